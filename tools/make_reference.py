@@ -20,7 +20,7 @@ import msgspec
 
 from argosy import api
 from argosy.cli.app import app
-from argosy.cli.synonyms import COMMAND_HINTS, OPTION_HINTS
+from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.launch_options import LaunchOptions

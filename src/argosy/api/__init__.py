@@ -10,8 +10,9 @@
     evidence, verdict = api.verify_run(launched.job)
 
 Every function takes its options as keyword arguments with the names of the command line, and an optional ``session``:
-`open_session` opens one with your own reporter or runner.  Every function raises `argosy.core.errors.ArgosyError`,
-which holds the cause, the evidence and a hint.
+`open_session` opens one with your own reporter or runner. Options that are not given come from the same variables and
+files as on the command line (see `list_settings`). Every function raises `argosy.core.errors.ArgosyError`, which holds
+the cause, the evidence and a hint.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ from argosy.api.launches import (
     run,
     shell,
 )
+from argosy.api.session import open_session
+from argosy.api.settings import list_settings, set_setting, unset_setting
 from argosy.api.sites import (
     detect_site,
     diff_sites,
@@ -92,7 +95,6 @@ from argosy.api.wraps import (
 )
 from argosy.core.errors import ArgosyError
 from argosy.core.session import Session
-from argosy.host.probe import open_session
 
 FUNCTIONS = MappingProxyType(
     {
@@ -160,6 +162,10 @@ FUNCTIONS = MappingProxyType(
         "sites schema": ("site_schema",),
         "sites merge": ("merge_site",),
         "sites validate": ("validate_site",),
+        "config": ("list_settings",),
+        "config get": ("list_settings",),
+        "config set": ("set_setting",),
+        "config unset": ("unset_setting",),
     }
 )
 """Command -> the functions that do the same."""
@@ -215,6 +221,7 @@ __all__ = [
     "list_jobs",
     "list_past_jobs",
     "list_queues",
+    "list_settings",
     "list_sites",
     "list_wrap_versions",
     "lock",
@@ -232,11 +239,13 @@ __all__ = [
     "rollback_wrap",
     "run",
     "send_image",
+    "set_setting",
     "shell",
     "show_site",
     "site_schema",
     "slim_image",
     "tag_image",
+    "unset_setting",
     "update_wrap",
     "validate_site",
     "verify_image",

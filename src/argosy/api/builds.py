@@ -67,7 +67,7 @@ def lock(
         Packages whose versions are resolved again; the other versions stay.
     """
     here = _session(session, options)
-    asked = make_build_request(tuple(map(str, sources)), _path(output), options)
+    asked = make_build_request(tuple(map(str, sources)), _path(output), options, here.host.environment)
     return locker.lock(locker.LockRequest(apply_project_file(asked, here.host), tuple(upgrade)), here)
 
 
@@ -83,7 +83,7 @@ def check_lock(
         If the lock file does not fit.
     """
     here = _session(session, options)
-    asked = make_build_request(tuple(map(str, sources)), _path(output), options)
+    asked = make_build_request(tuple(map(str, sources)), _path(output), options, here.host.environment)
     return locker.check_lock(locker.LockRequest(apply_project_file(asked, here.host)), here)
 
 
@@ -103,7 +103,7 @@ def bundle(
         Whether an existing archive is replaced.
     """
     here = _session(session, options)
-    asked = make_build_request(tuple(map(str, sources)), _path(output), options)
+    asked = make_build_request(tuple(map(str, sources)), _path(output), options, here.host.environment)
     return bundler.bundle(apply_project_file(replace(asked, force=force, locked=locked), here.host), here)
 
 

@@ -26,8 +26,9 @@ from argosy.launch.import_script import importer
 from argosy.launch.import_script.model import ImportedScript
 from argosy.launch.model import LaunchRequest
 from argosy.launch.request import read_request
-from argosy.recipes.launch_options import ContainerOptions, LaunchOptions
+from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions, LaunchOptions
 from argosy.recipes.option_row import plain_values
+from argosy.recipes.user_config import fill_options
 from argosy.runtimes import run as runner
 from argosy.runtimes.container_plan import parse_container
 from argosy.sites.read import read_site, search_path
@@ -65,7 +66,9 @@ def shell(
 def _run_request(
     image: str | Path, command: Sequence[str], dev_dir: str, options: ContainerOptions, session: Session
 ) -> runner.RunRequest:
-    container = parse_container(plain_values(options, ContainerOptions), session.host.environment)
+    environment = session.host.environment
+    given = fill_options(plain_values(options, ContainerOptions), CONTAINER_ROWS, environment)
+    container = parse_container(given, environment)
     return runner.RunRequest(str(image), tuple(command), container, bool(dev_dir), dev_dir)
 
 

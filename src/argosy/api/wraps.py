@@ -13,9 +13,10 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.recipes.build_options import PACKAGE_ROWS, PackageOptions
 from argosy.recipes.option_row import option_name, plain_values
+from argosy.recipes.user_config import fill_options
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap import check, kernel, prefix
-from argosy.wrap.model import Settings, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.model import Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.request import DEFAULT_BASE, plan_recipe, refuse_unused, script_paths
 
 
@@ -37,10 +38,13 @@ def wrap(
     recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=False, flatten=None, at="", asked_base=bool(base))
     given = plain_values(options, PackageOptions)
     refuse_unused(recipe, {option_name(name): given.get(name) for name in PACKAGE_ROWS if name != "site"})
+    here = use_session(session)
+    if recipe.kind is SourceKind.FILES:
+        given = fill_options(given, PACKAGE_ROWS, here.host.environment)
     choices = {PACKAGE_ROWS[name].field or name: value for name, value in given.items()}
     recipe = replace(recipe, default_base=bool(recipe.base) and not base, **choices)
     settings = Settings(tuple(paths), tuple(map(parse_bind, bind)), gpu=GpuMode(gpu), runtime=runtime)
-    return prefix.wrap(WrapRequest(Path(to).absolute(), recipe, settings), use_session(session))
+    return prefix.wrap(WrapRequest(Path(to).absolute(), recipe, settings), here)
 
 
 def update_wrap(

@@ -27,10 +27,19 @@ from argosy.launch.site_settings import refuse_missing_options
 from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
+from argosy.recipes.user_config import fill_options
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import JobOptions, choose_defaults, may_be_done, parse_job_id, render_directive, slurm_time
+from argosy.slurm.text import (
+    USER_DEFAULTS,
+    JobOptions,
+    choose_defaults,
+    may_be_done,
+    parse_job_id,
+    render_directive,
+    slurm_time,
+)
 
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""
@@ -305,9 +314,11 @@ def _node_environment(session: Session) -> dict[str, str]:
     return {name: value for name, value in kept.items() if not name.startswith(BUILDS_WITHOUT)}
 
 
-def make_node_options(given: Mapping[str, Any]) -> NodeOptions:
-    """Return the options of the job in which an image is built (see `NodeJobOptions`)."""
-    options = {name: given[name] for name in NODE_ROWS if given.get(name)}
+def make_node_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> NodeOptions:
+    """Return the options of the job in which an image is built (see `NodeJobOptions`), with configured defaults."""
+    preset = [name for name, variable in USER_DEFAULTS.items() if environment.get(variable)]
+    complete = fill_options(given, NODE_ROWS, environment, preset)
+    options = {name: complete[name] for name in NODE_ROWS if complete.get(name)}
     if "time" in options:
         options["time"] = slurm_time(options["time"])
     return NodeOptions(**options)

@@ -32,6 +32,7 @@ from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
 from argosy.recipes.project_file import Project, find_project, read_project, words
 from argosy.recipes.read import split_extras
+from argosy.recipes.user_config import fill_options
 from argosy.sites.bases import render_bases
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site, search_path
@@ -245,8 +246,10 @@ def _near(project: Project, word: str) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def make_build_request(sources: Sequence[str], output: Path | None, given: Mapping[str, Any]) -> BuildRequest:
-    """Return the request of these options; it reads no file.
+def make_build_request(
+    sources: Sequence[str], output: Path | None, given: Mapping[str, Any], environment: Mapping[str, str]
+) -> BuildRequest:
+    """Return the request of these options and of the configured site.
 
     Parameters
     ----------
@@ -260,9 +263,10 @@ def make_build_request(sources: Sequence[str], output: Path | None, given: Mappi
     Raises
     ------
     UsageError
-        If several bases are given.
+        If several bases are given, or a configuration file is not valid.
     """
-    options = plain_values({name: value for name, value in given.items() if value}, BuildOptions)
+    complete = fill_options(given, BUILD_ROWS, environment)
+    options = plain_values({name: value for name, value in complete.items() if value}, BuildOptions)
     files, base = split_sources(sources, options.pop("base", ""))
     records: dict[str, dict[str, Any]] = {"request": {}, "engine": {}}
     for name, row in BUILD_ROWS.items():
@@ -282,7 +286,7 @@ def resolve_build_request(
     UsageError
         If several bases are given, or nothing to build is given and there is no project file.
     """
-    asked = make_build_request(sources, output, given)
+    asked = make_build_request(sources, output, given, host.environment)
     bundle = given.get("bundle")
     request = asked
     if asked.sources or not (sources or bundle):  # an image or a bundle alone needs no project file

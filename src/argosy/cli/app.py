@@ -1,4 +1,4 @@
-"""The table of commands.  A command's module is imported when the command is chosen, so that `--help` stays fast."""
+"""The table of commands. A command's module is imported when the command is chosen, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from argosy.version import VERSION
 COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Build": {
         "build": ("argosy.cli.cmd_build:build", "Build an image from environment files over a base image."),
-        "lock": ("argosy.cli.cmd_lock:lock", "Resolve versions once and write them to a lock file."),
-        "bundle": ("argosy.cli.cmd_lock:bundle", "Pack base, packages and lock into one archive for offline builds."),
+        "lock": ("argosy.cli.cmd_build:lock", "Resolve versions once and write them to a lock file."),
+        "bundle": ("argosy.cli.cmd_build:bundle", "Pack base, packages and lock into one archive for offline builds."),
         "wrap": (
             "argosy.cli.cmd_wrap:wrap",
             "Make the commands of an environment or image plain programs.",
@@ -30,7 +30,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "argosy.cli.cmd_import:import_job",
             "Translate a hand-written job script into a job of argosy.toml.",
         ),
-        "explain": ("argosy.cli.cmd_explain:explain", "Explain a launch: every value with its reason and source."),
+        "explain": ("argosy.cli.cmd_launch:explain", "Explain a launch: every value with its reason and source."),
     },
     "Jobs": {
         "jobs": ("argosy.cli.cmd_jobs:jobs", "List your jobs, why they wait and when they start."),
@@ -40,10 +40,10 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
     },
     "Diagnose": {
-        "doctor": ("argosy.cli.cmd_doctor:doctor", "Check this machine: programs, kernel, Slurm, GPUs, variables."),
-        "check": ("argosy.cli.cmd_check:check", "Check whether an image will work at a site, before you submit."),
-        "verify": ("argosy.cli.cmd_verify:verify", "Check what a run used: network, GPUs, cores."),
-        "why": ("argosy.cli.cmd_why:why", "Explain why a job failed, from its output."),
+        "doctor": ("argosy.cli.cmd_diagnose:doctor", "Check this machine: programs, kernel, Slurm, GPUs, variables."),
+        "check": ("argosy.cli.cmd_diagnose:check", "Check whether an image will work at a site, before you submit."),
+        "verify": ("argosy.cli.cmd_diagnose:verify", "Check what a run used: network, GPUs, cores."),
+        "why": ("argosy.cli.cmd_diagnose:why", "Explain why a job failed, from its output."),
         "bench": ("argosy.cli.cmd_bench:bench", "Measure networks, nodes, settings and start-up times."),
     },
     "Share": {
@@ -54,6 +54,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sites": ("argosy.cli.cmd_sites:sites", "List, show, check, compare and create site profiles."),
     },
     "Other": {
+        "config": ("argosy.cli.cmd_config:config", "Show and change the defaults of options."),
         "compat": ("argosy.cli.cmd_compat:compat", "Install commands of cotainr and tykky that Argosy answers."),
         "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
     },
@@ -97,31 +98,19 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest a command if there is none of that name."""
+        """Find the command; suggest one if there is none of that name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise _unknown_command(args[0]) from error
+            from argosy.cli.mistakes import explain_no_command  # noqa: PLC0415 - only after an error
 
-
-def _unknown_command(name: str) -> Exception:
-    """Return the error for a command that does not exist: with Argosy's command for it, or the most similar one."""
-    from argosy.cli.synonyms import answer_command  # noqa: PLC0415 - only after an error
-    from argosy.core.errors import UsageError  # noqa: PLC0415 - likewise
-    from argosy.core.suggest import suggest_word  # noqa: PLC0415 - likewise
-
-    answer, near = answer_command(name), suggest_word(name, COMMANDS)
-    known = "" if answer or near else f"known: {', '.join(COMMANDS)}"
-    hint = (f"in Argosy: {answer}" if answer else "") or (
-        f"did you mean 'argosy {near}'?" if near else "see 'argosy --help'"
-    )
-    return UsageError(f"there is no command {name!r}", evidence=known, hint=hint)
+            raise explain_no_command(args[0], "argosy", COMMANDS) from error
 
 
 def _help_width() -> int:
-    """Return the width of the help in columns: the terminal's, between 50 and 108.
+    """Return the width of the help: the columns of the terminal, at least 50 and at most 108.
 
-    click would ask `shutil`, which loads three compression libraries: a tenth of the file-system calls of ``--help``.
+    click would use `shutil`, which imports three compression libraries.
     """
     try:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
@@ -139,4 +128,4 @@ def app() -> None:
     argosy build environment.yml --base debian:bookworm -o my.sif
     argosy run my.sif -- python -c 'import torch'
     argosy launch my.sif --ranks 2 -- python train.py
-    """  # noqa: D301 - click's mark for "do not wrap"
+    """  # noqa: D301 - click does not wrap the text after \b

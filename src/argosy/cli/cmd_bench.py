@@ -12,7 +12,10 @@ from argosy.bench.collectives import OPERATIONS, benchmark_command
 from argosy.bench.nodes import as_node_test, node_test_command
 from argosy.bench.startup.model import CASES
 from argosy.cli import cmd_launch
-from argosy.cli.common import NAMED, SITE, WholeLines, open_session, print_json
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import json_option, quiet_option
+from argosy.cli.output import print_json
+from argosy.cli.parameters import NAMED, SITE
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
@@ -55,14 +58,14 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
     if ssh:
         cmd_launch.refuse_with_ssh(ssh, in_allocation=in_allocation, script=script is not None)
     if dry_run or script is not None:
-        plan = cmd_launch.plan_dry(request, session, kept=script is not None, ssh=ssh)
+        plan = cmd_launch.plan_dry(request, session, script_only=script is not None, ssh=ssh)
         ctx.exit(cmd_launch.show_plan(plan, None if dry_run else script, as_json=as_json))
     launched = cmd_launch.start(request, session, ssh)
     if not launched.job:
         ctx.exit(launched.code)
-    code = cmd_launch.submitted(launched, session, follow=follow)
+    code = cmd_launch.report_submitted(launched, session, follow=follow)
     if follow and (code == 0 or request.apart):
-        from argosy.cli.cmd_verify import verify  # noqa: PLC0415 - where there is something to judge
+        from argosy.cli.cmd_diagnose import verify  # noqa: PLC0415 - where there is something to judge
 
         ctx.invoke(verify, runs=(launched.job,), site="", nodes=0, as_json=False)
     ctx.exit(code)
@@ -87,7 +90,7 @@ def _settings(
     wanted = parse_variants(tries, session.host.environment)
     request = replace(cmd_launch.read_request(session, **options), in_allocation=in_allocation)
     launched = launch_variants(request, wanted, session, rounds=rounds, phrase=phrase)
-    code = cmd_launch.submitted(launched, session, follow=follow) if launched.job else launched.code
+    code = cmd_launch.report_submitted(launched, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:
         _print_variants(*read_report(Path(launched.record)), as_json=as_json)
     ctx.exit(code)
@@ -115,8 +118,8 @@ QUICK = ((1, 3), (4, 1))
 )
 @click.option("--quick", is_flag=True, help="A few starts, one and four at once.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Also write a plot.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the report.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@quiet_option
+@json_option
 def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: Path | None, *,
             quick: bool, quiet: bool, as_json: bool) -> None:  # fmt: skip
     """Measure what a start of the python of DIR costs, which 'argosy wrap' made.
@@ -142,7 +145,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
 
 @bench.command("history")
 @click.option("--site", type=SITE, default="", metavar="NAME", help="Only jobs of this site.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def history(site: str, *, as_json: bool) -> None:
     """List what your last jobs measured of the network, the newest first, each beside the best of its kind.
 

@@ -1,4 +1,4 @@
-"""`argosy build`: words to a `BuildRequest`, its report to text or JSON."""
+"""`argosy build`, `lock` and `bundle`: options to a request, and the report to text or JSON."""
 
 from __future__ import annotations
 
@@ -9,27 +9,42 @@ from typing import Any
 import click
 
 from argosy.builder.build import build_image
-from argosy.builder.bundle import build_bundle
+from argosy.builder.bundle import BundleReport, build_bundle
+from argosy.builder.bundle import bundle as write_bundle
+from argosy.builder.inputs import LOCK_FILE
+from argosy.builder.lock import LockReport, LockRequest, check_lock
+from argosy.builder.lock import lock as write_lock
 from argosy.builder.on_node import build_on_node, make_node_options, submit_build
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildReport, BuildRequest
-from argosy.builder.resolve import resolve_build_request
-from argosy.cli.cmd_cotainr import cotainr_build, speaks_cotainr
-from argosy.cli.common import NAMED, NAMED_TEXT, open_session, print_json
-from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options
+from argosy.builder.resolve import apply_project_file, make_build_request, resolve_build_request
+from argosy.cli.common import open_session
+from argosy.cli.compat.cotainr import cotainr_build, is_cotainr
+from argosy.cli.options import (
+    RUN_MODE,
+    GroupedCommand,
+    force_option,
+    option,
+    report_options,
+    table_options,
+)
+from argosy.cli.output import print_json
+from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_packages
-from argosy.core.records import asdict
+from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.images.formats import OutputFormat, shorten_use
 from argosy.images.identify import render_size
-from argosy.recipes.build_options import BuildOptions, NodeJobOptions
+from argosy.recipes.build_options import BuildOptions, InstallOptions, NodeJobOptions
 from argosy.recipes.option_row import IMAGE, NODE
+from argosy.recipes.project_file import find_project
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
 
-WORDS = "argosy.build.words"
-"""Key under which a context keeps the arguments as typed: a build on a node gets them again."""
+ARGUMENTS = "argosy.build.arguments"
+"""Key of the context's `meta` for the arguments as typed: a build on a node gets them again."""
 
 
 class BuildCommand(GroupedCommand):
@@ -39,11 +54,11 @@ class BuildCommand(GroupedCommand):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse a command line of cotainr with the cotainr command."""
-        if speaks_cotainr(args):
+        if is_cotainr(args):
             return cotainr_build.make_context(info_name, args, parent, **extra)
-        words = tuple(args)  # click takes them out of the list
+        arguments = tuple(args)  # click removes them from the list
         context = super().make_context(info_name, args, parent, **extra)
-        context.meta[WORDS] = words
+        context.meta[ARGUMENTS] = arguments
         return context
 
 
@@ -60,9 +75,7 @@ class BuildCommand(GroupedCommand):
 )
 @option("--submit", group=NODE, is_flag=True, help="Build in a job of --site, and print its id. [Slurm: sbatch]")
 @table_options(NodeJobOptions)
-@option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
-@option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")
-@option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@report_options
 def build(
     sources: tuple[str, ...], *, output: Path | None, dry_run: bool, as_json: bool, verbose: bool, quiet: bool,
     **given: Any,
@@ -103,7 +116,7 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
     if request.bundle:
         raise UsageError("--dry-run cannot be used with --bundle", hint="remove --dry-run")
     if given["on_node"] or given["submit"]:
-        preview = preview_on_node(request, make_node_options(given), session)
+        preview = preview_on_node(request, make_node_options(given, session.host.environment), session)
     else:
         preview = preview_build(request, session)
     if as_json:
@@ -113,14 +126,14 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
 
 
 def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    """Build on a compute node: now, with the node's output and exit code, or as a job, whose number is printed."""
+    """Build on a compute node: now, with the output and exit code of the node, or as a job, and print its number."""
     context = click.get_current_context()
     if given["on_node"] and given["submit"]:
         raise UsageError("--on-node and --submit exclude each other", hint="--on-node waits, --submit does not")
-    words, job = context.meta[WORDS], make_node_options(given)
+    arguments, job = context.meta[ARGUMENTS], make_node_options(given, session.host.environment)
     if given["on_node"]:
-        context.exit(build_on_node(words, job, request, session))
-    submitted = submit_build(words, job, request, session)
+        context.exit(build_on_node(arguments, job, request, session))
+    submitted = submit_build(arguments, job, request, session)
     if as_json:
         print_json(asdict(submitted))
         return
@@ -129,7 +142,7 @@ def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Sess
 
 
 def _render_cost(report: BuildReport) -> tuple[str, ...]:
-    """Say how large the packages are, and what the build took beside time."""
+    """Return the sizes of base and packages, and the disk and memory that the build used."""
     if report.cost is None:
         return ()
     sizes = f"base {render_size(report.base_bytes)}, new {render_size(report.cost.new)}"
@@ -139,19 +152,113 @@ def _render_cost(report: BuildReport) -> tuple[str, ...]:
 
 
 def render_report(report: BuildReport, shown: Path) -> str:
-    """Say where the time went, what is in the image, and how to run it."""
+    """Render the report of a build: contents, duration of the steps, sizes, and how to run the image."""
     steps = {t.step: t.seconds for t in report.timings if t.step in STEPS_SHOWN}
     rest = report.seconds - sum(steps.values())
     if rest >= 1:
         steps["clean up"] = rest
     spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in steps.items())
     took = f" · {report.seconds:.0f} s ({spent})" if spent else ""
-    inside = render_packages(report.packages) + (f", Python {report.python}" if report.python else "")
+    contents = render_packages(report.packages) + (f", Python {report.python}" if report.python else "")
     return "\n".join(
         (
             *report.notes,
-            f"{shown}: {inside}, over {report.base}{took}",
+            f"{shown}: {contents}, over {report.base}{took}",
             *_render_cost(report),
             *(shorten_use(line, report.output, str(shown)) for line in report.use),
+        )
+    )
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("sources", nargs=-1, type=NAMED_TEXT)
+@table_options(InstallOptions)
+@option("-o", "--output", default=LOCK_FILE, type=NAMED, help="Lock file to write.", show_default=True, metavar="FILE")
+@option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
+@option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others, repeatable.")
+@report_options
+def lock(
+    sources: tuple[str, ...], *, output: Path, upgrade: tuple[str, ...], check: bool,
+    as_json: bool, verbose: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Resolve versions once and write them to a lock file, each package with its hash, and the digest of the base.
+
+    Without SOURCES, Argosy locks the project file argosy.toml of this folder, including its steps. 'argosy build
+    --locked' builds from a lock: the same lock and base give the same contents.
+
+    \b
+    argosy lock environment.yml --base debian:bookworm
+    argosy lock environment.yml --base debian:bookworm --upgrade numpy
+    argosy build --locked -o my.sif
+    """  # noqa: D301
+    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
+    asked = make_build_request(sources, output, given, session.host.environment)
+    has_no_files = check and not sources and find_project(Path(session.host.cwd)) is None
+    request = LockRequest(asked if has_no_files else apply_project_file(asked, session.host), upgrade)
+    if check:
+        found = check_lock(request, session)
+        if as_json:
+            print_json({"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True})
+        elif not quiet:
+            click.echo(f"{output} fits: {render_packages(len(found.packages))} over {found.base.reference}")
+        return
+    report = write_lock(request, session)
+    if as_json:
+        print_json(asdict(report))
+    elif not quiet:
+        click.echo(_render_lock_report(report, output))
+
+
+def _render_lock_report(report: LockReport, shown: Path) -> str:
+    """Render the report of a lock: changes, contents, and how to build from it."""
+    unchanged = "" if report.first or report.changes else ", unchanged"
+    return "\n".join(
+        (
+            *report.notes,
+            *map(str, report.changes),
+            f"{shown}: {render_packages(report.packages)} over {report.base}{unchanged}",
+            f"build it: argosy build --locked {quote(str(shown))} -o IMAGE",
+        )
+    )
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("sources", nargs=-1, type=FILE)
+@table_options(InstallOptions)
+@table_options(BuildOptions, "locked")
+@option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
+@force_option
+@report_options
+def bundle(
+    sources: tuple[str, ...], *, locked: str, output: Path, force: bool,
+    as_json: bool, verbose: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Pack base, packages and lock into one archive, from which an image is built without a network.
+
+    The archive also contains wheels of packages that publish only sources, the files that steps copy and download, and
+    the bases of stages.
+
+    \b
+    argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
+    argosy bundle -o mine.tar                           (the argosy.toml of this folder)
+    argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
+    """  # noqa: D301
+    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
+    asked = make_build_request(sources, output, given, session.host.environment)
+    request = apply_project_file(replace(asked, force=force, locked=locked), session.host)
+    report = write_bundle(request, session)
+    if as_json:
+        print_json(asdict(report))
+    elif not quiet:
+        click.echo(_render_bundle_report(report, output))
+
+
+def _render_bundle_report(report: BundleReport, shown: Path) -> str:
+    """Render the report of a bundle: contents, size, and how to build from it."""
+    return "\n".join(
+        (
+            *report.notes,
+            f"{shown}: {render_packages(report.packages)} over {report.base}, {render_size(report.size)}",
+            f"build without a network: argosy build --bundle {quote(shown.name)} -o IMAGE",
         )
     )

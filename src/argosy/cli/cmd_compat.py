@@ -4,18 +4,84 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import click
+import msgspec
 
 from argosy.cli.common import WholeLines
-from argosy.cli.compat.install import PROGRAMS, programs_of, render_program, tools
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import translate_os_errors
+from argosy.core.shell import quote
+from argosy.core.store import atomic_file, refuse_existing
+from argosy.core.suggest import suggest_word
+
+
+class ForeignCommand(msgspec.Struct, frozen=True):
+    """A command of another tool.
+
+    Attributes
+    ----------
+    tool
+        Name of the tool; its commands are installed together.
+    entry
+        The click command that answers it: ``module:name``.
+    what
+        What the command does, in one line.
+    """
+
+    tool: str
+    entry: str
+    what: str
+
+
+TYKKY = "argosy.cli.compat.tykky"
+PROGRAMS: Mapping[str, ForeignCommand] = MappingProxyType(
+    {
+        "cotainr": ForeignCommand("cotainr", "argosy.cli.compat.cotainr:cotainr", "cotainr build, cotainr info"),
+        "conda-containerize": ForeignCommand(
+            "tykky", f"{TYKKY}:conda_containerize", "conda-containerize new, update, advanced"
+        ),
+        "pip-containerize": ForeignCommand(
+            "tykky", f"{TYKKY}:pip_containerize", "pip-containerize new, update, advanced"
+        ),
+        "wrap-container": ForeignCommand("tykky", f"{TYKKY}:wrap_container", "wrap commands of an image"),
+        "wrap-install": ForeignCommand("tykky", f"{TYKKY}:wrap_install", "wrap an installation on disk"),
+    }
+)
+"""Name of a command -> how it is answered."""
+
+
+def programs_of(tools: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the commands of some tools; without a tool, all commands."""
+    return tuple(name for name, program in PROGRAMS.items() if not tools or program.tool in tools)
+
+
+def known_tools() -> tuple[str, ...]:
+    """Return the tools whose commands are answered."""
+    return tuple(dict.fromkeys(program.tool for program in PROGRAMS.values()))
+
+
+def render_program(name: str, python: str) -> str:
+    """Render the file of a command, as `argosy compat install` writes it to a folder of PATH.
+
+    Parameters
+    ----------
+    python
+        The Python in which Argosy is installed.
+    """
+    return f"""\
+#!/bin/sh
+# The command line of {PROGRAMS[name].tool}, answered by Argosy; written by 'argosy compat install'.
+exec {quote(python)} -P -m argosy.cli compat run {quote(name)} "$@"
+"""
 
 
 @click.group(cls=WholeLines)
 def compat() -> None:
-    """Commands of other tools, answered by Argosy.
+    """Install commands of other tools that Argosy answers.
 
     \b
     argosy compat ls
@@ -33,13 +99,11 @@ def list_programs() -> None:
 
 @compat.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("tool", nargs=-1, type=click.Choice(tools()))
-@click.option("--force", is_flag=True, help="Replace commands that are there.")
+@click.argument("tool", nargs=-1, type=click.Choice(known_tools()))
+@click.option("--force", is_flag=True, help="Replace existing commands.")
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
-    """Put the commands of TOOL (of all tools, where none is named) into FOLDER."""
-    from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - installing only
-    from argosy.core.os_errors import translate_os_errors  # noqa: PLC0415 - likewise
-    from argosy.core.store import atomic_file, refuse_existing  # noqa: PLC0415 - likewise
+    """Install the commands of TOOL into FOLDER; without TOOL, those of all tools."""
+    from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - only this command
 
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):
@@ -57,12 +121,17 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
 
 @compat.command("run", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("program")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def run_program(program: str, words: tuple[str, ...]) -> object:
-    """Run PROGRAM with its own WORDS."""
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_program(program: str, arguments: tuple[str, ...]) -> object:
+    """Run PROGRAM with its own ARGUMENTS."""
     if program not in PROGRAMS:
-        raise UsageError(f"there is no command {program!r}", evidence=f"known: {', '.join(PROGRAMS)}")
+        near = suggest_word(program, PROGRAMS)
+        raise UsageError(
+            f"there is no command {program!r}",
+            evidence=f"known: {', '.join(PROGRAMS)}",
+            hint=f"did you mean {near}?" if near else "see 'argosy compat ls'",
+        )
     module, _, name = PROGRAMS[program].entry.partition(":")
     command: click.Command = getattr(importlib.import_module(module), name)
-    code: object = command.main(list(words), prog_name=program, standalone_mode=False)
+    code: object = command.main(list(arguments), prog_name=program, standalone_mode=False)
     return code

@@ -1,4 +1,4 @@
-"""`argosy images`: the catalog, and what is in an image."""
+"""`argosy images`: the catalog, and the contents of images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from argosy.cli.common import SITE, WholeLines, open_session, print_json
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
+from argosy.cli.output import print_json
+from argosy.cli.parameters import COMMAND, IMAGE, SITE
+from argosy.core.errors import UsageError
 from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.images.describe import describe_image, render_description
@@ -20,23 +24,25 @@ from argosy.images.open import inspect_squashfs, open_image
 
 @click.group(cls=WholeLines)
 def images() -> None:
-    """Keep images by name, tell what is in one, and hand them on."""
+    """List, inspect, compare, pull, push and export images."""
 
 
 @images.command("ls")
+@click.option("--site", type=SITE, default="", help="List the bases, folders and catalog of a site profile instead.")
 @click.option(
-    "--site", type=SITE, default="", help="List what a site's profile knows instead: its bases, folders and catalog."
+    "--has",
+    "wanted",
+    multiple=True,
+    metavar="PACKAGE",
+    help="Only images that contain PACKAGE, for example torch or 'numpy>=2', repeatable.",
 )
-@click.option(
-    "--has", "wanted", multiple=True, metavar="PACKAGE", help="Only those with it: torch, 'numpy>=2'; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
-    """List the images of the catalog: your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
+    """List the images of the catalog: in your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only here
-    from argosy.images.describe import describe_catalog_image, render_entries  # noqa: PLC0415 - only here
+    from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only this command
+    from argosy.images.describe import describe_catalog_image, render_entries  # noqa: PLC0415 - only this command
 
     session = open_session(quiet=True)
     if wanted:
@@ -52,9 +58,9 @@ def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> None:
-    """Print the images of the catalog that have all packages of `wanted`, and how many could not be asked."""
-    from argosy.images.catalog import list_catalog  # noqa: PLC0415 - only here
-    from argosy.images.describe import (  # noqa: PLC0415 - only here
+    """Print the images that contain all packages of `wanted`, and the number of images with unknown contents."""
+    from argosy.images.catalog import list_catalog  # noqa: PLC0415 - only this command
+    from argosy.images.describe import (  # noqa: PLC0415 - only this command
         describe_catalog_image,
         parse_requirements,
         render_entries,
@@ -66,18 +72,19 @@ def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> N
     if as_json:
         print_json([asdict(entry) for entry in found])
     else:
-        click.echo(render_entries(found, time.time()) if found else f"no image is known to have {' and '.join(wanted)}")
+        click.echo(render_entries(found, time.time()) if found else f"no image contains {' and '.join(wanted)}")
     silent = sum(not entry.digest for entry in entries)
     if silent:
         click.echo(
-            f"{silent} image(s) without a lock were not asked: argosy images freeze NAME looks into one", err=True
+            f"{silent} image(s) without a lock were not searched; see: argosy images freeze NAME",
+            err=True,
         )
 
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
-    """Print what a profile knows of images."""
-    from argosy.builder.resolve import read_named_site  # noqa: PLC0415 - likewise
-    from argosy.sites.bases import render_images  # noqa: PLC0415 - likewise
+    """Print the images that a site profile lists."""
+    from argosy.builder.resolve import read_named_site  # noqa: PLC0415 - only this command
+    from argosy.sites.bases import render_images  # noqa: PLC0415 - only this command
 
     host = open_session(quiet=True).host
     found = read_named_site(name, host)
@@ -88,22 +95,28 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
 
 
 @images.command("pull")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 @click.argument("name", default=None, required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A file instead of a name in the catalog.")
-@click.option("--force", is_flag=True, help="Replace the image if there is one of that name.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a file instead of an entry in the catalog.",
+)
+@force_option
+@json_option
 def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> None:
-    """Bring IMAGE, docker://…, oras://… or a file, into the catalog as NAME or NAME:TAG.
+    """Copy IMAGE, docker://…, oras://… or a file, into the catalog as NAME or NAME:TAG.
 
     \b
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """  # noqa: D301
-    from argosy.images.find import PullRequest, pull_image  # noqa: PLC0415 - only here
+    from argosy.images.find import PullRequest, pull_image  # noqa: PLC0415 - only this command
 
     if name and output:
-        raise click.UsageError("Give NAME or --output, not both.")
+        raise UsageError("NAME and --output exclude each other", hint="use one of the two")
     request = PullRequest(image, name, output.absolute() if output else None, force=force)
     path = pull_image(request, open_session(quiet=as_json))
     size = path.stat().st_size
@@ -114,60 +127,64 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
 
 
 @images.command("push")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 @click.argument("target")
-@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+@work_dir_option
+@json_option
+@verbose_option
 def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool) -> None:
-    """Put IMAGE into a registry: as layers for every tool (docker://), or as the SIF file itself (oras://).
+    """Copy IMAGE to a registry: as layers for any tool (docker://), or as a SIF file (oras://).
 
     \b
     argosy images push my.sif oras://registry.example.org/me/my:1
     argosy images push my.sif docker://registry.example.org/me/my:1
     """  # noqa: D301
-    from argosy.builder.output.push import push_image  # noqa: PLC0415 - most commands here only read
+    from argosy.builder.output.push import push_image  # noqa: PLC0415 - only this command
 
     report = push_image(image, target, open_session(verbose=verbose, work=work_dir))
     click.echo(report.reference) if not as_json else print_json(asdict(report))
 
 
 @images.command("send")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 @click.argument("target", metavar="HOST:PATH")
-@click.option("--base", default="", metavar="PATH", help="An image there with the same base.  [default: one beside it]")
-@click.option("--force", is_flag=True, help="Replace another file of that name.")
-@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+@click.option(
+    "--base", default="", metavar="PATH", help="Image on HOST with the same base.  [default: one in the same folder]"
+)
+@force_option
+@work_dir_option
+@json_option
+@verbose_option
 def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_json: bool, verbose: bool) -> None:
-    """Put IMAGE on another machine by ssh; where an image there has the same base, only the layer travels.
+    """Copy IMAGE to another machine by ssh; if an image there has the same base, only the layer is sent.
 
     \b
     argosy images send my.sif lumi:/scratch/project_465000001/images/
     """  # noqa: D301
-    from argosy.images.send import send_image  # noqa: PLC0415 - most commands here only read
+    from argosy.images.send import send_image  # noqa: PLC0415 - only this command
 
     session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
     report = send_image(image, target, session, base=base, force=force)
     if as_json:
         print_json(asdict(report))
     else:
-        how = f"{render_size(report.sent)} of {render_size(report.bytes)} sent" if report.sent else "it was there"
+        how = (
+            f"{render_size(report.sent)} of {render_size(report.bytes)} sent" if report.sent else "it was already there"
+        )
         click.echo(f"{report.target}: {how}, sha256 compared")
 
 
 @images.command("tag")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 @click.argument("alias")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def tag(image: str, alias: str, *, as_json: bool) -> None:
-    """Give IMAGE, a name of the catalog or a file, the further name ALIAS; an alias moves when it is given again.
+    """Add the name ALIAS for IMAGE, a name of the catalog or a file; an existing alias is moved.
 
     \b
     argosy images tag digits:2 digits:stable
     """  # noqa: D301
-    from argosy.images.catalog import tag_image  # noqa: PLC0415 - only here
+    from argosy.images.catalog import tag_image  # noqa: PLC0415 - only this command
 
     link, target = tag_image(image, alias, open_session(quiet=True))
     if as_json:
@@ -177,11 +194,11 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 
 
 @images.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=IMAGE)
+@json_option
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Remove images, with the aliases that lead to them; of an alias only the name goes."""
-    from argosy.images.catalog import remove_image  # noqa: PLC0415 - only here
+    """Remove images and their aliases; for an alias, remove only the alias."""
+    from argosy.images.catalog import remove_image  # noqa: PLC0415 - only this command
 
     session = open_session(quiet=True)
     removed = [remove_image(name, session) for name in names]
@@ -194,16 +211,22 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
 
 
 @images.command("verify")
-@click.argument("image")
-@click.option("--signed-by", "keys", multiple=True, metavar="KEY", help="Only this key counts: its fingerprint.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("image", type=IMAGE)
+@click.option(
+    "--signed-by",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Fingerprint of an accepted key, repeatable.  [default: any key]",
+)
+@json_option
 def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
-    """Tell who signed IMAGE, and that it is as it was signed; the exit code is 7 where nobody did.
+    """Verify the signatures of IMAGE; the exit code is 7 if it has none or was changed.
 
-    Apptainer verifies it, with the keys of your keyring ('apptainer key list').
+    Apptainer verifies them with the keys of your keyring ('apptainer key list').
     """
-    from argosy.images.signatures import verify_image  # noqa: PLC0415 - likewise
-    from argosy.runtimes.container_plan import parse_signer  # noqa: PLC0415 - only here
+    from argosy.images.signatures import verify_image  # noqa: PLC0415 - only this command
+    from argosy.runtimes.container_plan import parse_signer  # noqa: PLC0415 - only this command
 
     signers = verify_image(image, tuple(map(parse_signer, keys)), open_session(quiet=True))
     if as_json:
@@ -211,14 +234,14 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
         return
     for signer in signers:
         click.echo(f"signed by  {signer.fingerprint}  {signer.name}")
-    click.echo(f"{image} is as it was signed")
+    click.echo(f"{image} is unchanged since it was signed")
 
 
 @images.command("info")
-@click.argument("image")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("image", type=IMAGE)
+@json_option
 def info(image: str, *, as_json: bool) -> None:
-    """Tell what IMAGE is: base and its digest, layers, sizes, packages, how to run it."""
+    """Describe IMAGE: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
     description = describe_image(inspect_squashfs(open_image(find_image(image, session)), session))
     if as_json:
@@ -228,7 +251,7 @@ def info(image: str, *, as_json: bool) -> None:
 
 
 @images.command("freeze")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 @click.option(
     "--format",
     "form",
@@ -238,32 +261,32 @@ def info(image: str, *, as_json: bool) -> None:
     help="A lock, a requirements.txt of the pip packages, or an @EXPLICIT list of the conda packages.",
 )
 def freeze(image: str, form: str) -> None:
-    """Tell what is in IMAGE, whoever made it, as a lock: packages of conda, pip, dpkg and rpm."""
-    from argosy.builder import freeze as freezing  # noqa: PLC0415 - info and ls need none of it
-    from argosy.recipes.lock import render_lock  # noqa: PLC0415 - likewise
+    """Print the contents of any IMAGE as a lock: packages of conda, pip, dpkg and rpm."""
+    from argosy.builder import freeze as freezing  # noqa: PLC0415 - only this command
+    from argosy.recipes.lock import render_lock  # noqa: PLC0415 - only this command
 
     render = {"requirements": freezing.render_requirements, "explicit": freezing.render_explicit}.get(form, render_lock)
     click.echo(render(freezing.freeze(image, open_session(quiet=True))), nl=False)
 
 
 @images.command("sbom")
-@click.argument("image")
+@click.argument("image", type=IMAGE)
 def sbom(image: str) -> None:
     """Print the bill of materials of IMAGE as CycloneDX 1.6."""
-    from argosy.builder.freeze import freeze as freeze_image  # noqa: PLC0415 - info and ls need none of it
-    from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - likewise
+    from argosy.builder.freeze import freeze as freeze_image  # noqa: PLC0415 - only this command
+    from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - only this command
 
     click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
 
 
 @images.command("slim")
-@click.option("--suggest", is_flag=True, help="Say what to do: what to leave out, remove, or make in a stage.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.argument("image")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--suggest", is_flag=True, help="Suggest what to omit, remove, or move to a build stage.")
+@json_option
+@click.argument("image", type=IMAGE)
+@click.argument("command", nargs=-1, type=COMMAND)
 def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) -> None:
-    """Run COMMAND in IMAGE, watched by strace, and tell what of it is never opened; the image stays as it is."""
-    from argosy.runtimes.unused_files import render_slimming, slim_image  # noqa: PLC0415 - info and ls need none of it
+    """Run COMMAND in IMAGE under strace, and list the files that it never opens; the image is not changed."""
+    from argosy.runtimes.unused_files import render_slimming, slim_image  # noqa: PLC0415 - only this command
 
     found = slim_image(image, command, open_session())
     if as_json:
@@ -273,12 +296,12 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
 
 
 @images.command("diff")
-@click.argument("one")
-@click.argument("other")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("one", type=IMAGE)
+@click.argument("other", type=IMAGE)
+@json_option
 def diff(one: str, other: str, *, as_json: bool) -> None:
-    """Tell what differs between two images: packages, settings, and the files of their layers."""
-    from argosy.builder.freeze import compare_images  # noqa: PLC0415 - info and ls need none of it
+    """Compare two images: packages, settings, and the files of their layers."""
+    from argosy.builder.freeze import compare_images  # noqa: PLC0415 - only this command
 
     found = compare_images(one, other, open_session(quiet=True))
     if as_json:
@@ -287,27 +310,27 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
     for line in (*found.notes, *found.changes, *(f"{change.sign} {change.path}" for change in found.files)):
         click.echo(str(line))
     if not found.changes and not found.files:
-        click.echo("the same content over the same base")
+        click.echo("the same contents over the same base")
 
 
 @images.command("export")
-@click.argument("image")
-@click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="What to write.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to make.")
-@click.option("--force", is_flag=True, help="Replace the output if it exists.")
-@click.option("--work-dir", default="", metavar="DIR", help="Folder for work files.  [default: TMPDIR or the cache]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show each command.")
+@click.argument("image", type=IMAGE)
+@click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="Format to write.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="File to write.")
+@force_option
+@work_dir_option
+@json_option
+@verbose_option
 def export(
     image: str, form: str, output: Path, work_dir: str, *, force: bool, as_json: bool, verbose: bool
 ) -> None:  # fmt: skip
-    """Write IMAGE in another form; a sif is written flat, as 'apptainer build' wants it.
+    """Write IMAGE in another format; a SIF is written with one partition, as 'apptainer build' expects.
 
     \b
     argosy images export my.sif --format sqsh -o my.sqsh
     argosy images export my.sif --format docker-archive -o my.tar
     """  # noqa: D301
-    from argosy.builder.output.export import ExportRequest, export_image  # noqa: PLC0415 - most commands here only read
+    from argosy.builder.output.export import ExportRequest, export_image  # noqa: PLC0415 - only this command
 
     session = open_session(verbose=verbose, work=work_dir)
     report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)

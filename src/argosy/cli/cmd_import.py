@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from argosy.cli.common import SITE, print_json
+from argosy.cli.output import print_json
+from argosy.cli.parameters import SITE
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote

@@ -1,4 +1,4 @@
-"""`argosy jobs`, `logs`, `cancel`, `attach` and `queues`: the user's jobs, and where they can go."""
+"""`argosy jobs`, `logs`, `cancel`, `attach` and `queues`: the user's jobs, and the partitions for new ones."""
 
 from __future__ import annotations
 
@@ -6,40 +6,55 @@ import time
 
 import click
 
-from argosy.cli.common import JobGroup, open_session, print_json
-from argosy.core.errors import Interrupted
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import output_width, print_json, print_table, wrap_text
+from argosy.cli.parameters import COMMAND, JOB
+from argosy.core.errors import Interrupted, UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.ssh import parse_remote
+from argosy.jobs import history
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
-from argosy.slurm.text import ENDED, WAITING, advise_waiting, judge_state
+from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, judge_state
 
 MOST_RANKS = 32
-"""Ranks that are shown to people; --json has all."""
+"""Ranks that the text report shows; --json has all."""
+
+ssh_option = click.option("--ssh", default="", metavar="HOST", help="Ask Slurm on HOST by ssh.")
 
 
-ssh_option = click.option("--ssh", default="", metavar="HOST", help="Ask there.  [default: this machine]")
+class JobGroup(WholeLines):
+    """A group whose error for a job number names the command that shows a job."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command."""
+        if args and args[0][:1].isdigit() and args[0] not in self.commands:
+            raise UsageError(f"{args[0]!r} is not a command", hint=f"use: argosy jobs show {args[0]}")
+        return super().resolve_command(ctx, args)
 
 
 def _session_at(host: str) -> Session:
-    """Open a session that asks here, or there by ssh."""
+    """Open a session for this machine, or for one that ssh reaches."""
     session = open_session(quiet=True)
     if not host:
         return session
-    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - only for --ssh
-    from argosy.launch.submit_ssh import probe_remote  # noqa: PLC0415 - only for --ssh
+    from argosy.launch.submit_ssh import probe_remote  # noqa: PLC0415 - a rare option
 
-    there = probe_remote(session, parse_remote(host))
-    return replace(session, host=there.host, runner=there.runner)
+    remote = probe_remote(session, parse_remote(host))
+    return replace(session, host=remote.host, runner=remote.runner)
 
 
 @click.group(cls=JobGroup, invoke_without_command=True)
 @ssh_option
-@click.option("--past", type=click.IntRange(1), metavar="N", help="The last N that were submitted, and how they ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--past", type=click.IntRange(1), metavar="N", help="List the last N submitted jobs and how they ended.")
+@json_option
 @click.pass_context
 def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) -> None:
-    """List your jobs: state, why one waits, when it is expected to start."""
+    """List your jobs: state, the reason for waiting, and the expected start."""
     if ctx.invoked_subcommand:
         return
     if past:
@@ -50,46 +65,45 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) ->
         print_json([asdict(row) for row in rows])
         return
     for row in rows:
-        kind, meaning = judge_state(row.state)
-        known = (_said(row.reason), f"expected start {row.start}" if _said(row.start) else "")
-        where = row.node_list or ", ".join(filter(None, known))
-        click.echo(
-            f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}  {meaning}"
-        )
-        if where and kind != ENDED:
-            click.echo(f"           {where}")
-        advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
-        click.echo(f"           -> {advice}" if advice else "", nl=bool(advice))
+        _print_job(row)
     if not rows:
-        click.echo("no jobs of yours wait or run")
+        click.echo("you have no waiting or running jobs")
 
 
-def _said(text: str) -> str:
-    """Give what Slurm says; nothing where it says that it does not know."""
+def _print_job(row: JobRow) -> None:
+    kind, meaning = judge_state(row.state)
+    head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}"
+    print_table([(head, meaning)])
+    known = (_known(row.reason), f"expected start {row.start}" if _known(row.start) else "")
+    where = row.node_list or ", ".join(filter(None, known))
+    advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
+    details = [where] if where and kind != ENDED else []
+    for text in (*details, *([f"-> {advice}"] if advice else [])):
+        for line in wrap_text(text, output_width() - 11):
+            click.echo(" " * 11 + line)
+
+
+def _known(text: str) -> str:
+    """Return a value of Slurm; empty if Slurm does not know it."""
     return "" if text in {"None", "N/A", "(null)"} else text
 
 
 def _list_past(most: int, *, as_json: bool) -> None:
-    from argosy.jobs.history import past_jobs  # noqa: PLC0415 - only where it is asked for
-
-    rows = past_jobs(open_session(quiet=True), most=most)
+    rows = history.past_jobs(open_session(quiet=True), most=most)
     if as_json:
         print_json([{**asdict(row), "end": row.end} for row in rows])
         return
-    for row in rows:
-        click.echo(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted:<20} {row.end}")
+    print_table([(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
     if not rows:
-        click.echo("no job was submitted from here")
+        click.echo("no job was submitted from this machine")
 
 
 @jobs.command("diff")
-@click.argument("first")
-@click.argument("second")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("first", type=JOB)
+@click.argument("second", type=JOB)
+@json_option
 def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
-    """Compare what two jobs were submitted with, and how they ended: image, settings, options, versions."""
-    from argosy.jobs import history  # noqa: PLC0415 - only where it is asked for
-
+    """Compare image, settings, options, versions and ends of two jobs."""
     session = open_session(quiet=True)
     one, other = history.read_job(session, first), history.read_job(session, second)
     rows = history.diff_jobs(one, other)
@@ -107,26 +121,26 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
         for sign, value in (("-", left), ("+", right)):
             click.echo(f"  {sign} {value}" if value else "", nl=bool(value))
     if not rows:
-        click.echo("both were submitted with the same image, settings and options")
+        click.echo("both jobs have the same image, settings and options")
     keys = {key for key, _, _ in rows}
     if {"digest", "image"} <= keys:
         click.echo(f"packages: argosy images diff {one.plan['image']} {other.plan['image']}")
     elif "digest" in keys:
-        click.echo(f"{one.plan['image']} was made anew between the two")
+        click.echo(f"{one.plan['image']} was rebuilt between the two jobs")
 
 
 @jobs.command("show")
-@click.argument("job")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.argument("job", type=JOB)
+@json_option
 def show_job(job: str, *, as_json: bool) -> None:
-    """Tell what is known of JOB: state, nodes, exit code, output file, the record of its plan."""
+    """Show JOB: state, nodes, exit code, output file, and the record of its plan."""
     facts = find_job(open_session(quiet=True), job, or_record=True)
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts)})
         return
     hidden = {"first", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
     for name, value in asdict(facts).items():
-        text = ", ".join(value) if name == "outputs" else _said(str(value))
+        text = ", ".join(value) if name == "outputs" else _known(str(value))
         if text and name not in hidden:
             click.echo(f"{name:<9} {text}")
     for run in facts.runs:
@@ -143,15 +157,17 @@ def show_job(job: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends, requeues included.")
-@click.option("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask the controller so often.")
+@click.argument("job", type=JOB)
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends, including requeues.")
 @click.option(
-    "--rank", type=click.IntRange(0), metavar="R", help="One rank alone, of a job with --label or with --log-dir."
+    "--every", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Interval between queries of Slurm."
+)
+@click.option(
+    "--rank", type=click.IntRange(0), metavar="R", help="Print one rank only, of a job with --label or --log-dir."
 )
 @click.pass_context
 def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float, rank: int | None) -> None:
-    """Print what JOB writes, of an array what each of its tasks does."""
+    """Print the output of JOB; of a job array, the output of each task."""
     session = open_session()
     if follow:
         ctx.exit(follow_to_end(session, job, every=every, rank=rank))
@@ -159,22 +175,22 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float, rank: i
     for block in read_output(facts, rank=rank):
         click.echo(block, nl=False)
     if facts.kind == ENDED and facts.code:
-        _say_end(session, facts)
+        _report_end(session, facts)
 
 
 def follow_to_end(session: Session, job: str, *, every: float, rank: int | None = None) -> int:
-    """Follow a job to its end, say how it ended, and give its code; ^C ends the following alone."""
+    """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
     try:
         facts = follow_job(session, job, pause=every, rank=rank)
     except Interrupted as stopped:
-        click.echo(f"job {job} goes on; come back with: argosy logs -f {job}", err=True)
+        click.echo(f"job {job} continues; follow it again with: argosy logs -f {job}", err=True)
         return 128 + stopped.signal_number
-    _say_end(session, facts)
+    _report_end(session, facts)
     return facts.code
 
 
-def _say_end(session: Session, facts: JobFacts) -> None:
-    """Say why a job failed, where that is known, and how it ended."""
+def _report_end(session: Session, facts: JobFacts) -> None:
+    """Print how a job ended, and known reasons if it failed."""
     if is_output_elsewhere(facts):
         click.echo(f"its output {facts.output} is not here: start it from a folder that all nodes see", err=True)
     elif facts.code:
@@ -186,33 +202,33 @@ def _say_end(session: Session, facts: JobFacts) -> None:
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True)
+@click.argument("jobs", nargs=-1, required=True, type=JOB)
 def cancel(jobs: tuple[str, ...]) -> None:
-    """Cancel JOBS, and say what was cancelled."""
-    from argosy.jobs.cancel import cancel_jobs  # noqa: PLC0415 - only where it is asked for
+    """Cancel JOBS, and print what was cancelled."""
+    from argosy.jobs.cancel import cancel_jobs  # noqa: PLC0415 - only this command
 
     for line in cancel_jobs(open_session(), jobs):
         click.echo(line)
 
 
 @click.command()
-@click.argument("job")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--node", default="", metavar="NODE", help="Which of the job's nodes.  [default: its first]")
+@click.argument("job", type=JOB)
+@click.argument("command", nargs=-1, type=COMMAND)
+@click.option("--node", default="", metavar="NODE", help="Node of the job.  [default: the first]")
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
     """Open a shell, or run COMMAND after --, in the container of the running JOB."""
-    from argosy.launch.interactive import attach as attach_story  # noqa: PLC0415 - only where it is asked for
+    from argosy.launch import interactive  # noqa: PLC0415 - only this command
 
-    ctx.exit(attach_story(open_session(), job, command, node=node))
+    ctx.exit(interactive.attach(open_session(), job, command, node=node))
 
 
 @click.command()
 @ssh_option
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_option
 def queues(ssh: str, *, as_json: bool) -> None:
-    """List partitions with limits and free nodes, and the accounts and QOS you may use."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only where it is asked for
+    """List partitions with limits and free nodes, and your accounts and QOS."""
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only this command
 
     session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)
@@ -226,12 +242,17 @@ def queues(ssh: str, *, as_json: bool) -> None:
             }
         )
         return
-    for queue in found:
-        free = f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed"
-        click.echo(
-            f"{queue.name:<16} {free:<24} up to {queue.limit:<12} {queue.sizes:>10} nodes a job  "
-            f"{queue.cpus} CPUs, {queue.memory} MB {queue.gres}"
-        )
+    print_table(
+        [
+            (
+                f"{queue.name:<16}",
+                f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed",
+                f"up to {queue.limit}",
+                f"{queue.sizes} nodes per job, {queue.cpus} CPUs, {queue.memory} MB {queue.gres}".rstrip(),
+            )
+            for queue in found
+        ]
+    )
     for each in accounts:
         partition = f" on {each.partition}" if each.partition else ""
         click.echo(f"account {each.account}{partition}, QOS {each.qos or 'default'}")

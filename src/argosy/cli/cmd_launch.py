@@ -1,31 +1,37 @@
-"""`argosy launch`: words to a `LaunchRequest`; a dry run prints the very script that a real run starts."""
+"""`argosy launch` and `argosy explain`: options to a `LaunchRequest`, and its plan as a script, a table or JSON."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from argosy.cli.common import open_session, print_json
-from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options, with_option
+from argosy.cli.common import open_session
+from argosy.cli.options import RUN_MODE, GroupedCommand, json_option, option, table_options, verbose_option, with_option
+from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
+from argosy.cli.parameters import COMMAND, IMAGE
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.ssh import parse_remote
+from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch import submit
+from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest
-from argosy.launch.request import read_request as resolve_request
+from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.submit import Launched, note_local, write_script
-from argosy.launch.submit import launch as launch_story
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("image")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("image", type=IMAGE)
+@click.argument("command", nargs=-1, type=COMMAND)
 @table_options(LaunchOptions)
 @with_option
 @option("--dry-run", group=RUN_MODE, is_flag=True, help="Print the job script and start nothing.")
@@ -65,12 +71,13 @@ from argosy.recipes.option_row import option_name
     help="Wait for the job, print its output, and exit with its exit code. [Slurm: sbatch --wait]",
 )
 @option("--json", "as_json", group=RUN_MODE, is_flag=True, help="With --dry-run: print the whole plan as JSON.")
-@option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")
+@verbose_option
 @click.pass_context
 def launch(ctx: click.Context, /, **options: Any) -> None:
     """Launch COMMAND in IMAGE on the nodes and ranks that the options describe; write -- before COMMAND.
 
-    Instead of IMAGE and COMMAND, you can give the name of a job in the project file argosy.toml.
+    Instead of IMAGE and COMMAND, you can give the name of a job in the project file argosy.toml. 'argosy config' shows
+    the defaults of options.
 
     \b
     argosy launch my.sif --ranks 2 -- python train.py --epochs 20
@@ -89,9 +96,7 @@ def _launch(
         in_allocation=in_allocation, interactive=interactive, smoke=options["smoke"], smoke_first=smoke_first
     )
     if as_json and not dry_run:
-        raise UsageError(
-            "--json needs --dry-run", hint="of a job that was submitted tells: argosy jobs show JOB --json"
-        )
+        raise UsageError("--json needs --dry-run", hint="for a submitted job, use: argosy jobs show JOB --json")
     session = open_session(verbose=verbose)
     request = replace(read_request(session, **options), in_allocation=in_allocation)
     if ssh:
@@ -99,12 +104,11 @@ def _launch(
         refuse_with_ssh(ssh, **{"with": bool(packages)})
     request = _with_packages(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
-        kept = script is not None
-        plan = plan_dry(request, session, kept=kept, ssh=ssh, interactive=interactive)
-        note_local(session, plan)
-        return show_plan(plan, script if not dry_run else None, as_json=as_json)
+        plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
+        submit.note_local(session, plan)
+        return show_plan(plan, None if dry_run else script, as_json=as_json)
     if interactive:
-        from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - only where it is asked for
+        from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - a rare option
 
         return launch_interactive(request, session).code
     if smoke_first:
@@ -112,24 +116,16 @@ def _launch(
     launched = start(request, session, ssh)
     if not launched.job:
         return launched.code
-    return submitted(launched, session, follow=follow)
+    return report_submitted(launched, session, follow=follow)
 
 
-def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
-    """Launch from this machine, or at the one that ssh reaches."""
+def start(request: LaunchRequest, session: Session, ssh: str) -> submit.Launched:
+    """Launch from this machine, or from the machine that ssh reaches."""
     if not ssh:
-        return launch_story(request, session)
-    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
-    from argosy.launch.submit_ssh import launch_by_ssh  # noqa: PLC0415 - only where it is asked for
+        return submit.launch(request, session)
+    from argosy.launch.submit_ssh import launch_by_ssh  # noqa: PLC0415 - a rare option
 
     return launch_by_ssh(request, session, parse_remote(ssh))
-
-
-def _preview(request: LaunchRequest, session: Session, ssh: str) -> LaunchPlan:
-    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
-    from argosy.launch.submit_ssh import preview  # noqa: PLC0415 - only where it is asked for
-
-    return preview(request, session, parse_remote(ssh))
 
 
 def _with_packages(request: LaunchRequest, packages: tuple[str, ...], session: Session, *, dry: bool) -> LaunchRequest:
@@ -142,51 +138,59 @@ def _with_packages(request: LaunchRequest, packages: tuple[str, ...], session: S
     return replace(request, image=image)
 
 
-def _refuse_several(**wishes: bool) -> None:
-    """Refuse options that say different things of the same."""
-    several = [option_name(name) for name, wished in wishes.items() if wished]
+def _refuse_several(**flags: bool) -> None:
+    """Refuse flags that contradict each other."""
+    several = [option_name(name) for name, given in flags.items() if given]
     if len(several) > 1:
-        raise UsageError(f"{' and '.join(several)} exclude each other", hint="say one of them")
+        raise UsageError(f"{' and '.join(several)} exclude each other", hint="use one of these options")
 
 
 NOT_BY_SSH = MappingProxyType(
     {
-        "in_allocation": "log in there, and in the allocation carry out what --dry-run prints: sh job.sh",
+        "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
         "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
         "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
-        "script": "--dry-run prints the script as it would stand there: send its output to a file",
+        "script": "--dry-run prints the script for that machine: redirect its output to a file",
     }
 )
-"""Options that mean a machine which one works on -> what to do instead."""
+"""Options that work only on this machine -> alternative."""
 
 
-def refuse_with_ssh(ssh: str, **wishes: bool) -> None:
-    """Refuse the options that need Argosy there, each with its alternative."""
-    for name in (name for name, wished in wishes.items() if wished):
+def refuse_with_ssh(ssh: str, **flags: bool) -> None:
+    """Refuse the options that need Argosy on the other machine, each with its alternative."""
+    for name in (name for name, given in flags.items() if given):
         raise UsageError(
             f"{option_name(name)} cannot be used with --ssh",
-            evidence=f"--ssh {ssh} submits a job there, where no Argosy need be",
+            evidence=f"--ssh {ssh} submits a job on a machine without Argosy",
             hint=NOT_BY_SSH[name],
         )
 
 
 def plan_dry(
-    request: LaunchRequest, session: Session, *, kept: bool, ssh: str, interactive: bool = False
+    request: LaunchRequest, session: Session, *, script_only: bool, ssh: str, interactive: bool = False
 ) -> LaunchPlan:
-    """Return the plan of a launch that is not started; `kept` tells whether its script is written to a file."""
-    if ssh:
-        return _preview(request, session, ssh)
-    if interactive:
-        from argosy.launch.interactive import plan_interactive  # noqa: PLC0415 - only where it is asked for
+    """Return the plan of a launch that is not started.
 
-        return plan_interactive(request, session, dry=True, script_only=kept)
-    return prepare_launch(request, session, dry=True, script_only=kept)
+    Parameters
+    ----------
+    script_only
+        Whether the script is written to a file, to be submitted elsewhere.
+    """
+    if ssh:
+        from argosy.launch.submit_ssh import preview  # noqa: PLC0415 - a rare option
+
+        return preview(request, session, parse_remote(ssh))
+    if interactive:
+        from argosy.launch.interactive import plan_interactive  # noqa: PLC0415 - a rare option
+
+        return plan_interactive(request, session, dry=True, script_only=script_only)
+    return prepare_launch(request, session, dry=True, script_only=script_only)
 
 
 def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
-    """Print a plan, or write its script, and return the exit code."""
+    """Print a plan, or write its script to a file; return the exit code."""
     if script is not None:
-        write_script(plan, script)
+        submit.write_script(plan, script)
         program = plan.submit[0]
         how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"
         click.echo(f"{script}: start it with {how}")
@@ -198,19 +202,18 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
-    from argosy.core.ssh import parse_remote  # noqa: PLC0415 - likewise
-    from argosy.launch.submit_ssh import launch_after_smoke  # noqa: PLC0415 - only where it is asked for
+    from argosy.launch.submit_ssh import launch_after_smoke  # noqa: PLC0415 - a rare option
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:
         code = _follow(session, smoke)
         if code:
             return code
-    return submitted(launched, session, follow=follow)
+    return report_submitted(launched, session, follow=follow)
 
 
-def submitted(launched: Launched, session: Session, *, follow: bool) -> int:
-    """Say the number of a job, or follow it to its end; give the exit code."""
+def report_submitted(launched: submit.Launched, session: Session, *, follow: bool) -> int:
+    """Print the number of a job, or follow the job to its end; return the exit code."""
     if follow:
         return _follow(session, launched)
     click.echo(launched.job)
@@ -218,28 +221,28 @@ def submitted(launched: Launched, session: Session, *, follow: bool) -> int:
     return 0
 
 
-def _follow(session: Session, launched: Launched) -> int:
-    from argosy.cli.cmd_jobs import follow_to_end  # noqa: PLC0415 - only where it is asked for
+def _follow(session: Session, launched: submit.Launched) -> int:
+    from argosy.cli.cmd_jobs import follow_to_end  # noqa: PLC0415 - most launches do not wait
 
     return follow_to_end(session, launched.job, every=launched.polling_seconds)
 
 
 def read_request(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:
-    """Make the request of the options, and of the project file in this folder where there is one.
+    """Return the request of the options on the command line, completed by files and variables.
 
     Raises
     ------
     UsageError
-        When there is neither a command nor a job of that name.
+        If there is neither a command nor a job of that name.
     """
-    words = {name: value for name, value in options.items() if _is_given(name, value)}
-    request = replace(resolve_request(words, session.host), smoke=smoke)
+    given = {name: value for name, value in options.items() if _is_given(name, value)}
+    request = replace(complete_request(given, session.host), smoke=smoke)
     return _without_bad_nodes(request, session) if "@" in request.options.exclude else request
 
 
 def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
-    from argosy.bench.nodes import exclude_bad_nodes  # noqa: PLC0415 - only where it is asked for
-    from argosy.diagnostics.verify.verify import find_bad_nodes_of  # noqa: PLC0415 - likewise
+    from argosy.bench.nodes import exclude_bad_nodes  # noqa: PLC0415 - a rare option
+    from argosy.diagnostics.verify.verify import find_bad_nodes_of  # noqa: PLC0415 - a rare option
 
     return exclude_bad_nodes(request, lambda job: find_bad_nodes_of(session, job))
 
@@ -248,3 +251,86 @@ def _is_given(name: str, value: object) -> bool:
     context = click.get_current_context(silent=True)
     source = context.get_parameter_source(name) if context else None
     return bool(value) and source is not click.core.ParameterSource.DEFAULT
+
+
+def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
+    plan = _plan_to_explain(open_session(), options)
+    rows = explain_plan(plan)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    shape = plan.shape
+    click.echo(f"{plan.name}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {plan.site}")
+    for group in GROUPS:
+        chosen = [row for row in rows if row.group == group]
+        if chosen:
+            click.secho(group, bold=True)
+            click.echo("\n".join(render_explained(chosen, output_width(), evidence=verbose)))
+
+
+def _plan_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
+    """Return the plan of a submitted job, by its number, or of a launch with these options."""
+    image = options["image"]
+    if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():
+        return kept_plan(session, image)
+    return prepare_launch(read_request(session, **options), session, dry=True)
+
+
+WHAT, VALUE, SOURCE = 26, 30, 21
+"""Columns of name, value and source, in characters; longer texts stay whole and move the rest of their line."""
+
+
+def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[str]:
+    """Render values with source and reason: in columns if the terminal is wide enough, else with the reason below.
+
+    Parameters
+    ----------
+    width
+        Columns of the terminal.
+    evidence
+        Whether the URLs of the sources are added.
+    """
+    lines: list[str] = []
+    for row in rows:
+        source = f"{row.proof} {row.checked}" if row.proof else row.source
+        head = f"  {row.what:<{WHAT}} {row.value:<{VALUE}} {source:<{SOURCE}} "
+        left = 2 + WHAT + VALUE + SOURCE + 3
+        if len(head) + len(row.why) <= width:
+            lines.append((head + row.why).rstrip())
+        elif len(head) == left and width - left >= LEAST_TEXT:
+            first, *more = wrap_text(row.why, width - left)
+            lines += [head + first, *(" " * left + line for line in more)]
+        else:
+            lines += [
+                f"  {row.what} = {row.value}",
+                *(f"      {each}" for each in wrap_text(f"{row.why} [{source}]", width - 6)),
+            ]
+        lines += [f"      {url}" for url in row.evidence.split("; ") if evidence and url]
+    return lines
+
+
+NOT_IN_EXPLAIN = {
+    "dry_run",
+    "script",
+    "ssh",
+    "in_allocation",
+    "follow",
+    "interactive",
+    "smoke_first",
+    "as_json",
+    "verbose",
+    "packages",
+}
+"""Parameters of launch that start or write something, or have another meaning here."""
+
+explain = json_option(
+    option("-v", "--verbose", is_flag=True, help="Add the URLs of the sources.")(
+        GroupedCommand(
+            "explain",
+            params=[each for each in launch.params if each.name not in NOT_IN_EXPLAIN],
+            callback=_explain,
+            help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
+            "Takes the arguments of 'argosy launch', or the number of a submitted job; starts nothing.",
+        )
+    )
+)

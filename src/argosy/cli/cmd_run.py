@@ -1,57 +1,66 @@
-"""`argosy run` and `argosy shell`: words to a `RunRequest`; the exit code is the program's own."""
+"""`argosy run` and `argosy shell`: options to a `RunRequest`; the exit code is the program's own."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from argosy.cli.common import NAMED_TEXT, Decorated, open_session
-from argosy.cli.options import RUN_MODE, GroupedCommand, RunCommand, option, table_options, with_option
+from argosy.cli.common import open_session
+from argosy.cli.options import (
+    RUN_MODE,
+    Decorated,
+    GroupedCommand,
+    RunCommand,
+    add_options,
+    option,
+    table_options,
+    verbose_option,
+    with_option,
+)
+from argosy.cli.parameters import COMMAND, IMAGE, NAMED_TEXT
 from argosy.core.errors import UsageError
-from argosy.recipes.launch_options import ContainerOptions
+from argosy.core.session import Session
+from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
 from argosy.recipes.option_row import CONTAINER, PROJECT_FILE
+from argosy.recipes.user_config import fill_options
+from argosy.runtimes import run as runner
 from argosy.runtimes.container_plan import parse_bind, parse_container
-from argosy.runtimes.run import RunRequest, plan_run, render_run
-from argosy.runtimes.run import run as run_story
-
-if TYPE_CHECKING:
-    from argosy.core.session import Session
 
 FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
-"""Keys of ``[launch]`` in a project file that hold for containers started here, too."""
+"""Keys of ``[launch]`` in a project file that also apply to containers on this machine."""
 
 DOCKER_MOUNT = re.compile(r"[^:]+:/(?!/)")
 """``SRC:/DST`` of docker's -v, which means --verbose here."""
 
-
-def _dev_options(command: Decorated) -> Decorated:
-    """Add the options that let the image be written into."""
-    dev = option(
+_run_options: Decorated = add_options(
+    table_options(ContainerOptions),
+    with_option,
+    option(
         "--dev",
         group=CONTAINER,
         is_flag=True,
         help="Make the image writable; the changes stay in .argosy/dev of this folder. [Apptainer: --overlay]",
-    )
-    folder = option(
-        "--dev-dir", "dev_folder", group=CONTAINER, type=NAMED_TEXT, metavar="DIR", help="As --dev, with your folder."
-    )
-    return dev(folder(command))
+    ),
+    option(
+        "--dev-dir", "dev_folder", group=CONTAINER, type=NAMED_TEXT, metavar="DIR",
+        help="Make the image writable; the changes stay in DIR.",
+    ),
+    option(
+        "--dry-run", group=RUN_MODE, is_flag=True,
+        help="Print the script and the reason for each choice; start nothing.",
+    ),
+    verbose_option,
+)  # fmt: skip
 
 
 @click.command(cls=RunCommand)
-@click.argument("image")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@table_options(ContainerOptions)
-@with_option
-@_dev_options
-@option(
-    "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
-)
-@option("-v", "--verbose", is_flag=True, help="Show the command that Argosy starts.")
+@click.argument("image", type=IMAGE)
+@click.argument("command", nargs=-1, required=True, type=COMMAND)
+@_run_options
 @click.pass_context
 def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND in IMAGE. Options of Argosy come before COMMAND.
@@ -64,14 +73,8 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("image")
-@table_options(ContainerOptions)
-@with_option
-@_dev_options
-@option(
-    "--dry-run", group=RUN_MODE, is_flag=True, help="Print the script and the reason for each choice; start nothing."
-)
-@option("-v", "--verbose", is_flag=True, help="Show the command that Argosy starts.")
+@click.argument("image", type=IMAGE)
+@_run_options
 @click.pass_context
 def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
     """Open a shell in IMAGE."""
@@ -79,51 +82,49 @@ def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
 
 
 def _start(
-    image: str,
-    command: tuple[str, ...],
-    *,
-    dry_run: bool,
-    verbose: bool,
-    dev: bool,
-    dev_folder: str | None,
-    packages: tuple[str, ...],
-    **container: Any,
-) -> int:
+    image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str | None,
+    packages: tuple[str, ...], **container: Any,
+) -> int:  # fmt: skip
     for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
         if DOCKER_MOUNT.match(argument):
             raise UsageError(f"{argument} is not {name}", hint=f"for a bind mount, use --bind {argument}")
     session = open_session(verbose=verbose)
-    wanted = parse_container(_with_project(session, **container), session.host.environment)
+    environment = session.host.environment
+    options = fill_options(_with_project(session, **container), CONTAINER_ROWS, environment)
+    is_writable = dev or dev_folder is not None
+    container_options = parse_container(options, environment)
     if packages:
         from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most runs build nothing
 
-        image = add_packages(image, packages, session, runtime=wanted.runtime, dry=dry_run)
-    request = RunRequest(image, command, wanted, dev or dev_folder is not None, dev_folder or "")
+        image = add_packages(image, packages, session, runtime=container_options.runtime, dry=dry_run)
+    request = runner.RunRequest(image, command, container_options, is_writable, dev_folder or "")
     if not dry_run:
-        return run_story(request, session)
-    plan, planned = plan_run(request, session, dry=True)
-    click.echo(render_run(plan, planned))
+        return runner.run(request, session)
+    plan, planned = runner.plan_run(request, session, dry=True)
+    click.echo(runner.render_run(plan, planned))
     for choice in plan.choices:
         click.echo(f"# {choice.label} = {choice.value}: {choice.why} [{choice.source}]", err=True)
     return 0
 
 
 def _with_project(session: Session, bind: tuple[str, ...], env: tuple[str, ...], **options: Any) -> dict[str, Any]:
-    """Add what the project file of this folder says of containers; options win, and what is not here is left out.
+    """Add the container settings of the project file in this folder; options take precedence.
 
-    How GPUs enter and which runtime starts containers are the nodes' matter there.
+    Bind mounts whose source does not exist here are dropped with a note. The file's runtime and GPU method are not
+    used: they are for the nodes.
     """
-    said = {name: value for name, value in options.items() if value} | {"bind": bind, "env": env}
+    given = {name: value for name, value in options.items() if value} | {"bind": bind, "env": env}
     path = Path(session.host.cwd, PROJECT_FILE)
     if not path.is_file():
-        return said
+        return given
     from argosy.launch.request import with_defaults  # noqa: PLC0415 - most folders have no project file
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - likewise
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
 
-    usual = read_project(path)
-    words = with_defaults(usual, said)
-    kept = [word for word in words["bind"] if word in bind or os.path.lexists(parse_bind(word).source)]
-    for word in words["bind"]:
-        if word not in kept:
-            session.reporter.note(f"{usual.where('launch', 'bind')}: no {parse_bind(word).source} is here to bind")
-    return said | {key: words[key] for key in FROM_PROJECT if key in words} | {"bind": tuple(kept)}
+    project = read_project(path)
+    joined = with_defaults(project, given)
+    kept = [text for text in joined["bind"] if text in bind or os.path.lexists(parse_bind(text).source)]
+    for text in joined["bind"]:
+        if text not in kept:
+            where = project.where("launch", "bind")
+            session.reporter.note(f"{where}: {parse_bind(text).source} does not exist here and is not mounted")
+    return given | {key: joined[key] for key in FROM_PROJECT if key in joined} | {"bind": tuple(kept)}

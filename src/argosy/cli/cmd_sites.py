@@ -1,4 +1,4 @@
-"""`argosy sites`: the profiles, one of them with the evidence of each value, what is wrong with them, which is here."""
+"""`argosy sites`: show, check, compare, create and validate site profiles."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import datetime as dt
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from argosy.cli.common import SITE, WholeLines, open_session, print_json
-from argosy.cli.findings import print_findings
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import print_findings, print_json, print_table
+from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError, UsageError
+from argosy.core.findings import FileFinding
 from argosy.core.records import asdict
 from argosy.core.shell import quote
+from argosy.core.store import write_text
+from argosy.recipes.user_config import fill_options
+from argosy.sites.detect import detect_sites, machine_here
 from argosy.sites.profile import Site
-from argosy.sites.read import read_site, search_path, site_names
-
-if TYPE_CHECKING:
-    from argosy.core.findings import FileFinding
-
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+from argosy.sites.read import find_profile, read_site, search_path, site_names
+from argosy.sites.show import diff_sites, explain_site, profile_schema
+from argosy.slurm.text import JobOptions
 
 
 @click.group(cls=WholeLines)
@@ -35,33 +37,30 @@ def _folders() -> tuple[Path, ...]:
 
 
 def _readable(folders: tuple[Path, ...]) -> Iterator[Site]:
-    """Give the profiles that can be read, and say which cannot."""
+    """Yield the profiles that can be read, and report the others."""
     for name in site_names(folders):
         try:
             yield read_site(name, folders)
         except SiteError as error:
-            click.echo(f"passed over: {error}", err=True)
+            click.echo(f"skipped: {error}", err=True)
 
 
 @sites.command("ls")
-@as_json_option
+@json_option
 def list_sites(*, as_json: bool) -> None:
-    """List the site profiles: project's, user's, system's, shipped."""
+    """List the site profiles: the project's, yours, the system's, and those shipped with Argosy."""
     profiles = list(_readable(_folders()))
     if as_json:
         print_json([{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles])
         return
-    for site in profiles:
-        click.echo(f"{site.name:<17} {site.title}")
+    print_table([(site.name, site.title) for site in profiles])
 
 
 @sites.command("show")
 @click.argument("name", type=SITE)
-@as_json_option
+@json_option
 def show_site(name: str, *, as_json: bool) -> None:
-    """Show one profile: every value with why, source, date, and the line it was read from."""
-    from argosy.sites.show import explain_site  # noqa: PLC0415 - only where it is asked for
-
+    """Show a profile: every value with its reason, source, date, and the line it was read from."""
     folders = _folders()
     site, rows = read_site(name, folders), explain_site(name, folders)
     if as_json:
@@ -83,15 +82,23 @@ def show_site(name: str, *, as_json: bool) -> None:
 
 @sites.command("new")
 @click.argument("name")
-@click.option("-o", "--output", default="", metavar="FILE", help="File to write.  [default: argosy-sites/NAME.toml]")
-@click.option("--on-node", is_flag=True, help="Ask a compute node too, by one short job.")
-@click.option("--partition", default="", help="Describe this partition's nodes.  [default: Slurm's]")
-@click.option("--account", default="", help="For the job of --on-node.")
-@click.option("--qos", default="", help="For the job of --on-node.")
-@as_json_option
+@click.option(
+    "-o", "--output", default="", type=FILE, metavar="FILE", help="File to write.  [default: argosy-sites/NAME.toml]"
+)
+@click.option("--on-node", is_flag=True, help="Also examine a compute node, with one short job.")
+@click.option(
+    "--partition",
+    default="",
+    type=PARTITION,
+    metavar="NAME",
+    help="Describe the nodes of this partition.  [default: Slurm's default partition]",
+)
+@click.option("--account", default="", metavar="NAME", help="Account to charge for --on-node.")
+@click.option("--qos", default="", metavar="NAME", help="Quality of service for --on-node.")
+@json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
-    """Write the profile of the Slurm cluster at hand, by asking it; what it did not say is listed as open."""
-    from argosy.diagnostics.discover.discover import Ask, discover_site  # noqa: PLC0415 - only where it is asked for
+    """Write a profile of this Slurm cluster from its answers; what Slurm does not report becomes an open question."""
+    from argosy.diagnostics.discover.discover import Ask, discover_site  # noqa: PLC0415 - only this command
 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
@@ -109,35 +116,41 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 
 @sites.command("picture")
 @click.argument("name", type=SITE)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), default="", help="File to write.  [default: stdout]")
-def picture(name: str, output: str) -> None:
-    """Draw a node of the site (SVG): cores, reserved ones, GPUs, NICs, and which rank is bound where."""
-    from argosy.core.store import write_text  # noqa: PLC0415 - likewise
-    from argosy.sites.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only where it is asked for
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="",
+    metavar="FILE",
+    help="File to write.  [default: standard output]",
+)
+def picture(name: str, output: str) -> None:  # fmt: skip
+    """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
+    from argosy.sites.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only this command
 
     site = read_site(name, _folders())
     if missing := picture_missing(site.node):
-        raise SiteError(f"{site.name} cannot be drawn", evidence=missing, hint="a profile's gpu_cpus makes the picture")
+        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add gpu_cpus to the profile")
     if not output:
         click.echo(render_picture(site), nl=False)
         return
     try:
         write_text(Path(output), render_picture(site))
     except OSError as error:
-        raise UsageError(f"{output} cannot be written", evidence=str(error), hint="check the path") from error
+        raise UsageError(f"cannot write {output}", evidence=str(error), hint="check the path") from error
 
 
 @sites.command("lint")
-@click.argument("files", nargs=-1)
+@click.argument("files", nargs=-1, type=SITE)
 @click.option(
-    "--site", "name", type=SITE, default="", metavar="NAME", help="Hold job scripts against this site's profile."
+    "--site", "name", type=SITE, default="", metavar="NAME", help="Compare job scripts with this site's profile."
 )
-@as_json_option
+@json_option
 @click.pass_context
 def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_json: bool) -> None:
     """Find stale, contradictory or dangerous settings in profiles (.toml, or a site's name) and in job scripts.
 
-    Without FILES every profile is checked.  The exit code is 7 where something is found.
+    Without FILES, all profiles are checked.  The exit code is 7 if something is found.
     """
     folders = _folders()
     site = read_site(name, folders) if name else None
@@ -151,9 +164,8 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
 
 
 def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[FileFinding, ...]:
-    from argosy.sites.lint.profile_rules import lint_profile  # noqa: PLC0415 - likewise
-    from argosy.sites.lint.script_rules import lint_script  # noqa: PLC0415 - likewise
-    from argosy.sites.read import find_profile  # noqa: PLC0415
+    from argosy.sites.lint.profile_rules import lint_profile  # noqa: PLC0415 - only this command
+    from argosy.sites.lint.script_rules import lint_script  # noqa: PLC0415 - only this command
 
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
         path = find_profile(file, folders)
@@ -162,17 +174,15 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
     try:
         return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
     except OSError as error:
-        raise UsageError(f"{file} cannot be read", evidence=str(error), hint="check the path") from error
+        raise UsageError(f"cannot read {file}", evidence=str(error), hint="check the path") from error
 
 
 @sites.command("diff")
 @click.argument("first", type=SITE)
 @click.argument("second", type=SITE)
-@as_json_option
+@json_option
 def diff(first: str, second: str, *, as_json: bool) -> None:
     """Compare two profiles, value by value."""
-    from argosy.sites.show import diff_sites  # noqa: PLC0415 - only where it is asked for
-
     folders = _folders()
     rows = diff_sites(read_site(first, folders), read_site(second, folders))
     if as_json:
@@ -185,15 +195,13 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
 
 
 @sites.command("detect")
-@as_json_option
+@json_option
 @click.pass_context
 def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     """Detect the site of this machine by host name, ClusterName, variables and files.
 
     The exit code is 7 if no profile matches, or more than one.
     """
-    from argosy.sites.detect import detect_sites, machine_here  # noqa: PLC0415 - this command alone
-
     session = open_session(quiet=True)
     folders = search_path(session.host.environment, Path(session.host.cwd))
     profiles = tuple(_readable(folders))
@@ -207,7 +215,8 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
         if len(found) != 1:
             seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
             hidden = [each.name for each in profiles if each.has_slurm and not each.identity.has_marks]
-            click.echo(f"{len(found) or 'no'} profiles match this machine ({seen}): choose one with --site", err=True)
+            hint = "choose one with --site, or set a default: argosy config set site NAME"
+            click.echo(f"{len(found) or 'no'} profiles match this machine ({seen}): {hint}", err=True)
             click.echo(f"never detected: {', '.join(hidden)}; 'argosy sites show NAME' tells why", err=True)
     ctx.exit(0 if len(found) == 1 else CheckFailed.code)
 
@@ -215,53 +224,67 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
 @sites.command("schema")
 def schema() -> None:
     """Print the JSON schema of profiles, for editors."""
-    from argosy.sites.show import profile_schema  # noqa: PLC0415 - only where it is asked for
-
     print_json(profile_schema())
 
 
 @sites.command("validate")
 @click.argument("site", type=SITE, default="")
-@click.option("--image", default="", metavar="IMAGE", help="Also test containers of this image; best one with PyTorch.")
-@click.option("--script", type=click.Path(), default=None, help="Only write the job script, for 'sbatch FILE'.")
 @click.option(
-    "--gpus-per-node", type=click.IntRange(min=0), default=None, metavar="N", help="GPUs of each node.  [default: all]"
+    "--image", default="", type=IMAGE, metavar="IMAGE", help="Also test this image, preferably one with PyTorch."
 )
-@click.option("--account", default="", metavar="NAME", help="Account to charge.")
-@click.option("--partition", default="", metavar="NAME", help="Partition.  [default: the site's for short tests]")
-@click.option("--qos", default="", metavar="NAME", help="Quality of service.")
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the job script to FILE and submit nothing.",
+)
+@click.option(
+    "--gpus-per-node",
+    "gpus",
+    type=click.IntRange(min=0),
+    default=None,
+    metavar="N",
+    help="GPUs on each node.  [default: all]",
+)
+@click.option("--account", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
+@click.option(
+    "--partition", default="", type=PARTITION, metavar="NAME", help="Partition.  [default: the site's for short tests]"
+)
+@click.option("--qos", default="", metavar="NAME", help="Quality of service. [Slurm: --qos]")
 @click.option("--time", default="", metavar="TIME", help="Time limit.  [default: 00:05:00]")
-@as_json_option
+@json_option
 def validate(
-    site: str, image: str, script: str | None, gpus_per_node: int | None, *, as_json: bool, **options: str
-) -> None:
+    site: str, image: str, script: Path | None, gpus: int | None, *, as_json: bool, **options: str
+) -> None:  # fmt: skip
     """Validate a profile with one job of 2 nodes and 5 minutes; the nodes do not need Argosy.
 
-    SITE is the name or file of a profile. Default: the site of this machine. The job writes its results to
-    argosy-validate-JOB.json in this folder; 'argosy sites merge' adds them to the profile.
+    SITE is the name or file of a profile. Default: the configured site, else the site of this machine. The job writes
+    its results to argosy-validate-JOB.json in this folder; 'argosy sites merge' adds them to the profile.
     """
-    from argosy.diagnostics.validate import validate as command  # noqa: PLC0415 - only where it is asked for
-    from argosy.slurm.text import JobOptions  # noqa: PLC0415 - likewise
+    from argosy.diagnostics.validate import validate as command  # noqa: PLC0415 - only this command
 
     session = open_session()
-    name, asked = command.site_here(session, site), JobOptions(**options)  # type: ignore[arg-type]  # those of text
-    gpus = -1 if gpus_per_node is None else gpus_per_node
+    given = fill_options({**options, "site": site}, ("site", "account"), session.host.environment)
+    name, asked = command.site_here(session, given.pop("site", "")), JobOptions(**given)
+    count = -1 if gpus is None else gpus
     if script is not None:
-        command.write_validation(session, name, Path(script), image=image, options=asked, gpus=gpus)
-        click.echo(f"{script}: submit it with: sbatch {quote(script)}", err=True)
+        command.write_validation(session, name, script, image=image, options=asked, gpus=count)
+        click.echo(f"{script}: submit it with: sbatch {quote(str(script))}", err=True)
         return
     stream = sys.stderr.buffer if as_json else None
-    done = command.validate_site(session, name, image=image, options=asked, gpus=gpus, stream=stream)
+    done = command.validate_site(session, name, image=image, options=asked, gpus=count, stream=stream)
     if as_json:
         print_json({"file": done.file, **asdict(done.result)})
     click.echo(f"add it to the profile: argosy sites merge {quote(done.file)}", err=True)
 
 
 @sites.command("merge")
-@click.argument("result")
-@click.option("--into", default="", metavar="NAME|FILE", help="Profile to write.  [default: your own of that site]")
+@click.argument("result", type=FILE)
+@click.option(
+    "--into", default="", type=SITE, metavar="NAME|FILE", help="Profile to write.  [default: your own of that site]"
+)
 @click.option("--accept", is_flag=True, help="Replace values that the run contradicts by those of the run.")
-@as_json_option
+@json_option
 @click.pass_context
 def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_json: bool) -> None:
     """Merge the result of 'argosy sites validate' (its JSON file) into a profile.
@@ -269,10 +292,10 @@ def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_jso
     Confirmed values are marked as validated, with date and versions. A shipped profile is first copied to
     ~/.config/argosy/sites. A documented value that the run contradicts is kept, and the exit code is 7.
     """
-    from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only where it is asked for
+    from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only this command
 
-    place, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
-    code = print_findings(merged.findings, as_json=as_json, profile=str(place))
+    path, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
+    code = print_findings(merged.findings, as_json=as_json, profile=str(path))
     if not as_json:
-        click.echo(f"wrote {place}")
+        click.echo(f"wrote {path}")
     ctx.exit(0 if accept else code)

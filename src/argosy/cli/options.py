@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import NAMED, SITE, Decorated
+from argosy.cli.parameters import NAMED, text_type
 from argosy.recipes.option_row import CONTAINER, GROUPS, Row, is_list, option_name, rows, types
+
+Decorated = Callable[..., Any]
 
 RUN_MODE, GENERAL = "What to do", "General"
 GROUP_ORDER = (*GROUPS, RUN_MODE, GENERAL)
@@ -83,22 +85,21 @@ class RunCommand(GroupedCommand):
         return super().parse_args(ctx, args)
 
 
-def with_option(command: Decorated) -> Decorated:
-    """Add ``--with``."""
-    return option(
-        "--with",
-        "packages",
-        group=CONTAINER,
-        multiple=True,
-        metavar="PKG",
-        help="Add a Python package for this start, repeatable; packages of the image keep their versions. [uv: --with]",
-    )(command)
+def table_options(table: Any, *names: str) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds the options of a table to a command.
 
-
-def table_options(table: Any) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds the options of a table to a command."""
+    Parameters
+    ----------
+    names
+        Options to add. Default: all options of the table.
+    """
     kinds = types(table)
-    options = [_option(name, row, kinds[name]) for name, row in rows(table).items()]
+    chosen = {name: row for name, row in rows(table).items() if not names or name in names}
+    return add_options(*(_option(name, row, kinds[name]) for name, row in chosen.items()))
+
+
+def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds several options; the help shows them in this order."""
 
     def add(command: Decorated) -> Decorated:
         for each in reversed(options):
@@ -110,11 +111,11 @@ def table_options(table: Any) -> Callable[[Decorated], Decorated]:
 
 def _option(name: str, row: Row, kind: Any) -> Callable[[Decorated], Decorated]:
     names = (*filter(None, (row.short,)), option_name(name), *row.synonyms, name)
-    form = {"synonyms": row.synonyms, "help": row.help, "metavar": row.metavar or None, **_form(row, kind)}
+    form = {"synonyms": row.synonyms, "help": row.help, "metavar": row.metavar or None, **_form(name, row, kind)}
     return option(*names, group=row.group, **form)
 
 
-def _form(row: Row, kind: Any) -> dict[str, Any]:
+def _form(name: str, row: Row, kind: Any) -> dict[str, Any]:
     """Return the arguments of click's option for a type."""
     if kind is bool:
         return {"is_flag": True}
@@ -122,9 +123,9 @@ def _form(row: Row, kind: Any) -> dict[str, Any]:
         default = 0 if isinstance(row.bare, int) else ""
         return {"is_flag": False, "flag_value": row.bare, "default": default, "type": type(row.bare)}
     if is_list(kind):
-        return {"multiple": True}
+        return {"multiple": True, "type": text_type(name, row.metavar)}
     if kind is not int and not row.choices and row.kind != "file":
-        return {"default": "", "type": SITE if row.kind == "site" else str}
+        return {"default": "", "type": text_type(name, row.metavar)}
     plain = click.IntRange(min=1) if kind is int else click.Choice(row.choices) if row.choices else NAMED
     return {"type": plain, "default": None}
 
@@ -132,3 +133,26 @@ def _form(row: Row, kind: Any) -> dict[str, Any]:
 def option(*names: str, group: str = GENERAL, **form: Any) -> Callable[[Decorated], Decorated]:
     """Return a decorator that adds one option of a group."""
     return click.option(*names, cls=GroupedOption, group=group, **form)
+
+
+with_option = option(
+    "--with",
+    "packages",
+    group=CONTAINER,
+    multiple=True,
+    metavar="PKG",
+    help="Add a Python package for this start, repeatable; packages of the image keep their versions. [uv: --with]",
+)
+json_option = option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+verbose_option = option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")
+quiet_option = option("-q", "--quiet", is_flag=True, help="Print only errors.")
+force_option = option("--force", is_flag=True, help="Replace the output if it exists.")
+work_dir_option = option(
+    "--work-dir",
+    default="",
+    type=text_type("", "DIR"),
+    metavar="DIR",
+    help="Folder for temporary files. Default: TMPDIR or the cache.",
+)
+report_options = add_options(json_option, verbose_option, quiet_option)
+"""Options of the commands that work for a while and report at the end."""

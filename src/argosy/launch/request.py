@@ -1,6 +1,7 @@
-"""From options to a request: options by name, a job of the project file, or both; options take precedence.
+"""From options to a request; options take precedence over variables, the project file and configuration files.
 
-The names are those of the options with ``_`` for ``-``; the keys of ``[job.NAME]`` in ``argosy.toml`` are the same.
+The names are those of the options with ``_`` for ``-``; the keys of ``[job.NAME]`` in ``argosy.toml`` and of the
+configuration files are the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from argosy.launch.model import LaunchRequest, Wanted, as_pattern, option
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, is_list, plain_values, types
 from argosy.recipes.project_file import read_project
+from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
-from argosy.slurm.text import JobOptions, slurm_time
+from argosy.slurm.text import USER_DEFAULTS, JobOptions, slurm_time
 
 if TYPE_CHECKING:
     from argosy.recipes.project_file import Project
@@ -33,7 +35,7 @@ LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kin
 
 
 def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
-    """Return the request of these options, completed by the project file of the current folder.
+    """Return the request of these options, completed by variables, the project file and the configuration files.
 
     Parameters
     ----------
@@ -45,14 +47,45 @@ def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
     UsageError
         If there is neither a command nor a job of that name, or a value is not valid.
     """
-    path = Path(host.cwd, PROJECT_FILE)
+    variables = [each for each in read_variables(host.environment, LAUNCH).values() if not given.get(each.key)]
+    options = dict(given) | {setting.key: setting.value for setting in variables}
+    joined = _join_project(options, Path(host.cwd, PROJECT_FILE))
+    preset = {key for key, variable in USER_DEFAULTS.items() if host.environment.get(variable)}
+    files = read_files(host.environment, LAUNCH).values()
+    defaults = [each for each in files if not joined.get(each.key) and each.key not in preset]
+    sources = {each.key: (each.value, each.source) for each in (*variables, *defaults)}
+    values = {each.key: each.value for each in defaults}
+    return make_request(joined | values | {"given": joined.get("given", {}) | sources}, host)
+
+
+def _join_project(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Join options with the project file of the current folder, if there is one."""
     if not path.is_file():
-        return make_request(given, host)
-    project, name = read_project(path), str(given["image"])
-    if name in project.table.job or not (given.get("command") or "/" in name or Path(name).exists()):
-        options = {key: value for key, value in given.items() if key != "image"}
-        return make_request(with_job(project, name, options), host)
-    return make_request(with_defaults(project, given), host)
+        return dict(options)
+    project, name = read_project(path), str(options["image"])
+    if name in project.table.job or not (options.get("command") or "/" in name or Path(name).exists()):
+        return with_job(project, name, {key: value for key, value in options.items() if key != "image"})
+    return with_defaults(project, options)
+
+
+def configured_settings(host: Host) -> dict[str, Setting]:
+    """Return every configured value and its source, as a launch in the current folder uses them.
+
+    Raises
+    ------
+    UsageError
+        If the project file or a configuration file is not valid.
+    """
+    found = read_files(host.environment)
+    presets = {key: name for key, name in USER_DEFAULTS.items() if host.environment.get(name)}
+    found |= {key: Setting(key, host.environment[name], name) for key, name in presets.items()}
+    path = Path(host.cwd, PROJECT_FILE)
+    if path.is_file():
+        project = read_project(path)
+        written = project.table.launch.given()
+        found |= {key: Setting(key, _text(value), project.where("launch", key)) for key, value in written.items()}
+    found |= read_variables(host.environment)
+    return {key: found[key] for key in KEYS if key in found}
 
 
 def make_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:

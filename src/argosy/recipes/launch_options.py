@@ -63,7 +63,11 @@ class ContainerOptions(TypedDict, total=False):
     runtime: Annotated[
         str,
         Row(
-            CONTAINER, "Container runtime. Default: the site's, else one that is installed.", "NAME", record="container"
+            CONTAINER,
+            "Container runtime. Default: the site's, else one that is installed.",
+            "NAME",
+            record="container",
+            config=True,
         ),
     ]
     signed_by: Annotated[
@@ -83,7 +87,11 @@ class LaunchOptions(ContainerOptions, total=False):
     site: Annotated[
         str,
         Row(
-            SLURM, "Site profile: a name from 'argosy sites ls', or a .toml file. Default: local.", "NAME", kind="site"
+            SLURM,
+            "Site profile: a name from 'argosy sites ls', or a .toml file. Default: local.",
+            "NAME",
+            kind="site",
+            config=True,
         ),
     ]
     nodes: Annotated[
@@ -145,7 +153,10 @@ class LaunchOptions(ContainerOptions, total=False):
     launcher: Annotated[
         str,
         Row(
-            LAUNCHER, "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: by the image.", "NAME"
+            LAUNCHER,
+            "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: by the image.",
+            "NAME",
+            config=True,
         ),
     ]
     torchrun_arg: Annotated[
@@ -153,19 +164,28 @@ class LaunchOptions(ContainerOptions, total=False):
     ]
     mpi: Annotated[
         str,
-        Row(LAUNCHER, "MPI wire-up for --launcher mpi: pmix or pmi2. Default: the site's. [Slurm: srun --mpi]", "NAME"),
+        Row(
+            LAUNCHER,
+            "MPI wire-up for --launcher mpi: pmix or pmi2. Default: the site's. [Slurm: srun --mpi]",
+            "NAME",
+            config=True,
+        ),
     ]
     before: Annotated[
         OneOrMore, Row(LAUNCHER, "Shell command to run once in the image before the ranks start, repeatable.", "CMD")
     ]
-    mode: Annotated[str, Row(SLURM, "Mode of the site; 'argosy sites show' lists them. Default: the site's.", "NAME")]
+    mode: Annotated[
+        str, Row(SLURM, "Mode of the site; 'argosy sites show' lists them. Default: the site's.", "NAME", config=True)
+    ]
     name: Annotated[
         str,
         Row(SLURM, "Name of the job. Default: the program's name. [Slurm: --job-name]", "NAME", "-J", ("--job-name",)),
     ]
-    account: Annotated[str, Row(SLURM, "Account to charge. [Slurm: --account]", "NAME", "-A", record="slurm")]
-    partition: Annotated[str, Row(SLURM, "Partition. [Slurm: --partition]", "NAME", "-p", record="slurm")]
-    qos: Annotated[str, Row(SLURM, "Quality of service. [Slurm: --qos]", "NAME", "-q", record="slurm")]
+    account: Annotated[
+        str, Row(SLURM, "Account to charge. [Slurm: --account]", "NAME", "-A", record="slurm", config=True)
+    ]
+    partition: Annotated[str, Row(SLURM, "Partition. [Slurm: --partition]", "NAME", "-p", record="slurm", config=True)]
+    qos: Annotated[str, Row(SLURM, "Quality of service. [Slurm: --qos]", "NAME", "-q", record="slurm", config=True)]
     time: Annotated[
         str,
         Row(
@@ -175,14 +195,18 @@ class LaunchOptions(ContainerOptions, total=False):
             "-t",
             record="slurm",
             kind="time",
+            config=True,
         ),
     ]
     mem: Annotated[str, Row(SLURM, "Memory per node, for example 60G. [Slurm: --mem]", "SIZE", record="slurm")]
     mem_per_gpu: Annotated[str, Row(SLURM, "Memory per GPU. [Slurm: --mem-per-gpu]", "SIZE", record="slurm")]
     constraint: Annotated[
-        str, Row(SLURM, "Features that the nodes must have. [Slurm: --constraint]", "LIST", "-C", record="slurm")
+        str,
+        Row(
+            SLURM, "Features that the nodes must have. [Slurm: --constraint]", "LIST", "-C", record="slurm", config=True
+        ),
     ]
-    reservation: Annotated[str, Row(SLURM, "Reservation. [Slurm: --reservation]", "NAME", record="slurm")]
+    reservation: Annotated[str, Row(SLURM, "Reservation. [Slurm: --reservation]", "NAME", record="slurm", config=True)]
     nodelist: Annotated[str, Row(SLURM, "Nodes to use. [Slurm: --nodelist]", "NODES", "-w", record="slurm")]
     exclude: Annotated[
         str,
@@ -240,6 +264,7 @@ class LaunchOptions(ContainerOptions, total=False):
             "LIST",
             synonyms=("--mail",),
             record="slurm",
+            config=True,
         ),
     ]
     chdir: Annotated[

@@ -48,7 +48,9 @@ class Row(msgspec.Struct, frozen=True):
     path
         Whether the value is a path: it is resolved against the current folder.
     kind
-        What the value means where the type does not say it: the command line completes and checks it.
+        Meaning of the value beyond its type: the command line completes and checks it.
+    config
+        Whether the configuration files and an environment variable can set a default (`argosy.recipes.user_config`).
     """
 
     group: str
@@ -63,6 +65,7 @@ class Row(msgspec.Struct, frozen=True):
     bare: str | int = ""
     path: bool = False
     kind: Literal["", "site", "time", "file", "folder"] = ""
+    config: bool = False
 
 
 def rows(table: Any) -> dict[str, Row]:

@@ -24,8 +24,7 @@ from argosy.builder.resolve import (
     split_sources,
 )
 from argosy.cli.app import app
-from argosy.cli.cmd_build import build
-from argosy.cli.cmd_lock import bundle, lock
+from argosy.cli.cmd_build import build, bundle, lock
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Host
 from argosy.core.process import Command, FakeRunner, OnLine, Reply
@@ -413,7 +412,7 @@ def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) 
 def test_what_is_installed_is_chosen_by_the_same_options_in_each_command(command: click.Command) -> None:
     words = ["e.yml", "-o", "x", "--no-build-isolation", "apex", "--build-arg", "A=1", "--torch-backend", "cpu"]
     given = command.make_context("argosy", words, click.Context(app, **app.context_settings)).params
-    request = make_build_request(given["sources"], Path("/x"), given)
+    request = make_build_request(given["sources"], Path("/x"), given, {})
     assert (request.unisolated, request.engine.arguments, request.torch_backend) == (("apex",), ("A=1",), "cpu")
 
 

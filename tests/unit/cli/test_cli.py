@@ -18,7 +18,7 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS
 from argosy.cli.cmd_run import run
-from argosy.cli.synonyms import COMMAND_HINTS, OPTION_HINTS
+from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import Recipe, Settings, SourceKind, Version
 from argosy.wrap.versions import switch, write_version
@@ -59,7 +59,7 @@ def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 )
 def test_an_empty_word_for_a_folder_is_an_unset_variable(words: str) -> None:
     said = argosy(*words.split(" "))
-    assert "an empty word names no file or folder" in said.stderr
+    assert "the path is empty" in said.stderr
 
 
 @pytest.mark.parametrize("words", ["cache info", "cache gc", "images ls"])
@@ -80,7 +80,7 @@ def test_an_empty_word_for_a_package_is_an_unset_variable(tmp_path: Path) -> Non
     write_version(tmp_path / "versions/1", version)
     switch(tmp_path, 1)
     said = argosy("wrap", "update", str(tmp_path), "")
-    assert "an empty word names no package" in said.stderr
+    assert "the name of a package is empty" in said.stderr
 
 
 def test_help_lists_every_command_and_says_what_argosy_is() -> None:
@@ -121,7 +121,7 @@ def test_help_cuts_no_line_of_a_command() -> None:
 
 def test_explain_tells_of_its_own_options_what_they_do_there() -> None:
     said = argosy("explain", "--help").stdout
-    assert "Print as JSON." in said
+    assert "Print the report as JSON." in said
     assert "--dry-run" not in said
 
 
@@ -130,7 +130,7 @@ def test_a_removed_folder_is_said_also_when_started_as_a_module(tmp_path: Path) 
     words = ("sh", "-c", script, sys.executable)
     said = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert said.returncode == 2
-    assert "the folder that you are in was removed" in said.stderr
+    assert "the current folder was removed" in said.stderr
 
 
 def test_help_imports_no_story() -> None:
@@ -162,9 +162,9 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
     ("words", "code", "message"),
     [
         (("biuld",), 2, "did you mean 'argosy build'?"),
-        (("wrap", "updat", "env", "tqdm"), 2, "Did you mean 'update'?"),
+        (("wrap", "updat", "env", "tqdm"), 2, "did you mean 'argosy wrap update'?"),
         (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
-        (("wrap", "", "--prefix", "env"), 2, "an empty word names no file or folder"),
+        (("wrap", "", "--prefix", "env"), 2, "invalid SOURCES...: the path is empty"),
         (("build", str(Path(__file__).parents[2] / "corpus/env/plain.txt"), "-o", "x.sif"), 2, "--base"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
@@ -175,8 +175,8 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("run", "nothing.sif", ""), 125, "the command is empty"),
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
         (("why", ""), 2, "there is no log ''"),
-        (("cache", "ls"), 2, "No such command 'ls'. Known: gc, info."),
-        (("images", "export", "x.sif", "-o", "y"), 2, "'--format'. Choose from: sif, sqsh,"),
+        (("cache", "ls"), 2, "argosy cache has no command 'ls'\n  known: gc, info"),
+        (("images", "export", "x.sif", "-o", "y"), 2, "--format is missing\n  choose one of: sif, sqsh,"),
         (("build", "numpy", "--base", "debian:bookworm", "-o", "x.sif"), 2, "echo numpy > requirements.txt"),
         (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
         ((*DAWN, "--script", "no/dir/job.sh", "--", "true"), 2, "mkdir -p no/dir"),
@@ -191,7 +191,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
             125,
-            "what --dry-run prints: sh job.sh",
+            "in the allocation: sh job.sh",
         ),
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
@@ -208,7 +208,7 @@ def test_a_mistake_gives_one_message_and_its_code(
     assert said.stderr.startswith("argosy: ")
     assert message in said.stderr
     assert "Traceback" not in said.stderr
-    assert said.stdout == ""
+    assert said.stdout == "" or "--json" in words
     assert not list(tmp_path.iterdir())
 
 
@@ -232,7 +232,7 @@ main.app.main = lambda *a, **k: 1 / 0
 sys.exit(main.run_app(['sites']))
 """
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False)
-    assert "this is a defect of Argosy" in said.stderr
+    assert "this is a bug in Argosy" in said.stderr
     assert "Traceback" not in said.stderr
     debug = {**os.environ, "ARGOSY_DEBUG": "1"}
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False, env=debug)
@@ -283,7 +283,7 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) -> None:
     said = shell('"$ARGOSY" sites ls > /dev/full', PYTHONUNBUFFERED=unbuffered)
     assert said.returncode == 7
-    assert "no space is left" in said.stderr
+    assert "no space left" in said.stderr
     assert "defect" not in said.stderr
     assert "ignored" not in said.stderr
 
@@ -293,7 +293,7 @@ def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
     folder.mkdir()
     said = shell(f"cd '{folder}' && rmdir '{folder}' && \"$ARGOSY\" why nothing")
     assert said.returncode == 2
-    assert "the folder that you are in was removed" in said.stderr
+    assert "the current folder was removed" in said.stderr
 
 
 def test_closed_standard_streams_end_nothing() -> None:
@@ -304,7 +304,7 @@ def test_closed_standard_streams_end_nothing() -> None:
 def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
     said = argosy("why", "a" * 100_000)
     assert said.returncode == 7
-    assert "a name is too long" in said.stderr
+    assert "file name too long" in said.stderr
     assert "a" * 1000 not in said.stderr
 
 

@@ -12,20 +12,19 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
-from argosy.cli.cmd_tykky import name_files
-from argosy.cli.compat.install import PROGRAMS
-from argosy.cli.compat.tykky import plan_advanced, plan_new, plan_settings, plan_update
-from argosy.cli.compat.tykky_site import (
+from argosy.cli.cmd_compat import PROGRAMS
+from argosy.cli.compat.tykky import name_files, plan_advanced, plan_new, plan_settings, plan_update
+from argosy.cli.compat.tykky_arguments import ACTIONS, ARGOSY, Arguments, options_of, parse_arguments
+from argosy.cli.compat.tykky_config import (
     NOTHING_TO_DO,
     REFUSED,
     TAKEN,
     Conf,
-    Variants,
+    LogSettings,
     merge_conf,
     read_conf,
-    read_variants,
+    read_log_settings,
 )
-from argosy.cli.compat.tykky_words import ACTIONS, OURS, Words, options_of, parse_words
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind
 from argosy.wrap.model import Recipe, Settings, SourceKind, WrapRequest
@@ -41,11 +40,11 @@ def read(file: str) -> str:
 
 def new(line: str, conf: Conf | None = None) -> WrapRequest:
     program, *words = shlex.split(line)
-    return plan_new(parse_words(program, words), conf or Conf(), CWD, read)
+    return plan_new(parse_arguments(program, words), conf or Conf(), CWD, read)
 
 
 def test_each_command_of_tykky_is_installed() -> None:
-    assert {name for name, program in PROGRAMS.items() if program.tool == "tykky"} == set(OURS)
+    assert {name for name, program in PROGRAMS.items() if program.tool == "tykky"} == set(ARGOSY)
 
 
 BASE = "--pre-install --post-install --environ -w --wrapper-paths"
@@ -76,20 +75,20 @@ def compat_run(*words: str) -> tuple[int, str]:
     return (done.exit_code if not isinstance(done.exception, UsageError) else 2), done.output or str(done.exception)
 
 
-@pytest.mark.parametrize("program", OURS)
+@pytest.mark.parametrize("program", ARGOSY)
 def test_a_command_without_words_and_one_that_is_asked_for_help_tell_what_it_takes(program: str) -> None:
     for words in ((), ("--help",)):
         code, said = compat_run(program, *words)
         assert code == 0
-        assert OURS[program] in " ".join(said.split())
+        assert ARGOSY[program] in " ".join(said.split())
     if "new" in ACTIONS[program]:
         assert "--post-install" in compat_run(program, "new", "--help")[1]
         assert "arguments are required" in compat_run(program, "new")[1]
 
 
 def test_an_empty_word_for_paths_is_an_unset_variable() -> None:
-    with pytest.raises(UsageError, match="names no path"):
-        parse_words("wrap-container", ["x.sif", "-w", ""])
+    with pytest.raises(UsageError, match="the path is empty"):
+        parse_arguments("wrap-container", ["x.sif", "-w", ""])
 
 
 def test_a_conda_environment_sees_the_host_as_under_tykky() -> None:
@@ -114,7 +113,7 @@ def test_further_paths_come_beside_those_of_the_environment() -> None:
 
 def test_a_list_of_conda_packages_is_never_installed_by_pip() -> None:
     assert new("conda-containerize new --prefix e list.txt").recipe.sources == ("/project/me/list.txt",)
-    with pytest.raises(UsageError, match="leaves their versions open"):
+    with pytest.raises(UsageError, match="without exact versions"):
         new("conda-containerize new --prefix e env.txt")
 
 
@@ -144,7 +143,7 @@ def test_an_installation_is_masked_only_where_it_is_asked() -> None:
 
 
 def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
-    words = parse_words(
+    words = parse_arguments(
         "pip-containerize", ["update", "env", "-r", "req.txt", "--post-install", "post.sh", "--nocache"]
     )
     asked = plan_update(words, CWD, read)
@@ -154,11 +153,11 @@ def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
     old = Settings(paths=("/x",), variables=(("B", "1"),), host=True)
     recipe = Recipe(SourceKind.FILES, ("/a",))
     assert plan_settings(words, Conf(), old, recipe, read) == old
-    more = parse_words("conda-containerize", ["update", "env", "--environ", "vars"])
+    more = parse_arguments("conda-containerize", ["update", "env", "--environ", "vars"])
     assert plan_settings(more, Conf(), old, recipe, read).variables == (("B", "1"), ("A", "x y"))
-    paths = parse_words("conda-containerize", ["update", "env", "-w", "/y,/x"])
+    paths = parse_arguments("conda-containerize", ["update", "env", "-w", "/y,/x"])
     assert plan_settings(paths, Conf(), old, recipe, read).paths == ("/x", "/y")
-    other = parse_words("pip-containerize", ["update", "env", "--requirements-file", "req.txt"])
+    other = parse_arguments("pip-containerize", ["update", "env", "--requirements-file", "req.txt"])
     assert plan_update(other, CWD, read).packages == ("scipy", "pandas>=2")
 
 
@@ -168,7 +167,7 @@ def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_m
         (tmp_path / name).touch()
     code, said = compat_run("conda-containerize", "update", str(tmp_path), "--post-install", "x.sh")
     assert code == 2
-    assert "was made by tykky" in said
+    assert "tykky made it" in said
     assert f"conda-containerize new --prefix DIR {tmp_path}/share/previous_input/1/env.yml" in said
 
 
@@ -176,13 +175,13 @@ def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_m
     ("line", "said"),
     [
         ("pip-containerize new --system-site-packages --prefix e r.txt", "argosy wrap FILE --base IMAGE"),
-        ("conda-containerize new --uv --prefix e e.yml", "leave --uv away"),
+        ("conda-containerize new --uv --prefix e e.yml", "omit --uv"),
         ("conda-containerize new e.yml", "--prefix DIR"),
         ("wrap-container --prefix e x.sif", "argosy wrap IMAGE -w PATHS"),
         ("wrap-install --prefix e x -w bin --unknown", "argosy wrap FOLDER"),
         ("wrap-container -w /x --prefix e x.sif --post-install p.sh", "argosy wrap IMAGE -w PATHS"),
         ("pip-containerize remove", "argosy wrap requirements.txt"),
-        ("pip-containerize new --prefix e ''", "is a variable of your shell not set?"),
+        ("pip-containerize new --prefix e ''", "check that the shell variable is set"),
     ],
 )
 def test_what_has_no_word_of_ours_is_an_error_that_names_what_to_use(line: str, said: str) -> None:
@@ -193,7 +192,7 @@ def test_what_has_no_word_of_ours_is_an_error_that_names_what_to_use(line: str, 
 
 def test_an_update_runs_nothing_before() -> None:
     with pytest.raises(UsageError, match="--pre-install"):
-        plan_update(parse_words("pip-containerize", ["update", "env", "--pre", "x.sh"]), CWD, read)
+        plan_update(parse_arguments("pip-containerize", ["update", "env", "--pre", "x.sh"]), CWD, read)
 
 
 def test_the_sections_of_a_site_are_joined_as_tykky_does() -> None:
@@ -230,7 +229,7 @@ def test_a_configuration_sets_variables_and_refuses_what_must_be_computed() -> N
         ("isolat", "x", "did you mean isolate"),
         ("wrap_all", "yes", "-w PATH,PATH"),
         ("template_script", "mine.sh", "--post-install SCRIPT"),
-        ("tykky_abuse", "x", "no shell code"),
+        ("tykky_abuse", "x", "shell code is not supported"),
         ("excluded_mount_points", ["/x"], "--contain"),
     ],
 )
@@ -303,7 +302,7 @@ def test_a_value_of_a_configuration_stays_a_value_whatever_a_shell_would_make_of
 
 def test_a_configuration_alone_says_what_to_install() -> None:
     conf = read_conf({"installation_file_paths": ["environment.yml", "req.txt"], "installation_prefix": "/p/env"}, {})
-    words = plan_advanced(Words("conda-containerize", "advanced", "conf.yaml"), conf)
+    words = plan_advanced(Arguments("conda-containerize", "advanced", "conf.yaml"), conf)
     asked = plan_new(words, conf, CWD, read)
     assert asked.prefix == Path("/p/env")
     assert asked.recipe.sources == ("/project/me/environment.yml", "/project/me/req.txt")
@@ -324,25 +323,29 @@ def test_a_configuration_alone_in_tykkys_own_keys_with_scripts_and_variables() -
         "installation_prefix": "/p/env",
     }
     conf = read_conf(keys, {})
-    asked = plan_new(plan_advanced(Words("conda-containerize", "advanced", "c.yaml"), conf), conf, CWD, read)
+    asked = plan_new(plan_advanced(Arguments("conda-containerize", "advanced", "c.yaml"), conf), conf, CWD, read)
     assert asked.recipe.sources == ("/project/me/environment.yml", "/project/me/req.txt")
     assert (asked.recipe.before, asked.recipe.after) == (("/project/me/before.sh",), ("/project/me/after.sh",))
     assert dict(asked.settings.variables) == {"A": "x y", "B": "2"}
     with pytest.raises(UsageError) as error:
-        plan_advanced(Words("pip-containerize", "advanced", "c.yaml"), conf)
-    assert error.value.hint == "conda-containerize advanced c.yaml"
+        plan_advanced(Arguments("pip-containerize", "advanced", "c.yaml"), conf)
+    assert error.value.hint == "use: conda-containerize advanced c.yaml"
     with pytest.raises(UsageError, match="asks for an update"):
-        plan_advanced(Words("conda-containerize", "advanced", "c.yaml"), read_conf({"mode": "conda_modify"}, {}))
+        plan_advanced(Arguments("conda-containerize", "advanced", "c.yaml"), read_conf({"mode": "conda_modify"}, {}))
 
 
 def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> None:
-    assert read_variants({}) == Variants()
-    assert read_variants({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == Variants("/local/me", verbose=True)
-    assert read_variants({"CW_LOG_LEVEL": "0"}) == Variants(quiet=True)
-    notes = read_variants({"CW_DEBUG_KEEP_FILES": "1", "CW_EXTRA_BIND_MOUNTS": "/a:/b", "CW_ENABLE_CONDARC": "1"}).notes
-    assert [note.split(":")[0] for note in notes] == ["CW_DEBUG_KEEP_FILES", "CW_EXTRA_BIND_MOUNTS"]
-    with pytest.raises(UsageError, match="no number"):
-        read_variants({"CW_LOG_LEVEL": "debug"})
+    assert read_log_settings({}) == LogSettings()
+    assert read_log_settings({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == LogSettings(
+        "/local/me", verbose=True
+    )
+    assert read_log_settings({"CW_LOG_LEVEL": "0"}) == LogSettings(quiet=True)
+    notes = read_log_settings(
+        {"CW_DEBUG_KEEP_FILES": "1", "CW_EXTRA_BIND_MOUNTS": "/a:/b", "CW_ENABLE_CONDARC": "1"}
+    ).notes
+    assert [note.split()[0] for note in notes] == ["CW_DEBUG_KEEP_FILES", "CW_EXTRA_BIND_MOUNTS"]
+    with pytest.raises(UsageError, match="not a number"):
+        read_log_settings({"CW_LOG_LEVEL": "debug"})
 
 
 REPO = Path(__file__).parents[3]
@@ -384,12 +387,12 @@ def test_a_pipe_of_the_shell_is_read_as_the_command_means_it(
     reads, writes = os.pipe()
     os.write(writes, text.encode())
     os.close(writes)
-    words = name_files(parse_words(program, ["new", "--prefix", "env", f"/dev/fd/{reads}"]), tmp_path)
+    words = name_files(parse_arguments(program, ["new", "--prefix", "env", f"/dev/fd/{reads}"]), tmp_path)
     os.close(reads)
     assert words.what == str(tmp_path / name)
     assert (tmp_path / name).read_text() == text
 
 
 def test_a_file_whose_name_says_what_it_is_stays_where_it_is(tmp_path: Path) -> None:
-    words = parse_words("pip-containerize", ["new", "--prefix", "env", "pins.txt"])
+    words = parse_arguments("pip-containerize", ["new", "--prefix", "env", "pins.txt"])
     assert name_files(words, tmp_path) == words

@@ -81,7 +81,7 @@ def test_what_is_no_environment_is_said_and_changes_nothing(place: Path, name: s
     assert shell(name, place, script).splitlines() == [
         "/usr/bin:/bin",
         "tykky: there is no environment env2",
-        "  -> give its folder, or name the folder above it: TYKKY_PATH=",
+        "  -> give its folder, or add the folder above it to TYKKY_PATH=",
     ]
     (place / "env2").mkdir()
     (place / "env2/common.sh").touch()

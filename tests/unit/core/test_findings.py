@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.cli import findings as cli_findings
+from argosy.cli import output
 from argosy.core.findings import FileFinding, Finding, State, has_failed, render_findings
 
 GOOD, BAD = Finding("runtime", State.OK, "apptainer 1.4"), Finding("GPUs", State.FAIL, "none", "ask for some")
@@ -43,7 +43,7 @@ def test_colours_are_for_terminals_without_no_color(
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    assert cli_findings.print_findings((BAD,), as_json=False) == 7
+    assert output.print_findings((BAD,), as_json=False) == 7
     # click itself strips colours that a pipe should not get, so the decision is tested without it.
-    assert cli_findings.use_colour() is coloured
+    assert output.use_colour() is coloured
     assert "none" in capsys.readouterr().out

@@ -57,6 +57,6 @@ def test_images_that_tell_no_packages_are_counted(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("ARGOSY_IMAGES", str(tmp_path))
     (tmp_path / "a.sif").write_bytes(b"x")
     told = CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--has", "numpy"])
-    assert told.stdout == "no image is known to have torch and numpy\n"
-    assert told.stderr.startswith("1 image(s) without a lock were not asked")
+    assert told.stdout == "no image contains torch and numpy\n"
+    assert told.stderr.startswith("1 image(s) without a lock were not searched")
     assert json.loads(CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--json"]).stdout) == []

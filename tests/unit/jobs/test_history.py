@@ -78,7 +78,7 @@ def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(sta
 
 
 def test_no_past_job_is_said(state: Path) -> None:
-    assert ask("--past", "5").output == "no job was submitted from here\n"
+    assert ask("--past", "5").output == "no job was submitted from this machine\n"
     assert list(state.iterdir()) == []
 
 
@@ -102,7 +102,7 @@ def test_two_jobs_are_compared_value_by_value(state: Path) -> None:
         "  - yes",
         "--time",
         "  + 10",
-        "/p/a.sif was made anew between the two",
+        "/p/a.sif was rebuilt between the two jobs",
     ]
     told = json.loads(ask("diff", "1", "2", "--json").output)
     assert told["second"] == {"job": "2", "end": "ended well after 0:00:30 on n2"}
@@ -118,9 +118,7 @@ def test_two_images_are_compared_by_the_command_that_is_named(state: Path) -> No
 def test_jobs_that_were_submitted_alike_are_said_to_be(state: Path) -> None:
     record(state, "1")
     record(state, "2")
-    assert ask("diff", "1", "2").output.splitlines()[2:] == [
-        "both were submitted with the same image, settings and options"
-    ]
+    assert ask("diff", "1", "2").output.splitlines()[2:] == ["both jobs have the same image, settings and options"]
 
 
 def test_a_job_of_no_record_and_one_of_a_damaged_record_are_no_traceback(state: Path) -> None:

@@ -237,4 +237,4 @@ def test_a_run_finds_the_mounts_and_variables_of_the_projects_jobs(
     said = capsys.readouterr()
     assert f"--bind {tmp_path}/data /data" in " ".join(said.out.replace("\\\n", " ").split())
     assert " A=1 B=2 " in said.out
-    assert "no /of/a/node is here to bind" in said.err
+    assert "/of/a/node does not exist here and is not mounted" in said.err

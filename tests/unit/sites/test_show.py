@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from argosy.cli.__main__ import run_app
-from argosy.cli.cmd_explain import short_line
+from argosy.cli.cmd_launch import render_explained
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
 from argosy.core.records import replace
@@ -167,7 +167,9 @@ def test_the_users_own_defaults_are_told_as_such() -> None:
 def test_an_explanation_fits_a_screen() -> None:
     rows = explained_rows()
     assert len(rows) <= 40
-    assert all(len(short_line(row, 120)) <= 120 for row in rows)
+    for width in (80, 120):
+        lines = render_explained(rows, width, evidence=False)
+        assert all(len(line) <= width for line in lines if " " in line.strip() and "/" not in line and ":" not in line)
 
 
 def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,10 +296,10 @@ def test_a_profile_that_cannot_be_read_is_said_and_hides_no_other(
     assert run_app(["sites", "ls"]) == 0
     told = capsys.readouterr()
     assert "lumi-g" in told.out
-    assert "passed over: the profile wrong.toml has an unknown key 'nodes'" in told.err
+    assert "skipped: the profile wrong.toml has an unknown key 'nodes'" in told.err
     assert "wrong.toml:1: nodes" in told.err
     run_app(["sites", "detect"])
-    assert "passed over" in capsys.readouterr().err
+    assert "skipped" in capsys.readouterr().err
 
 
 def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(

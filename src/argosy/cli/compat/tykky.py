@@ -1,107 +1,234 @@
-"""What tykky (the LUMI container wrapper) is asked, as requests of `argosy wrap`; pure."""
+"""The command lines of tykky (the LUMI container wrapper): their arguments to requests of `argosy wrap`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from argosy.cli.compat.tykky_site import Conf
-from argosy.cli.compat.tykky_words import Words
+import click
+
+from argosy.cli.common import open_session
+from argosy.cli.compat.tykky_arguments import Arguments, parse_arguments, render_help
+from argosy.cli.compat.tykky_config import Conf, merge_conf, read_conf, read_log_settings
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
 from argosy.core.shell import quote
+from argosy.core.store import work_folder
+from argosy.core.yaml_text import load_yaml
 from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, WrapRequest
 from argosy.wrap.plan import parse_environ
+from argosy.wrap.prefix import update, wrap
+from argosy.wrap.request import script_paths
+from argosy.wrap.versions import open_prefix
 
 DEFAULT_BASE = "debian:bookworm"
 INSTALLED = "/opt/argosy/installation"
-"""Where an installation that keeps its place on the host is seen inside."""
+"""Path in the container of an installation that stays where it is on the host."""
 
 MODES: Mapping[str, str] = {"conda": "conda-containerize", "venv": "pip-containerize"}
-"""What a configuration alone may ask for, and the command that does it."""
+"""Mode in a configuration file -> the command for it."""
+
+SITE_FILE = "CW_GLOBAL_YAML"
+"""Variable of tykky that contains the path of a site's configuration."""
 
 Read = Callable[[str], str]
-"""Gives the text of a file."""
+"""Returns the text of a file."""
 
 
-def plan_advanced(words: Words, conf: Conf) -> Words:
-    """Give the words that say what a configuration alone says.
+def _command(name: str) -> click.Command:
+    """Make a command whose arguments, including ``--help``, are parsed by tykky's own rules."""
+
+    @click.command(name, context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments: tuple[str, ...]) -> None:
+        if not arguments:
+            click.echo(render_help(name), nl=False)
+            return
+        try:
+            parsed = parse_arguments(name, list(arguments))
+        except SystemExit:
+            return  # --help was printed
+        answer(parsed)
+
+    return command
+
+
+conda_containerize = _command("conda-containerize")
+pip_containerize = _command("pip-containerize")
+wrap_container = _command("wrap-container")
+wrap_install = _command("wrap-install")
+
+
+def answer(arguments: Arguments) -> None:
+    """Do what the arguments ask for, and print the report of `argosy wrap`."""
+    from argosy.cli.cmd_wrap import render_report  # noqa: PLC0415 - --help needs none of it
+
+    cwd = Path.cwd()
+    log = read_log_settings(os.environ)
+    for note in (*arguments.notes, *log.notes):
+        click.echo(note, err=True)
+    session = open_session(verbose=log.verbose, quiet=log.quiet, work=log.work)
+    if arguments.action == "update":
+        request = plan_update(arguments, cwd, read_text)
+        _refuse_prefix_of_tykky(request.prefix, arguments.program)
+        script_paths(tuple(Path(file) for file in request.after))
+        old = open_prefix(request.prefix)
+        report = update(request, plan_settings(arguments, Conf(), old.settings, old.recipe, read_text), session)
+    else:
+        conf = _read_confs(arguments)
+        arguments = plan_advanced(arguments, conf) if arguments.action == "advanced" else arguments
+        with work_folder(session.work_parent()) as work:
+            asked = plan_new(name_files(arguments, work), conf, cwd, read_text)
+            _refuse_missing(asked.recipe.sources)
+            script_paths(tuple(Path(file) for file in (*asked.recipe.before, *asked.recipe.after)))
+            report = wrap(replace(asked, prefix=asked.prefix.absolute()), session)
+    click.echo(render_report(report, Path(report.prefix)))
+
+
+def name_files(arguments: Arguments, work: Path) -> Arguments:
+    """Copy files whose names do not show their kind, such as a pipe of the shell, to names that do."""
+    kind = "environment.yml" if arguments.program == MODES["conda"] else "requirements.txt"
+    if arguments.program not in MODES.values():
+        return arguments
+    what = _copy_named(arguments.what, kind, work)
+    return replace(arguments, what=what, requirements=_copy_named(arguments.requirements, "requirements.txt", work))
+
+
+def _copy_named(file: str, name: str, work: Path) -> str:
+    path = Path(file)
+    if not file or path.suffix or not path.exists() or path.is_dir():
+        return file
+    text = read_text(file)
+    copy = work / ("explicit.txt" if "@EXPLICIT" in text.split() else name)
+    copy.write_text(text, encoding="utf-8")
+    return str(copy)
+
+
+def _read_confs(arguments: Arguments) -> Conf:
+    """Read the site's configuration and the user's."""
+    site = _read_yaml(os.environ.get(SITE_FILE, ""))
+    user = _read_yaml(arguments.what if arguments.action == "advanced" else arguments.yaml)
+    conf = read_conf(merge_conf(site, user), dict(os.environ))
+    return replace(conf, prefix="") if Path(conf.prefix or ".").absolute() == Path.cwd() else conf
+
+
+def _read_yaml(file: str) -> dict[str, Any]:
+    """Read a configuration file; an empty name gives an empty configuration."""
+    if not file:
+        return {}
+    found = load_yaml(read_text(file), file) or {}
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} contains no keys", hint="write KEY: VALUE")
+    return found
+
+
+def read_text(file: str) -> str:
+    """Read a file that the arguments name."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}", evidence=str(error), hint="check the path") from error
+
+
+def _refuse_prefix_of_tykky(prefix: Path, program: str) -> None:
+    """Refuse to update an environment that tykky itself made: only tykky's wrappers can read its image."""
+    if (prefix / "share/conf.yaml").is_file() and (prefix / "common.sh").is_file():
+        inputs = sorted(str(file) for file in (prefix / "share/previous_input").rglob("*") if file.is_file())
+        raise UsageError(
+            f"cannot update {prefix}: tykky made it, and only its own wrappers can read its image",
+            evidence=f"made from: {', '.join(inputs)}" if inputs else "",
+            hint=f"make it again: {program} new --prefix DIR {inputs[-1] if inputs else 'FILE'}",
+        )
+
+
+def _refuse_missing(sources: tuple[str, ...]) -> None:
+    for source in sources:
+        if "://" not in source and not Path(source).exists():
+            raise UsageError(f"{source} does not exist", hint="check the path")
+
+
+def plan_advanced(arguments: Arguments, conf: Conf) -> Arguments:
+    """Return the arguments that a configuration file replaces.
 
     Raises
     ------
     UsageError
-        When it names no file to install, or asks for what another command does.
+        If the file names nothing to install, or its mode belongs to another command.
     """
     if conf.mode.endswith("_modify"):
-        raise UsageError(f"{words.what} asks for an update", hint=f"{words.program} update DIR")
-    if MODES.get(conf.mode, words.program) != words.program:
-        hint = f"{MODES[conf.mode]} advanced {quote(words.what)}"
-        raise UsageError(f"mode: {conf.mode} is not for {words.program}", evidence=words.what, hint=hint)
+        raise UsageError(f"{arguments.what} asks for an update", hint=f"use: {arguments.program} update DIR")
+    if MODES.get(conf.mode, arguments.program) != arguments.program:
+        hint = f"use: {MODES[conf.mode]} advanced {quote(arguments.what)}"
+        raise UsageError(f"mode: {conf.mode} is not for {arguments.program}", evidence=arguments.what, hint=hint)
     if not conf.files:
-        key = "env_file: environment.yml" if words.program == MODES["conda"] else "requirements_file: requirements.txt"
-        raise UsageError(f"{words.what} names nothing to install", hint=key)
+        is_conda = arguments.program == MODES["conda"]
+        key = "env_file: environment.yml" if is_conda else "requirements_file: requirements.txt"
+        raise UsageError(f"{arguments.what} names nothing to install", hint=f"add {key}")
     what, *more = conf.files
-    return replace(words, action="new", what=what, requirements=next(iter(more), ""))
+    return replace(arguments, action="new", what=what, requirements=next(iter(more), ""))
 
 
-def plan_new(words: Words, conf: Conf, cwd: Path, read: Read) -> WrapRequest:
-    """Give the request that makes what tykky would.
+def plan_new(arguments: Arguments, conf: Conf, cwd: Path, read: Read) -> WrapRequest:
+    """Return the request that makes the same prefix as tykky.
 
     Raises
     ------
     UsageError
-        When a file says what is not taken over.
+        If an argument is missing, or a file contains settings that are not supported.
     """
-    prefix = cwd / (words.prefix or conf.prefix)
+    prefix = cwd / (arguments.prefix or conf.prefix)
     if prefix == cwd:
-        raise UsageError("no folder is named", hint="--prefix DIR, which is not there yet or empty")
-    if not words.what:
-        raise UsageError("an empty word names no file", hint="is a variable of your shell not set?")
-    recipe = RECIPES[words.program](words, conf, cwd, read)
-    before, after = _scripts((*conf.before, words.before), cwd), _scripts((*conf.after, words.after), cwd)
+        raise UsageError("no prefix is given", hint="add --prefix DIR, a new or empty folder")
+    if not arguments.what:
+        raise UsageError("the name of the file is empty", hint="check that the shell variable is set")
+    recipe = RECIPES[arguments.program](arguments, conf, cwd, read)
+    before, after = _scripts((*conf.before, arguments.before), cwd), _scripts((*conf.after, arguments.after), cwd)
     recipe = replace(recipe, before=before, after=after)
-    host = words.program == "conda-containerize" and not conf.isolate
+    host = arguments.program == "conda-containerize" and not conf.isolate
     settings = Settings(binds=conf.binds, variables=conf.variables, host=host)
-    return WrapRequest(prefix, recipe, plan_settings(words, conf, settings, recipe, read))
+    return WrapRequest(prefix, recipe, plan_settings(arguments, conf, settings, recipe, read))
 
 
-def plan_update(words: Words, cwd: Path, read: Read) -> UpdateRequest:
-    """Give the request that adds to a prefix.
+def plan_update(arguments: Arguments, cwd: Path, read: Read) -> UpdateRequest:
+    """Return the request that adds packages to a prefix.
 
     Raises
     ------
     UsageError
-        When the requirements have more than requirements in them, or a script is to run before.
+        If the requirements contain options of pip, or a script is to run before the installation.
     """
-    if words.before:
+    if arguments.before:
         raise UsageError(
-            "--pre-install: an update adds to what is there", hint=f"--post-install {quote(words.before)} runs after it"
+            "--pre-install cannot be used with update",
+            hint=f"use --post-install {quote(arguments.before)}, which runs after the installation",
         )
-    rows = read(words.requirements).splitlines() if words.requirements else []
+    rows = read(arguments.requirements).splitlines() if arguments.requirements else []
     packages = tuple(text for row in rows if (text := row.partition(" #")[0].strip()) and not text.startswith("#"))
     if any(text.startswith("-") for text in packages):
-        hint = f"argosy wrap update {quote(words.what)} {quote(words.requirements)}"
-        raise UsageError(f"{words.requirements} holds options of pip", hint=hint)
-    return UpdateRequest(cwd / words.what, packages, after=_scripts((words.after,), cwd))
+        hint = f"use: argosy wrap update {quote(arguments.what)} {quote(arguments.requirements)}"
+        raise UsageError(f"{arguments.requirements} contains options of pip", hint=hint)
+    return UpdateRequest(cwd / arguments.what, packages, after=_scripts((arguments.after,), cwd))
 
 
-def plan_settings(words: Words, conf: Conf, old: Settings, recipe: Recipe, read: Read) -> Settings:
-    """Give how commands start: tykky's paths come beside those of the environment, an update's beside the old ones."""
-    asked = tuple(_inside(path, words, recipe) for path in (*conf.paths, *words.paths))
+def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: Recipe, read: Read) -> Settings:
+    """Return how the commands start; new wrapper paths are added to those of the environment or the old version."""
+    asked = tuple(_path_inside(path, arguments, recipe) for path in (*conf.paths, *arguments.paths))
     known = old.paths or ((f"{ENV_PREFIX}/bin",) if recipe.kind is SourceKind.FILES else ())
     variables = dict(old.variables)
-    for file in filter(None, (*conf.environs, words.environ)):
+    for file in filter(None, (*conf.environs, arguments.environ)):
         variables |= dict(parse_environ(read(file), file))
     paths = tuple(dict.fromkeys((*known, *asked))) if asked else old.paths
     return replace(old, paths=paths, variables=tuple(variables.items()))
 
 
-def _inside(path: str, words: Words, recipe: Recipe) -> str:
-    """Give a path as it is found inside: one of an environment or installation may be relative to it."""
+def _path_inside(path: str, arguments: Arguments, recipe: Recipe) -> str:
+    """Return a path in the container; paths of an environment or installation may be relative to it."""
     if recipe.kind is SourceKind.FILES and not path.startswith("/"):
         return f"{ENV_PREFIX}/{path}"
-    if recipe.kind is SourceKind.FOLDER and not words.mask and path.startswith(f"{recipe.sources[0]}/"):
+    if recipe.kind is SourceKind.FOLDER and not arguments.mask and path.startswith(f"{recipe.sources[0]}/"):
         return path.removeprefix(f"{recipe.sources[0]}/")
     return path
 
@@ -110,39 +237,39 @@ def _scripts(files: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
     return tuple(str(cwd / file) for file in files if file)
 
 
-def _conda(words: Words, conf: Conf, cwd: Path, read: Read) -> Recipe:
-    if not words.what.endswith((".yml", ".yaml")) and "@EXPLICIT" not in read(words.what).split():
+def _conda(arguments: Arguments, conf: Conf, cwd: Path, read: Read) -> Recipe:
+    if not arguments.what.endswith((".yml", ".yaml")) and "@EXPLICIT" not in read(arguments.what).split():
         raise UsageError(
-            f"{words.what} is a list of conda packages that leaves their versions open",
-            hint="write them into an environment.yml, below 'dependencies:'",
+            f"{arguments.what} is a list of conda packages without exact versions",
+            hint="write the packages into an environment.yml, below 'dependencies:'",
         )
-    return replace(_files(words, conf, cwd), own_python=True)
+    return replace(_files(arguments, conf, cwd), own_python=True)
 
 
-def _pip(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
-    if words.slim or words.python:
-        tag = words.python if "slim" in words.python else f"{words.python or '3'}-slim"
+def _pip(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+    if arguments.slim or arguments.python:
+        tag = arguments.python if "slim" in arguments.python else f"{arguments.python or '3'}-slim"
         conf = replace(conf, base=f"docker://python:{tag}")
-    return _files(words, conf, cwd)
+    return _files(arguments, conf, cwd)
 
 
-def _files(words: Words, conf: Conf, cwd: Path) -> Recipe:
-    files = tuple(str(cwd / file) for file in (words.what, words.requirements) if file)
+def _files(arguments: Arguments, conf: Conf, cwd: Path) -> Recipe:
+    files = tuple(str(cwd / file) for file in (arguments.what, arguments.requirements) if file)
     return Recipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
 
 
-def _container(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
-    remote = "://" in words.what
-    return Recipe(SourceKind.IMAGE, (words.what if remote else str(cwd / words.what),), copy=not conf.share)
+def _container(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+    image = arguments.what if "://" in arguments.what else str(cwd / arguments.what)
+    return Recipe(SourceKind.IMAGE, (image,), copy=not conf.share)
 
 
-def _installation(words: Words, conf: Conf, cwd: Path, _read: Read) -> Recipe:
-    folder = str(cwd / words.what.rstrip("/"))
-    at = folder if words.mask else INSTALLED
+def _installation(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+    folder = str(cwd / arguments.what.rstrip("/"))
+    at = folder if arguments.mask else INSTALLED
     return Recipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base)
 
 
-RECIPES: Mapping[str, Callable[[Words, Conf, Path, Read], Recipe]] = {
+RECIPES: Mapping[str, Callable[[Arguments, Conf, Path, Read], Recipe]] = {
     "conda-containerize": _conda,
     "pip-containerize": _pip,
     "wrap-container": _container,

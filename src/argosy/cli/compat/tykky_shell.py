@@ -1,8 +1,8 @@
-"""What a shell reads of tykky: the function `tykky`, and how its commands are completed; text only."""
+"""Render the shell code of tykky: the function `tykky`, and the completion of its commands."""
 
 from __future__ import annotations
 
-from argosy.cli.compat.tykky_words import ACTIONS, OPTIONS, Option, options_of
+from argosy.cli.compat.tykky_arguments import ACTIONS, OPTIONS, Option, options_of
 from argosy.core.shell import quote
 
 ACTIVATE = "tykky.sh"
@@ -14,7 +14,7 @@ FIND = """\
 tykky_find() {
     tykky_rest=${TYKKY_PATH-}:.:
     case $1 in
-    "") echo "tykky: which environment?  tykky activate NAME|DIR" >&2 && return 1 ;;
+    "") echo "tykky: no environment is given; use: tykky activate NAME|DIR" >&2 && return 1 ;;
     */*) tykky_rest=:: ;;
     esac
     while [ -n "$tykky_rest" ]; do
@@ -25,16 +25,16 @@ tykky_find() {
             return
         fi
         if [ -r "$tykky_place/common.sh" ]; then
-            echo "tykky: $tykky_place was made by tykky itself: make it anew, or put its bin on PATH" >&2
+            echo "tykky: $tykky_place was made by tykky itself: make it again, or add its bin to PATH" >&2
             return 1
         fi
     done
     echo "tykky: there is no environment $1" >&2
-    echo "  -> give its folder, or name the folder above it: TYKKY_PATH=${TYKKY_PATH-}" >&2
+    echo "  -> give its folder, or add the folder above it to TYKKY_PATH=${TYKKY_PATH-}" >&2
     return 1
 }
 """
-"""Prints the folder of an environment."""
+"""A shell function that prints the folder of an environment."""
 
 
 TYKKY = """\
@@ -77,16 +77,16 @@ tykky() {
     esac
 }
 """
-"""Activates an environment by its own script, and takes it back."""
+"""A shell function that activates an environment by its own script, and deactivates it."""
 
 
 def render_files(folder: str) -> dict[str, str]:
-    """Render the files that lie beside tykky's commands: name -> text.
+    """Render the files that are installed next to tykky's commands: name -> text.
 
     Parameters
     ----------
     folder
-        The whole path of the folder they lie in.
+        Absolute path of their folder.
     """
     return {
         ACTIVATE: render_activate(f"{folder}/{COMPLETE}"),
@@ -96,11 +96,11 @@ def render_files(folder: str) -> dict[str, str]:
 
 
 def render_activate(completion: str) -> str:
-    """Render the function `tykky`, for every shell of the family of sh."""
+    """Render the function `tykky` for sh, bash and zsh."""
     return f"""\
 # shellcheck shell=sh
-# Read this in your shell:  . {ACTIVATE}      tykky activate NAME|DIR; tykky deactivate      Made by Argosy.
-# A NAME is looked for in the folders of TYKKY_PATH, then here.
+# Source this file in your shell:  . {ACTIVATE}      tykky activate NAME|DIR; tykky deactivate      Written by Argosy.
+# tykky searches a NAME in the folders of TYKKY_PATH, then in the current folder.
 {FIND}{TYKKY}case $-:${{BASH_VERSION-}}${{ZSH_VERSION-}} in
 *i*:?*) [ ! -r {quote(completion)} ] || . {quote(completion)} ;;
 esac
@@ -108,7 +108,7 @@ esac
 
 
 def _render_completion() -> str:
-    """Render the completion of tykky's commands, for bash and zsh."""
+    """Render the completion of tykky's commands for bash and zsh."""
     rows = []
     for program, actions in ACTIONS.items():
         rows += [f"    {program}:{action or '*'}) words={quote(_flags(program, action))} ;;" for action in actions]
@@ -117,7 +117,7 @@ def _render_completion() -> str:
     known = " ".join(next(actions for actions in ACTIONS.values() if "" not in actions))
     return f"""\
 # shellcheck shell=bash
-# The commands of tykky, completed by bash and zsh; {ACTIVATE} reads this.  Made by Argosy.
+# Completion of tykky's commands for bash and zsh; {ACTIVATE} sources this file.  Written by Argosy.
 _argosy_tykky() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
     local program=${{COMP_WORDS[0]##*/}} words="" place
@@ -155,7 +155,7 @@ def _flags(program: str, action: str) -> str:
 
 
 def _render_fish() -> str:
-    """Render the function `tykky` and the completion of its commands, for fish."""
+    """Render the function `tykky` and the completion of its commands for fish."""
     rows = []
     for program, actions in ACTIONS.items():
         if "" not in actions:
@@ -164,12 +164,12 @@ def _render_fish() -> str:
             where = f" -n {quote(f'__fish_seen_subcommand_from {action}')}" if action else ""
             rows += [f"complete -c {program}{where} {_fish(option)}" for option in options_of(program, action)]
     return f"""\
-# Read this in fish:  source {FISH}      tykky activate NAME|DIR; tykky deactivate      Made by Argosy.
+# Source this file in fish:  source {FISH}      tykky activate NAME|DIR; tykky deactivate      Written by Argosy.
 function tykky
     switch "$argv[1]"
         case activate
             if test -z "$argv[2]"
-                echo "tykky: which environment?  tykky activate NAME|DIR" >&2
+                echo "tykky: no environment is given; use: tykky activate NAME|DIR" >&2
                 return 1
             end
             for place in (string split : -- "$TYKKY_PATH")/$argv[2] $argv[2]

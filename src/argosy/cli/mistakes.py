@@ -1,10 +1,16 @@
-"""Answers to commands and options of other tools: one line with Argosy's own; loaded only after such an error."""
+"""Explain mistakes on the command line, and answer commands and options of other tools; loaded only after an error."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+
+import click
+
+from argosy.cli.app import COMMANDS, RUNS_A_PROGRAM
+from argosy.core.errors import UsageError
+from argosy.core.suggest import suggest_word
 
 COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -108,12 +114,107 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
 """Option of another tool that Argosy does not have -> what to do."""
 
 
-def answer_command(name: str) -> str:
-    """Return the hint for a command of another tool; empty if it is unknown."""
-    return COMMAND_HINTS.get(name, "")
+def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:
+    """Return the error for a command line that click cannot parse.
+
+    Parameters
+    ----------
+    arguments
+        The whole command line.
+    """
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context else _command_path(arguments)
+    see = f"see '{path} --help'"
+    match error:
+        case click.NoSuchOption():
+            return _explain_no_option(error, path, arguments)
+        case click.MissingParameter():
+            return _explain_missing(error, path)
+        case click.BadOptionUsage():
+            return UsageError(f"{path}: {error.option_name} needs a value", hint=see)
+        case click.BadParameter():
+            name = _parameter_name(error.param, context) or str(error.param_hint or "value")
+            return UsageError(
+                f"invalid {name}: {_sentence(error.message).replace('integer range', 'integer')}", hint=see
+            )
+    extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
+    if extra:
+        return UsageError(f"{path}: unexpected argument {extra[1]!r}", hint=see)
+    return UsageError(f"{path}: {_sentence(error.format_message())}", hint=see)
 
 
-def answer_option(name: str, arguments: Sequence[str]) -> str:
+def _command_path(arguments: Sequence[str]) -> str:
+    """Return the command of a line of which click reports no context."""
+    return f"argosy {arguments[1]}" if arguments[1:] and arguments[1] in COMMANDS else "argosy"
+
+
+def _sentence(message: str) -> str:
+    """Return a message of click in the form of Argosy's: on one line, in lower case, without a full stop."""
+    text = re.sub(r"\s*\n\t?", " ", message).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _parameter_name(parameter: click.Parameter | None, context: click.Context | None) -> str:
+    if isinstance(parameter, click.Option):
+        return next((text for text in parameter.opts if text.startswith("--")), parameter.opts[0])
+    return parameter.get_error_hint(context).replace("'", "") if parameter and context else ""
+
+
+def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence[str]) -> UsageError:
+    name = error.option_name
+    what = f"{path} has no option {name}"
+    if answer := _answer_option(name, arguments):
+        return UsageError(what, hint=answer)
+    options = [each for each in error.ctx.command.params if isinstance(each, click.Option)] if error.ctx else []
+    by_name = {text: each for each in options for text in each.opts if text.startswith("--")}
+    near = suggest_word(name, by_name)
+    if near and error.ctx:
+        return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, near, by_name[near])}")
+    if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:
+        return UsageError(what, hint=f"write -- before the command: {path} IMAGE -- python train.py")
+    return UsageError(what, hint=f"see '{path} --help'")
+
+
+def _example(context: click.Context, name: str, option: click.Option) -> str:
+    """Return a command line with an option, for example ``argosy launch IMAGE --nodes N -- COMMAND``."""
+    names = [each.name or "" for each in context.command.params if isinstance(each, click.Argument) and each.required]
+    images = [each for each in names if each != "command"]
+    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    own = any(each.name == "command" for each in context.command.params)
+    return " ".join([context.command_path, *map(str.upper, images), name + value, *(["-- COMMAND"] if own else [])])
+
+
+def _explain_missing(error: click.MissingParameter, path: str) -> UsageError:
+    if path.rsplit(maxsplit=1)[-1] in {"run", "shell"}:
+        hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
+        return UsageError(f"{path}: the image or the command is missing", hint=hint)
+    name = _parameter_name(error.param, error.ctx) or "an argument"
+    choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
+    evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
+    return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=f"see '{path} --help'")
+
+
+def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageError:
+    """Return the error for an unknown command, with Argosy's command for it or the most similar one.
+
+    Parameters
+    ----------
+    path
+        The command that was called: ``argosy`` or a group.
+    commands
+        The commands that exist there.
+    """
+    known = list(commands)
+    answer, near = COMMAND_HINTS.get(name, "") if path == "argosy" else "", suggest_word(name, known)
+    what = f"there is no command {name!r}" if path == "argosy" else f"{path} has no command {name!r}"
+    if answer:
+        return UsageError(what, hint=f"in Argosy: {answer}")
+    if near:
+        return UsageError(what, hint=f"did you mean '{path} {near}'?")
+    return UsageError(what, evidence=f"known: {', '.join(known)}", hint=f"see '{path} --help'")
+
+
+def _answer_option(name: str, arguments: Sequence[str]) -> str:
     """Return the hint for an option of another tool; empty if it is unknown.
 
     Parameters

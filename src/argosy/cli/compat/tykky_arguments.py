@@ -1,6 +1,6 @@
-"""The command lines of tykky: which options each command has, and what a line says; pure.
+"""Parse the command lines of tykky.
 
-Its words: https://github.com/CSCfi/hpc-container-wrapper, ``frontends/*.py``, of versions 0.4 and 0.5.
+Source of the options: https://github.com/CSCfi/hpc-container-wrapper, ``frontends/*.py``, of versions 0.4 and 0.5.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 
 from argosy.core.errors import UsageError
 
-OURS: Mapping[str, str] = {
+ARGOSY: Mapping[str, str] = {
     "conda-containerize": "argosy wrap environment.yml --prefix DIR",
     "pip-containerize": "argosy wrap requirements.txt --prefix DIR",
     "wrap-container": "argosy wrap IMAGE -w PATHS --prefix DIR",
     "wrap-install": "argosy wrap FOLDER --prefix DIR",
 }
-"""Each command, and ours in its place."""
+"""Command of tykky -> command of Argosy."""
 
 ACTIONS: Mapping[str, Mapping[str, str]] = {
     "conda-containerize": {"new": "FILE", "update": "DIR", "advanced": "YAML"},
@@ -27,17 +27,18 @@ ACTIONS: Mapping[str, Mapping[str, str]] = {
     "wrap-container": {"": "CONTAINER"},
     "wrap-install": {"": "DIR"},
 }
-"""What each command does, by its first word where it has several, and what it does that with."""
+"""Command -> its subcommands (empty if it has none) -> the name of their argument."""
 
 CONDA, PIP = ("conda-containerize new",), ("pip-containerize new",)
 NEW, UPDATE = (*CONDA, *PIP), ("conda-containerize update", "pip-containerize update")
 WRAP = ("wrap-container", "wrap-install")
 
 NOTHING_TO_DO: Mapping[str, str] = {
-    "mamba": "--mamba: nothing to do: conda packages are solved by a fast solver anyway",
-    "uv": "--uv: nothing to do: pip packages are installed by uv anyway",
-    "nocache": "--nocache: nothing to do: what was downloaded is checked before it is used again",
+    "mamba": "--mamba has no effect: Argosy always uses a fast solver for conda packages",
+    "uv": "--uv has no effect: Argosy always installs pip packages with uv",
+    "nocache": "--nocache has no effect: Argosy verifies cached files before it uses them",
 }
+"""Options without effect -> note for the user."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -46,13 +47,13 @@ class Option(msgspec.Struct, frozen=True):
     Attributes
     ----------
     flags
-        Its spellings.
+        Its names on the command line.
     name
-        What `Words` calls it.
+        Field of `Arguments`.
     at
-        The commands, or command and action, that have it.
+        The commands that have it, each with its subcommand.
     value
-        What it takes; empty for a switch.
+        Name of the value in the help; empty for a flag.
     """
 
     flags: tuple[str, ...]
@@ -63,15 +64,15 @@ class Option(msgspec.Struct, frozen=True):
 
 
 OPTIONS = (
-    Option(("--prefix",), "prefix", (*NEW, *WRAP), "folder to make", "DIR"),
+    Option(("--prefix",), "prefix", (*NEW, *WRAP), "folder to create", "DIR"),
     Option(("--pre-install",), "before", (*NEW, *UPDATE, "wrap-install"), "script to run before installing", "FILE"),
     Option(("--post-install",), "after", (*NEW, *UPDATE, "wrap-install"), "script to run after installing", "FILE"),
-    Option(("--environ",), "environ", (*NEW, *UPDATE, *WRAP), "variables to set inside", "FILE"),
+    Option(("--environ",), "environ", (*NEW, *UPDATE, *WRAP), "file of variables to set in the container", "FILE"),
     Option(
         ("-w", "--wrapper-paths"),
         "paths",
         (*NEW, *UPDATE, *WRAP),
-        "folders and programs inside to wrap",
+        "folders and programs of the container to wrap",
         "PATH,PATH",
     ),
     Option(
@@ -82,28 +83,30 @@ OPTIONS = (
         "FILE",
     ),
     Option(("--pyver",), "python", PIP, "version of Python", "VERSION"),
-    Option(("--slim",), "slim", PIP, "over the image python:VERSION-slim"),
-    Option(("--system-site-packages",), "system_site_packages", PIP, "not taken over"),
-    Option(("--mamba",), "mamba", CONDA, "nothing to do"),
-    Option(("--uv",), "uv", NEW, "nothing to do"),
-    Option(("--nocache",), "nocache", (*NEW, *UPDATE), "nothing to do"),
-    Option(("-y", "--yaml"), "yaml", WRAP, "keys of a tykky configuration", "FILE"),
-    Option(("--mask",), "mask", ("wrap-install",), "show it at its original path"),
+    Option(("--slim",), "slim", PIP, "use the base image python:VERSION-slim"),
+    Option(("--system-site-packages",), "system_site_packages", PIP, "not supported"),
+    Option(("--mamba",), "mamba", CONDA, "no effect"),
+    Option(("--uv",), "uv", NEW, "no effect"),
+    Option(("--nocache",), "nocache", (*NEW, *UPDATE), "no effect"),
+    Option(("-y", "--yaml"), "yaml", WRAP, "configuration file of tykky", "FILE"),
+    Option(("--mask",), "mask", ("wrap-install",), "mount it at its original path"),
 )
-"""Every option of tykky, `--help` apart."""
+"""Every option of tykky except `--help`."""
 
 
-class Words(msgspec.Struct, frozen=True):
-    """What a command line says, whichever command it is; what a command does not have is empty.
+class Arguments(msgspec.Struct, frozen=True):
+    """The arguments of a command line; fields that the command does not have are empty.
 
     Attributes
     ----------
     action
         ``new``, ``update`` or ``advanced``.
     what
-        The file, image, folder or prefix that is named.
+        The file, image, folder or prefix.
     yaml
-        A user's configuration.
+        The user's configuration file.
+    notes
+        Notes about options without effect.
     """
 
     program: str
@@ -123,63 +126,63 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors name our own command."""
+    """A parser whose errors name the command of Argosy."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of leaving."""
+        """Raise `UsageError` instead of exiting."""
         program = self.prog.split()[0]
-        raise UsageError(f"{self.prog}: {message}", hint=f"{program} --help; with our own words: {OURS[program]}")
+        raise UsageError(f"{self.prog}: {message}", hint=f"see '{program} --help', or use {ARGOSY[program]}")
 
 
 def options_of(program: str, action: str) -> tuple[Option, ...]:
-    """Give the options of a command and action."""
-    place = f"{program} {action}".strip()
-    return tuple(option for option in OPTIONS if place in option.at)
+    """Return the options of a command and subcommand."""
+    command = f"{program} {action}".strip()
+    return tuple(option for option in OPTIONS if command in option.at)
 
 
 def render_help(program: str) -> str:
-    """Render what a command prints that is called without words."""
+    """Return the help of a command, which it also prints without arguments."""
     return _parser(program).format_help()
 
 
-def parse_words(program: str, words: list[str]) -> Words:
-    """Read a command line; options may be shortened, as tykky's users do.
+def parse_arguments(program: str, words: list[str]) -> Arguments:
+    """Parse a command line; options may be abbreviated, as in tykky.
 
     Raises
     ------
     UsageError
-        For words that tykky does not have, or that we have no word for: what to use.
+        If tykky does not have an option, or Argosy does not support it.
     """
     given = vars(_parser(program).parse_args(words))
     if given.get("system_site_packages"):
         raise UsageError(
-            "--system-site-packages: packages of the host do not go into an image",
-            hint="name an image that has them: argosy wrap FILE --base IMAGE --prefix DIR",
+            "--system-site-packages is not supported: packages of the host are not in the image",
+            hint="use a base image that contains them: argosy wrap FILE --base IMAGE --prefix DIR",
         )
     if given.get("uv") and program == "conda-containerize" and not given.get("mamba"):
-        raise UsageError("--uv needs --mamba", hint="leave --uv away: pip packages are installed by uv anyway")
+        raise UsageError("--uv needs --mamba", hint="omit --uv: Argosy always installs pip packages with uv")
     if given.get("paths") == "":
-        raise UsageError("-w: an empty word names no path", hint="is a variable of your shell not set?")
-    names = Words.__struct_fields__
+        raise UsageError("-w: the path is empty", hint="check that the shell variable is set")
+    names = Arguments.__struct_fields__
     taken = {name: value for name, value in given.items() if name in names and value is not None}
     taken["paths"] = tuple(part for part in (given.get("paths") or "").split(",") if part)
     notes = tuple(text for name, text in NOTHING_TO_DO.items() if given.get(name))
-    return Words(program=program, notes=notes, **({"action": "new"} | taken))
+    return Arguments(program=program, notes=notes, **({"action": "new"} | taken))
 
 
 def _parser(program: str) -> Parser:
-    parser = Parser(prog=program, description=f"Answered by Argosy; with its own words: {OURS[program]}")
+    parser = Parser(prog=program, description=f"Answered by Argosy; the same with Argosy's options: {ARGOSY[program]}")
     actions = ACTIONS[program]
     if "" in actions:
-        _add_words(parser, program, "", actions[""])
+        _add_arguments(parser, program, "", actions[""])
         return parser
     below = parser.add_subparsers(dest="action", required=True, metavar="|".join(actions))
     for action, what in actions.items():
-        _add_words(below.add_parser(action), program, action, what)
+        _add_arguments(below.add_parser(action), program, action, what)
     return parser
 
 
-def _add_words(parser: argparse.ArgumentParser, program: str, action: str, what: str) -> None:
+def _add_arguments(parser: argparse.ArgumentParser, program: str, action: str, what: str) -> None:
     parser.add_argument("what", metavar=what)
     for option in options_of(program, action):
         if option.value:

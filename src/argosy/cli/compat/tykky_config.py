@@ -1,6 +1,6 @@
-"""The site configuration of tykky as what we need of it; pure.
+"""Read the configuration files of tykky.
 
-Its sections and keys: https://github.com/CSCfi/hpc-container-wrapper, ``configs/*.yaml``.
+Source of the sections and keys: https://github.com/CSCfi/hpc-container-wrapper, ``configs/*.yaml``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ TAKEN = frozenset(
         *("installation_file_paths", "env_file", "requirements_file", "mode"),
     }
 )
+"""Keys that are supported."""
 
 NOTHING_TO_DO = frozenset(
     {
@@ -32,41 +33,41 @@ NOTHING_TO_DO = frozenset(
         *("update_installation", "uv", "workdir"),
     }
 )
-"""What tells tykky how to do its work, and changes nothing of what users get."""
+"""Keys that change how tykky works, but not the result."""
 
 REFUSED: Mapping[str, str] = {
-    "wrap_all": "name what is to be wrapped: -w PATH,PATH",
-    "template_script": "give the steps as a script: post_install: [{file: SCRIPT}], or --post-install SCRIPT",
-    "excluded_mount_points": "argosy run --contain IMAGE shows nothing of the host",
-    "tykky_abuse": "values are no shell code here: write the value itself, or $NAME of a variable that is set",
-    "wrap_src": "wrap-install DIR -w PATHS --prefix PREFIX",
+    "wrap_all": "list the commands to wrap: -w PATH,PATH",
+    "template_script": "put the steps into a script: post_install: [{file: SCRIPT}], or --post-install SCRIPT",
+    "excluded_mount_points": "to hide all folders of the host, use: argosy run --contain IMAGE",
+    "tykky_abuse": "write the value itself, or $NAME of a variable; shell code is not supported",
+    "wrap_src": "use: wrap-install DIR -w PATHS --prefix PREFIX",
 }
-"""What we do in another way -> that way."""
+"""Keys that are not supported -> alternative."""
 
 TEMPLATES = frozenset({f"{name}.sh" for name in ("conda", "conda_modify", "uvenv", "venv", "venv_modify", "wrap")})
-"""Steps that tykky itself brings: what it does by them, we do by our own."""
+"""Templates of tykky; Argosy has its own steps for them."""
 
 SYSTEM = ("bin", "etc", "lib", "lib64", "opt", "run", "sbin", "usr", "var")
-"""Of these folders nothing of the host is seen unasked; all others at a node's root are."""
+"""Folders of the host that a container does not show without a bind mount."""
 
 
 class Conf(msgspec.Struct, frozen=True):
-    """What a configuration asks for.
+    """The settings of a configuration file.
 
     Attributes
     ----------
     base
-        The base of a build; empty: ours.
+        The base of a build; empty for the default.
     isolate
-        Whether the host's system folders stay outside; None: as the command has it.
+        Whether the host's system folders are hidden; None for the default of the command.
     share
-        Link to an image instead of copying it.
+        Whether an image is linked instead of copied.
     prefix
-        Folder that a new prefix is made as where none is named.
+        Default of ``--prefix``.
     files
-        What is to be installed, where a configuration alone says it.
+        Files to install, for ``advanced``.
     mode
-        What a configuration alone asks for: ``conda``, ``venv``, or the change of one.
+        Kind of environment, for ``advanced``: ``conda``, ``venv``, ``conda_modify`` or ``venv_modify``.
     environs
         Files of variables.
     before, after
@@ -87,15 +88,15 @@ class Conf(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
 
 
-class Variants(msgspec.Struct, frozen=True):
-    """How the work is done and told, as variables of tykky have it.
+class LogSettings(msgspec.Struct, frozen=True):
+    """The variables of tykky that change messages and work files.
 
     Attributes
     ----------
     work
-        Folder for the work files of a build; empty: ours.
+        Folder for work files of a build; empty for the default.
     notes
-        What has no meaning here.
+        Notes about variables without effect.
     """
 
     work: str = ""
@@ -105,12 +106,12 @@ class Variants(msgspec.Struct, frozen=True):
 
 
 def merge_conf(site: Mapping[str, object], user: Mapping[str, object]) -> dict[str, object]:
-    """Join a site's sections and a user's keys: defaults, then the user's, then lists that are added, then the forced.
+    """Join a site's sections and a user's keys: defaults, then the user's, then additions to lists, then forced values.
 
     Raises
     ------
     UsageError
-        When the site's has something else than sections.
+        If the site's configuration contains anything but sections.
     """
     for name, section in site.items():
         if name not in SECTIONS or not isinstance(section, Mapping | None):
@@ -125,19 +126,19 @@ def merge_conf(site: Mapping[str, object], user: Mapping[str, object]) -> dict[s
 
 
 def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> Conf:
-    """Take what we need; a key that we have no word for is an error that names what to use.
+    """Return the settings of a joined configuration.
 
     Parameters
     ----------
     environment
-        What ``$NAME`` in a value stands for.
+        Values of ``$NAME`` in the configuration.
 
     Raises
     ------
     UsageError
-        For a key that tykky does not have, or that we do in another way.
+        If tykky does not have a key, or Argosy does not support it.
     """
-    _judge_keys(merged)
+    _check_keys(merged)
 
     def texts(key: str) -> tuple[str, ...]:
         return tuple(Template(str(each)).safe_substitute(environment) for each in _list(merged.get(key)))
@@ -161,54 +162,58 @@ def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> C
     )
 
 
-def read_variants(environment: Mapping[str, str]) -> Variants:
-    """Take what variables of tykky say; what is without meaning here is told.
+def read_log_settings(environment: Mapping[str, str]) -> LogSettings:
+    """Return the settings in the variables of tykky.
 
     Raises
     ------
     UsageError
-        When the level of messages is no number.
+        If CW_LOG_LEVEL is not a number.
     """
     level = environment.get("CW_LOG_LEVEL") or "2"
     if not level.isdigit():
-        raise UsageError(f"CW_LOG_LEVEL={level} is no number", hint="0: errors only, 2: as ever, 3: each command, too")
+        raise UsageError(
+            f"invalid CW_LOG_LEVEL={level}: not a number",
+            hint="use 0 for errors only, 2 for the default, 3 for each command",
+        )
     notes = []
     if environment.get("CW_DEBUG_KEEP_FILES"):
         notes.append(
-            "CW_DEBUG_KEEP_FILES: a build that fails leaves nothing; CW_LOG_LEVEL=3 shows each of its commands"
+            "CW_DEBUG_KEEP_FILES has no effect: a failed build leaves no files; CW_LOG_LEVEL=3 prints its commands"
         )
     if environment.get("CW_EXTRA_BIND_MOUNTS"):
-        notes.append(
-            "CW_EXTRA_BIND_MOUNTS: not read here; a bind mount is an option: argosy wrap update DIR -B SRC:DST"
-        )
-    return Variants(environment.get("CW_BUILD_TMPDIR", ""), level == "0", level not in {"0", "1", "2"}, tuple(notes))
+        notes.append("CW_EXTRA_BIND_MOUNTS has no effect; add a bind mount with: argosy wrap update DIR -B SRC:DST")
+    return LogSettings(environment.get("CW_BUILD_TMPDIR", ""), level == "0", level not in {"0", "1", "2"}, tuple(notes))
 
 
-def _judge_keys(merged: Mapping[str, object]) -> None:
+def _check_keys(merged: Mapping[str, object]) -> None:
     known = TAKEN | NOTHING_TO_DO | set(REFUSED)
     for key, value in merged.items():
         own = key == "template_script" and value in TEMPLATES
         unasked = key == "wrap_all" and not _yes(value)
         if key in REFUSED and not own and not unasked:
-            raise UsageError(f"the key {key} of tykky is not taken over", hint=REFUSED[key])
+            raise UsageError(f"the key {key} of tykky is not supported", hint=REFUSED[key])
         if key not in known:
             near = suggest_word(key, known)
-            raise UsageError(f"tykky has no key {key!r}", hint=f"did you mean {near}?" if near else "")
+            raise UsageError(
+                f"tykky has no key {key!r}",
+                hint=f"did you mean {near}?" if near else "check the key in tykky's documentation",
+            )
 
 
 def _is_hidden(point: str) -> bool:
-    """Tell whether a container hides a folder of the host unless it is asked for."""
+    """Return whether a container hides a folder of the host without a bind mount."""
     if not point.startswith("/"):
-        raise UsageError(f"mount_points: {point!r} does not begin with /", hint="name it by its whole path")
+        raise UsageError(f"mount_points: {point!r} does not begin with /", hint="write an absolute path")
     return point.split("/")[1] in SYSTEM
 
 
 def _files(key: str, merged: Mapping[str, object]) -> tuple[str, ...]:
-    """Give the scripts of a key, which may hold lines of shell as well: those belong into a script."""
+    """Return the scripts of a key; lines of shell code are not supported."""
     for row in _list(merged.get(key)):
         if not isinstance(row, Mapping) or "file" not in row:
-            hint = f"write the lines to a script: {key}: [{{file: SCRIPT}}]"
-            raise UsageError(f"{key}: a script is run, lines are not", evidence=str(row), hint=hint)
+            hint = f"put the lines into a script: {key}: [{{file: SCRIPT}}]"
+            raise UsageError(f"{key}: shell code in the configuration is not supported", evidence=str(row), hint=hint)
     return tuple(str(row["file"]) for row in _rows(merged.get(key)))
 
 
@@ -224,9 +229,9 @@ def _variables(value: object) -> tuple[tuple[str, str], ...]:
             continue
         if given.get("type", "set") != "set" or "name" not in given:
             raise UsageError(
-                "extra_envs: a variable with a fixed value is taken over",
+                "extra_envs: only variables with a fixed value are supported",
                 evidence=str(row),
-                hint="type: set, name: NAME, value: VALUE; what is computed belongs into the user's environment",
+                hint="write type: set, name: NAME, value: VALUE",
             )
         found[str(given["name"])] = str(given.get("value", ""))
     return tuple(found.items())

@@ -1,0 +1,84 @@
+"""`argosy config`: show and change the defaults of options."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+
+import click
+
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import output_width, print_json, print_table
+from argosy.cli.parameters import KEY
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import asdict
+from argosy.launch.request import configured_settings
+from argosy.recipes.user_config import KEYS, check_key, write_config
+from argosy.sites.load import load_site
+
+
+@click.group(cls=WholeLines, invoke_without_command=True)
+@json_option
+@click.pass_context
+def config(ctx: click.Context, /, *, as_json: bool) -> None:
+    """Show the defaults of options and where each comes from, or change your own.
+
+    A value comes from the first of these that sets it: the option, the variable ARGOSY_KEY, argosy.toml, Slurm's
+    variable SBATCH_KEY, ~/.config/argosy/config.toml, /etc/argosy/config.toml, the site's profile.
+
+    \b
+    argosy config
+    argosy config set site lumi-g
+    argosy config set account project_465000001
+    argosy config unset account
+    """  # noqa: D301
+    if ctx.invoked_subcommand:
+        return
+    found = configured_settings(open_session(quiet=True).host)
+    if as_json:
+        print_json([asdict(setting) for setting in found.values()])
+        return
+    print_table([(setting.key, setting.value, setting.source) for setting in found.values()])
+    missing = ", ".join(key for key in KEYS if key not in found)
+    click.echo(textwrap.fill(f"not set: {missing}", output_width(), subsequent_indent="  "))
+
+
+@config.command("get")
+@click.argument("key", type=KEY)
+@json_option
+def get_value(key: str, *, as_json: bool) -> None:
+    """Print the value of KEY. The exit code is 7 if it is not set."""
+    check_key(key)
+    setting = configured_settings(open_session(quiet=True).host).get(key)
+    if setting is None:
+        raise CheckFailed(f"{key} is not set", hint=f"set it with: argosy config set {key} VALUE")
+    if as_json:
+        print_json(asdict(setting))
+    else:
+        click.echo(setting.value)
+
+
+@config.command("set")
+@click.argument("key", type=KEY)
+@click.argument("value")
+def set_value(key: str, value: str) -> None:
+    """Write KEY to your configuration file, ~/.config/argosy/config.toml."""
+    check_key(key)
+    if not value:
+        raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
+    if key == "site":
+        load_site(value, open_session(quiet=True).host)
+    path = write_config(os.environ, key, value)
+    click.echo(f"{path}: {key} = {value}")
+    setting = configured_settings(open_session(quiet=True).host)[key]
+    if setting.value != value:
+        click.echo(f"{setting.source} takes precedence here: {setting.value}", err=True)
+
+
+@config.command("unset")
+@click.argument("key", type=KEY)
+def unset_value(key: str) -> None:
+    """Remove KEY from your configuration file."""
+    path = write_config(os.environ, key, "")
+    click.echo(f"{path}: removed {key}")

@@ -1,0 +1,110 @@
+"""`argosy doctor`, `check`, `verify` and `why`: check a machine, an image, a run, or a log."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from argosy.cli.common import open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import print_findings, print_json
+from argosy.cli.parameters import FILE, IMAGE, SITE
+from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.records import asdict
+from argosy.recipes.user_config import fill_options
+from argosy.slurm.text import is_job_id
+
+
+@click.command()
+@click.option(
+    "--site", type=SITE, default="", metavar="NAME", help="Site profile.  [default: the profile that fits this machine]"
+)
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
+    """Check this machine: programs, kernel, folders, Slurm, GPUs and environment variables.
+
+    Each problem comes with a hint. The exit code is 7 if something that Argosy needs is missing.
+    """
+    from argosy.diagnostics.doctor.rules import examine  # noqa: PLC0415 - only this command
+
+    ctx.exit(print_findings(examine(open_session(quiet=True), site), as_json=as_json))
+
+
+@click.command()
+@click.argument("image", type=IMAGE)
+@click.option(
+    "--site", type=SITE, default="", metavar="NAME", help="Site profile: a name or a .toml file.  [default: configured]"
+)
+@json_option
+@click.pass_context
+def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> None:
+    """Check whether an image will work at a site, without a GPU and before you submit a job.
+
+    The checks cover architecture, C library, PyTorch's GPU backend, MPI, network plugin, container runtime, layer,
+    compression and, if the site requires one, the signature. The exit code is 7 if something cannot work.
+    """
+    from argosy.diagnostics.check.rules import check_image  # noqa: PLC0415 - only this command
+
+    name = fill_options({"site": site}, ("site",), os.environ)["site"]
+    if not name:
+        raise UsageError("no site is given", hint="add --site NAME, or set a default: argosy config set site NAME")
+    found = check_image(open_session(), image, name)
+    ctx.exit(print_findings(found, as_json=as_json, site=name, image=image))
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="JOB|LOG...", type=FILE)
+@click.option("--site", type=SITE, default="", metavar="NAME", help="Site profile.  [default: the site of the job]")
+@click.option("--nodes", type=int, default=0, metavar="N", help="Number of nodes, if the logs do not contain it.")
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, *, as_json: bool) -> None:
+    """Verify a run: the network it used, the GPUs its ranks saw and the cores they were bound to.
+
+    Give a job number, or logs that were written with NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7
+    if the run did not use the fast network, if it differs from its plan, or if the logs show nothing.
+    """
+    from argosy.diagnostics.verify.verify import verify_job, verify_logs  # noqa: PLC0415 - only this command
+
+    session = open_session(quiet=True)
+    is_job = len(runs) == 1 and is_job_id(runs[0])
+    evidence, verdict = (
+        verify_job(session, runs[0], site) if is_job else verify_logs(session, runs, site=site, nodes=nodes)
+    )
+    if not verdict.findings and not as_json:
+        raise CheckFailed(
+            "cannot verify the run: its logs contain no line about the network, GPUs or cores",
+            evidence=" ".join(runs),
+            hint="run it with --debug net, which sets NCCL_DEBUG=INFO",
+        )
+    details = {"line": verdict.line, "bad_nodes": verdict.bad_nodes, "evidence": asdict(evidence)}
+    code = print_findings(verdict.findings, as_json=as_json, **details)
+    if not as_json:
+        for complaint in evidence.net.complaints:
+            click.echo(f"log: {complaint}")
+    ctx.exit(code if verdict.findings else CheckFailed.code)
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, type=FILE)
+@json_option
+@click.pass_context
+def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
+    """Explain why a job failed: find known errors in LOGS, with cause and fix.
+
+    A log is a file, a job number, or - for standard input. The exit code is 7 if no known error is found. Add your own
+    errors in ~/.config/argosy/signatures.toml.
+    """
+    from argosy.diagnostics.why.rules import explain_log, render_errors  # noqa: PLC0415 - only this command
+
+    session = open_session(quiet=True)
+    found = [explain_log(session, log) for log in logs]
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        for each in found:
+            click.echo(each.end, nl=bool(each.end))
+            click.echo(render_errors(each.errors, each.log) if each.errors else f"{each.log}: no known error")
+    ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)

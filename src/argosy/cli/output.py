@@ -1,0 +1,99 @@
+"""Print what a command reports: tables, findings and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import click
+
+from argosy.core.errors import CheckFailed
+from argosy.core.findings import Finding, has_failed, render_findings
+from argosy.core.records import asdict
+
+NARROWEST, NO_LIMIT = 40, 1 << 20
+LEAST_TEXT = 28
+"""Columns that the last cell of a table row needs to stay on the row."""
+
+
+def output_width() -> int:
+    """Return the columns of the terminal; practically no limit if standard output is not a terminal."""
+    if not sys.stdout.isatty():
+        return NO_LIMIT
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(sys.stdout.fileno()).columns
+    except (ValueError, OSError):
+        columns = 80
+    return max(NARROWEST, columns)
+
+
+def render_table(rows: Sequence[Sequence[str]], width: int, *, indent: str = "") -> str:
+    """Render rows in columns; text that does not fit continues on the next line, and nothing is cut.
+
+    Parameters
+    ----------
+    width
+        Columns of the terminal. Only the last cell of a row wraps.
+    """
+    most = max((len(row) for row in rows), default=1)
+    heads = [row[: most - 1] for row in rows]
+    widths = [max((len(head[n]) for head in heads if n < len(head)), default=0) for n in range(most - 1)]
+    left = len(indent) + sum(widths) + 2 * len(widths)
+    lines: list[str] = []
+    for row, head in zip(rows, heads, strict=True):
+        text = row[most - 1] if len(row) == most else ""
+        start = indent + "".join(f"{cell:<{size}}  " for cell, size in zip(head, widths, strict=False))
+        lines += _render_row(start, text, left, width)
+    return "\n".join(lines)
+
+
+def _render_row(start: str, text: str, left: int, width: int) -> Iterator[str]:
+    if len(start) + len(text) <= width:
+        yield (start + text).rstrip()
+    elif width - left >= LEAST_TEXT:
+        first, *more = wrap_text(text, width - left)
+        yield start + first
+        yield from (" " * left + line for line in more)
+    else:
+        yield start.rstrip()
+        yield from (f"      {line}" for line in wrap_text(text, width - 6))
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Return a text as lines; a word that is longer than a line, such as a path, stays whole."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def print_table(rows: Sequence[Sequence[str]], *, indent: str = "") -> None:
+    """Print a table that fits the terminal."""
+    if rows:
+        click.echo(render_table(rows, output_width(), indent=indent))
+
+
+def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object) -> int:
+    """Print findings, and return the exit code of the command: 7 if a check failed, else 0.
+
+    Parameters
+    ----------
+    more
+        Further keys of the JSON report, in addition to ``ok`` and ``findings``.
+    """
+    failed = has_failed(findings)
+    if as_json:
+        print_json({"ok": not failed, **more, "findings": [asdict(each) for each in findings]})
+    elif findings:
+        click.echo(render_findings(findings, colour=use_colour()))
+    return CheckFailed.code if failed else 0
+
+
+def use_colour() -> bool:
+    """Return whether standard output is a terminal, and the user has not set NO_COLOR (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def print_json(value: object) -> None:
+    """Print a report for programs on standard output."""
+    click.echo(json.dumps(value, indent=1, sort_keys=True))

@@ -1,0 +1,64 @@
+"""Types of arguments and options: how a value is checked, and how a shell completes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Completed(click.types.StringParamType):
+    """A text that the shell completes.
+
+    Parameters
+    ----------
+    kind
+        A key of `argosy.cli.complete.COMPLETIONS`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Return the values that begin with a text."""
+        from argosy.cli.complete import complete  # noqa: PLC0415 - only when a shell asks
+
+        return complete(self.kind, incomplete, ctx.params)
+
+
+class Program(Completed):
+    """An argument of the user's command: its bytes are passed on unchanged."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """Return the value unchanged."""
+        return value
+
+
+class NamedPath(click.Path):
+    """A path that is not empty; an empty one usually comes from an unset shell variable."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty path."""
+        if value == "":
+            self.fail("the path is empty; check that the shell variable is set", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+IMAGE, SITE, JOB, PARTITION = Completed("image"), Completed("site"), Completed("job"), Completed("partition")
+LAUNCHER, KEY, FILE, FOLDER = Completed("launcher"), Completed("key"), Completed("file"), Completed("folder")
+COMMAND = Program("file")
+NAMED = NamedPath(path_type=Path)
+NAMED_TEXT = NamedPath(readable=False)
+"""A path as it was written: it may also be the reference of an image."""
+
+BY_NAME = {"site": SITE, "partition": PARTITION, "launcher": LAUNCHER, "after": JOB, "base": IMAGE}
+BY_METAVAR = {"FILE": FILE, "PATH": FILE, "DIR": FOLDER, "SRC[:DST[:ro]]": FILE}
+
+
+def text_type(name: str, metavar: str) -> Completed | click.types.StringParamType:
+    """Return the type of an option that takes a text, by its name or the name of its value in the help."""
+    return BY_NAME.get(name) or BY_METAVAR.get(metavar) or click.types.StringParamType()

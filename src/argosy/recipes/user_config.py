@@ -1,0 +1,205 @@
+"""Defaults of options from the environment, the user's configuration file and the system's.
+
+The keys are the options whose row has ``config``, and the folders of Argosy. A key ``account`` is read from the
+variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/etc/argosy/config.toml``, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import translate_os_errors
+from argosy.core.records import replace
+from argosy.core.session import Session, paths_from
+from argosy.core.store import write_text
+from argosy.core.suggest import suggest_word
+from argosy.core.toml_lines import find_line, toml_line
+from argosy.recipes.launch_options import LAUNCH
+
+SYSTEM_CONFIG = Path("/etc/argosy/config.toml")
+FOLDERS: Mapping[str, str] = {
+    "cache": "Folder of the cache. Default: ~/.cache/argosy.",
+    "state": "Folder of the records of launches. Default: ~/.local/state/argosy.",
+    "images": "Folders with images, separated by colons. Default: ~/.local/share/argosy/images.",
+}
+"""Keys that are not options: key -> help text."""
+
+ROWS = {name: row for name, row in LAUNCH.items() if row.config}
+KEYS: Mapping[str, str] = {name: row.help for name, row in ROWS.items()} | dict(FOLDERS)
+"""Every key of a configuration file -> help text."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A configured value.
+
+    Attributes
+    ----------
+    source
+        Name of the variable, or file and line.
+    """
+
+    key: str
+    value: str
+    source: str
+
+
+def _variable_name(key: str) -> str:
+    """Return the environment variable of a key, for example ``ARGOSY_ACCOUNT``."""
+    return f"ARGOSY_{key.upper()}"
+
+
+def user_config(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the user's configuration file; None for a user without a home."""
+    home = environment.get("HOME", "")
+    folder = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return Path(folder) / "argosy/config.toml" if folder else None
+
+
+def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
+    """Return the values that environment variables set."""
+    names = {key: _variable_name(key) for key in keys if key in KEYS}
+    return {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
+
+
+def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
+    """Return the values of the user's and the system's configuration file; the user's take precedence.
+
+    Raises
+    ------
+    UsageError
+        If a file is not valid: file, line and key.
+    """
+    user = user_config(environment)
+    found = _read_config(SYSTEM_CONFIG) | (_read_config(user) if user else {})
+    return {key: setting for key, setting in found.items() if key in keys}
+
+
+def _read_config(path: Path) -> dict[str, Setting]:
+    """Return the values of a configuration file; a file that does not exist has none.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, is not valid TOML, or has an unknown key or a value that is not a text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}", evidence=str(error), hint="check the file and its mode") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = toml_line(str(error)) or str(text.count("\n") + 1)
+        raise UsageError(
+            f"{path} is not valid TOML", evidence=f"{path}:{line}: {error}", hint='write one KEY = "VALUE" per line'
+        ) from error
+    return {key: _check(path, text, key, value) for key, value in table.items()}
+
+
+def _check(path: Path, text: str, key: str, value: object) -> Setting:
+    line = f"{path}:{find_line(text, (key,))}"
+    if key not in KEYS:
+        raise UsageError(f"{path} has an unknown key {key!r}", evidence=f"{line}: {key}", hint=_suggest_key(key))
+    if not isinstance(value, str):
+        raise UsageError(f"{path} is not valid", evidence=f"{line}: {key} is not a text", hint=f'write {key} = "VALUE"')
+    return Setting(key, value, line)
+
+
+def _suggest_key(key: str) -> str:
+    """Return the hint for an unknown key: the most similar key, or all keys."""
+    near = suggest_word(key.replace("-", "_"), KEYS)
+    return f"did you mean {near!r}?" if near else f"known: {', '.join(KEYS)}"
+
+
+def fill_options(
+    options: Mapping[str, Any], keys: Collection[str], environment: Mapping[str, str], preset: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return options with the configured values of those that are not given.
+
+    Use this for options that no other file sets; `argosy.launch.request` adds ``argosy.toml`` between variables and
+    files.
+
+    Parameters
+    ----------
+    keys
+        Options of the command.
+    preset
+        Options that a variable of Slurm sets: it takes precedence over the files.
+    """
+    files = {key: setting for key, setting in read_files(environment, keys).items() if key not in preset}
+    found = files | read_variables(environment, keys)
+    missing = {key: setting.value for key, setting in found.items() if not options.get(key)}
+    return {**options, **missing}
+
+
+def configure_folders(session: Session) -> Session:
+    """Return a session with the folders that configuration files set, unless variables set others."""
+    environment = session.host.environment
+    found = {_variable_name(key): setting.value for key, setting in read_files(environment, FOLDERS).items()}
+    paths = paths_from({**found, **environment}, Path(session.host.person.home))
+    return replace(session, paths=paths) if found else session
+
+
+def check_key(key: str) -> None:
+    """Refuse an unknown key.
+
+    Raises
+    ------
+    UsageError
+        If there is no such key; the hint suggests the most similar one.
+    """
+    if key not in KEYS:
+        raise UsageError(f"there is no configuration key {key!r}", hint=_suggest_key(key))
+
+
+def write_config(environment: Mapping[str, str], key: str, value: str) -> Path:
+    """Set a key of the user's configuration file, or remove it if `value` is empty; return the file.
+
+    Other lines of the file stay as they are.
+
+    Raises
+    ------
+    UsageError
+        If the key is unknown or not set, or the file cannot be edited.
+    """
+    path = user_config(environment)
+    if path is None:
+        raise UsageError("there is no folder for your configuration: HOME is not set", hint="set XDG_CONFIG_HOME")
+    text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
+    before, changed = _parse(text), edit_config(text, key, value)
+    if not value and changed == text:
+        check_key(key)
+        raise UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
+    rest = {name: old for name, old in (before or {}).items() if name != key}
+    if before is None or _parse(changed) != rest | ({key: value} if value else {}):
+        raise UsageError(f"cannot edit {path}", evidence=f"{key} is not on a line of its own", hint="edit it by hand")
+    with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, changed)
+    return path
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def edit_config(text: str, key: str, value: str) -> str:
+    """Return the text of a configuration file with another value of a key; an empty value removes its line."""
+    line = f"{key} = {json.dumps(value, ensure_ascii=False)}\n" if value else ""
+    pattern = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=[^\n]*(\n|\Z)", re.MULTILINE)
+    if pattern.search(text):
+        return pattern.sub(lambda _: line, text, count=1)
+    return text + ("\n" if text and not text.endswith("\n") else "") + line

@@ -1,0 +1,154 @@
+"""Configuration files: keys, precedence, errors, and edits that keep other lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.recipes import user_config
+from argosy.recipes.launch_options import LAUNCH
+from argosy.recipes.user_config import KEYS, edit_config, fill_options, read_files, read_variables, write_config
+from tests.unit.cli.test_cli import argosy
+
+DRY = ("launch", "/p/x.sif", "--nodes", "1", "--dry-run", "--", "./a.out")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Give the environment of a user with an own configuration, in an empty folder, and a system's configuration."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(user_config, "SYSTEM_CONFIG", tmp_path / "etc/config.toml")
+    for name in ("ARGOSY_SITE", "ARGOSY_ACCOUNT", "SBATCH_ACCOUNT", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_keys_are_options_and_folders() -> None:
+    assert {"site", "account", "partition", "qos", "reservation", "mail_type", "launcher", "runtime"} <= set(KEYS)
+    assert set(KEYS) - set(LAUNCH) == {"cache", "state", "images"}
+
+
+def test_variables_win_over_the_users_file_and_that_over_the_systems(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "etc/config.toml", 'site = "a"\naccount = "b"\nqos = "c"\n')
+    write(tmp_path / "config/argosy/config.toml", '# mine\naccount = "d"\nqos = "e"\n')
+    files = read_files(home)
+    assert {key: setting.value for key, setting in files.items()} == {"site": "a", "account": "d", "qos": "e"}
+    assert files["account"].source == f"{tmp_path}/config/argosy/config.toml:2"
+    variables = read_variables({"ARGOSY_QOS": "f", "ARGOSY_NODES": "9", "ARGOSY_SITE": ""})
+    assert {key: (each.value, each.source) for key, each in variables.items()} == {"qos": ("f", "ARGOSY_QOS")}
+    filled = fill_options({"site": "", "nodes": 3}, ("site", "qos"), home | {"ARGOSY_QOS": "f"})
+    assert filled == {"site": "a", "nodes": 3, "qos": "f"}
+    assert "account" not in fill_options({}, ("account",), home, preset=("account",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('site = "a"\nacount = "b"\n', "has an unknown key 'acount'\n  {}:2: acount\n  -> did you mean 'account'?"),
+        ("account = 3\n", 'is not valid\n  {}:1: account is not a text\n  -> write account = "VALUE"'),
+        ("account = b\n", "is not valid TOML\n  {}:1: Invalid value (at line 1, column 11)\n  -> write one KEY"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_error_with_its_line(
+    text: str, message: str, tmp_path: Path, home: dict[str, str]
+) -> None:
+    path = tmp_path / "config/argosy/config.toml"
+    write(path, text)
+    with pytest.raises(UsageError) as error:
+        read_files(home)
+    assert str(error.value).startswith(f"{path} {message.format(path)}")
+
+
+def test_an_edit_keeps_every_other_line() -> None:
+    text = '# mine\nsite = "a"  # here\n\naccount = "b"'
+    assert edit_config(text, "site", 'x"y') == '# mine\nsite = "x\\"y"\n\naccount = "b"'
+    assert edit_config(text, "qos", "q") == text + '\nqos = "q"\n'
+    assert edit_config(text, "site", "") == '# mine\n\naccount = "b"'
+
+
+def test_a_file_that_cannot_be_edited_stays_as_it_is(tmp_path: Path, home: dict[str, str]) -> None:
+    path = tmp_path / "config/argosy/config.toml"
+    write(path, 'site = """\na"""\n')
+    with pytest.raises(UsageError, match="cannot edit"):
+        write_config(home, "site", "b")
+    with pytest.raises(UsageError, match="does not set account"):
+        write_config(home, "account", "")
+    with pytest.raises(UsageError, match="there is no configuration key 'acount'"):
+        write_config(home, "acount", "")
+    assert path.read_text() == 'site = """\na"""\n'
+
+
+def test_an_unknown_key_can_be_removed(tmp_path: Path, home: dict[str, str]) -> None:
+    path = tmp_path / "config/argosy/config.toml"
+    write(path, 'acount = "b"\nsite = "local"\n')
+    assert argosy("config", **home).returncode == 2
+    assert argosy("config", "unset", "acount", **home).returncode == 0
+    assert path.read_text() == 'site = "local"\n'
+
+
+def test_a_launch_takes_its_site_and_account_from_the_configuration(tmp_path: Path, home: dict[str, str]) -> None:
+    assert argosy("config", "set", "site", "lumi-g", **home).returncode == 0
+    assert argosy("config", "set", "account", "mine", **home).returncode == 0
+    assert "#SBATCH --account=mine\n" in argosy(*DRY, **home).stdout
+    assert "#SBATCH --account=slurms\n" in argosy(*DRY, **home, SBATCH_ACCOUNT="slurms").stdout
+    write(tmp_path / "work/argosy.toml", '[launch]\naccount = "projects"\n')
+    project = argosy(*DRY, **home, SBATCH_ACCOUNT="slurms").stdout
+    assert "#SBATCH --account=projects\n" in project
+    variable = argosy(*DRY, **home, ARGOSY_ACCOUNT="variables").stdout
+    assert "#SBATCH --account=variables\n" in variable
+    option = argosy("launch", "--account", "options", *DRY[1:], **home, ARGOSY_ACCOUNT="variables").stdout
+    assert "#SBATCH --account=options\n" in option
+    explained = json.loads(argosy("explain", "--json", *DRY[1:4], "--", "./a.out", **home).stdout)
+    sources = {row["what"]: row["source"] for row in explained}
+    assert sources["--account"] == "argosy.toml:2"
+
+
+def test_config_shows_each_value_with_its_source(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "config/argosy/config.toml", 'site = "lumi-g"\npartition = "small-g"\ncache = "/big"\n')
+    write(tmp_path / "work/argosy.toml", '[launch]\npartition = "standard-g"\n')
+    found = json.loads(argosy("config", "--json", **home, ARGOSY_QOS="high", SBATCH_ACCOUNT="s").stdout)
+    assert {row["key"]: (row["value"], row["source"].rpartition("/")[2]) for row in found} == {
+        "site": ("lumi-g", "config.toml:1"),
+        "partition": ("standard-g", "argosy.toml:2"),
+        "account": ("s", "SBATCH_ACCOUNT"),
+        "qos": ("high", "ARGOSY_QOS"),
+        "cache": ("/big", "config.toml:3"),
+    }
+    assert argosy("config", "get", "partition", **home).stdout == "standard-g\n"
+    assert argosy("config", "get", "launcher", **home).returncode == 7
+    text = argosy("config", **home).stdout
+    assert "not set: " in text
+    assert f"site       lumi-g      {tmp_path}/config/argosy/config.toml:1" in text
+
+
+def test_a_value_that_another_source_overrides_is_reported(home: dict[str, str]) -> None:
+    done = argosy("config", "set", "account", "mine", **home, ARGOSY_ACCOUNT="other")
+    assert done.stderr == "ARGOSY_ACCOUNT takes precedence here: other\n"
+    assert argosy("config", "set", "site", "lumi", **home).stderr.endswith("did you mean lumi-g?\n")
+    assert "did you mean 'account'?" in argosy("config", "set", "acount", "x", **home).stderr
+
+
+def test_a_configured_account_is_not_an_error_without_slurm(home: dict[str, str]) -> None:
+    argosy("config", "set", "account", "mine", **home)
+    done = argosy("launch", __file__, "--site", "local", "--dry-run", "--", "true", **home)
+    assert "--account" not in done.stderr
+
+
+def test_the_folders_of_the_configuration_are_used(tmp_path: Path, home: dict[str, str]) -> None:
+    argosy("config", "set", "images", str(tmp_path / "shelf"), **home)
+    assert f"no images in {tmp_path}/shelf" in argosy("images", "ls", **home).stdout
+    assert "/other" in argosy("images", "ls", **home, ARGOSY_IMAGES="/other").stdout
+
+
+def test_a_check_takes_the_configured_site(home: dict[str, str]) -> None:
+    assert "no site is given" in argosy("check", "x.sif", **home).stderr
+    assert "there is no image" in argosy("check", "x.sif", **home, ARGOSY_SITE="lumi-g").stderr
