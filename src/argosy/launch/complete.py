@@ -1,4 +1,4 @@
-"""Complete a request by the allocation, the project file and the site's GPUs, before anything is looked up; pure."""
+"""Complete a request from the site and the current allocation, before the image is opened; pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import MappingProxyType
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
-from argosy.launch.context import choose_shape, with_user_defaults
+from argosy.launch.context import choose_job_shape, with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted, option
-from argosy.launch.option_checks import SHELL_INSTEAD, given_options, refuse_options, unused_rows, without_slurm
+from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.sites.resolve import at_partition, choose_mode, evident_choice, gpus_of
@@ -25,32 +25,55 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     Raises
     ------
     UsageError
-        When one of these options contradicts another, or needs a site with Slurm.
+        If two of these options contradict each other, or one of them needs a site with Slurm.
     """
-    request = _without_container(request)
+    if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
+        request = replace(request, container=replace(request.container, runtime="bare"))
+    return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
+
+
+FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
+"""Options of the project file that a launch on this machine does not use."""
+
+NEEDS_SLURM: Mapping[str, str] = MappingProxyType(
+    {
+        "smoke": "remove it: a launch on this machine starts at once",
+        "gpu_type": "remove it",
+        "elastic": "remove it",
+        "stage_to": "remove it: the image is on this machine",
+    }
+)
+"""Option that needs a site with Slurm -> hint."""
+
+
+def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Refuse the options that need Slurm; list those of the project file as not used."""
     if request.in_allocation:
-        request = in_allocation(request, site, host)
-    if request.given and not site.has_slurm:
-        request = without_slurm(request)
+        raise _no_allocation(site, host)
+    given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
+    rows = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
+    request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
+    for name, hint in NEEDS_SLURM.items():
+        if getattr(request, name):
+            raise UsageError(f"{option(name)} needs a site with Slurm", hint=hint)
+    return request
+
+
+def _complete_job(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    if request.in_allocation:
+        request = _in_allocation(request, site, host)
     if request.smoke:
         request = as_smoke(request, site)
     if request.elastic:
         request = _with_elastic_nodes(request)
-    return _with_gpus(request, site, host) if site.has_slurm else request
-
-
-def _without_container(request: LaunchRequest) -> LaunchRequest:
-    """Choose the runtime ``bare`` for the machine's own software (``bare:``), whichever runtime the site has."""
-    if not request.image.startswith(BARE_PREFIX) or request.container.runtime:
-        return request
-    return replace(request, container=replace(request.container, runtime="bare"))
+    return _with_gpus(request, site, host)
 
 
 def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Add the GPUs of the nodes if the user says nothing about GPUs.
+    """Add the GPUs of the nodes if no option is about GPUs.
 
-    A job that names nodes, or gets whole nodes, has all GPUs of each; a job on a part of a node has one for each rank.
-    ``--gpu none`` asks for a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
+    A job with ``--nodes`` or with whole nodes gets all GPUs of each node, and a job on a part of a node one per rank.
+    ``--gpu none`` requests a job without GPUs.  A launch in an allocation has the GPUs of the allocation.
     """
     wanted = request.wanted
     is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
@@ -68,68 +91,27 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
         demand = Demand(1, 1, options.time, exclusive=options.exclusive)
         partition, _ = choose_partition(moded, options.partition, demand)
         if is_whole(moded, partition, demand):
-            gpus, why = gpus_of(moded, partition), "all of the node: jobs have whole nodes there"
+            gpus, why = gpus_of(moded, partition), "all of the node: jobs get whole nodes there"
         else:
             needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
-            gpus, why = min(gpus, needed), "one for each rank: nobody said how many"
-    why += "; --gpu none asks for none"
+            gpus, why = min(gpus, needed), "one for each rank: no number was given"
+    why += "; --gpu none requests none"
     return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
 
 
-def _parse_elastic(text: str) -> tuple[int, int]:
-    """Parse ``MIN:MAX`` nodes.
-
-    Raises
-    ------
-    UsageError
-        When the text does not have that form.
-    """
-    match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", text)
-    if match is None or int(match[1]) > int(match[2]):
-        raise UsageError(f"invalid range of nodes {text!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes")
-    return int(match[1]), int(match[2])
-
-
-def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
-    """Set the nodes of an elastic request to the most that it allows.
-
-    Raises
-    ------
-    UsageError
-        When the range is not valid, or ``--nodes`` contradicts it.
-    """
-    if not request.elastic:
-        return request
-    _, most = _parse_elastic(request.elastic)
-    if request.wanted.nodes not in {0, most}:
-        raise UsageError(
-            "the numbers of nodes contradict each other",
-            evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
-            hint="remove --nodes: --elastic sets both ends",
-        )
-    return replace(request, wanted=replace(request.wanted, nodes=most))
-
-
 SMOKE_NODES, SMOKE_TIME = 2, "00:03:00"
-"""Nodes and time limit of a smoke run, and the seconds after which what still runs is ended: torchrun takes 30 more."""
+"""Most nodes of a smoke run, and its time limit."""
 
 
 def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
-    """Return the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts.
-
-    Raises
-    ------
-    UsageError
-        Where there is no queue.
-    """
-    if not site.has_slurm:
-        raise UsageError("--smoke needs a site with Slurm", hint="here, launch it as it is: there is no queue")
+    """Return the request of a smoke run: fewer nodes with as many ranks on each, the debug queue, no restarts."""
     wanted = request.wanted
-    nodes = min(SMOKE_NODES, wanted.nodes or 1)
     asked = wanted.nodes or 1
+    nodes = min(SMOKE_NODES, asked)
     smaller = replace(wanted, nodes=nodes, ranks=wanted.ranks // asked * nodes, gpus=wanted.gpus // asked * nodes)
     queue, why = _debug_queue(request, site)
-    options = replace(request.options, **queue, time=SMOKE_TIME, array="", dependency="", signal="", requeue=False)  # type: ignore[arg-type]  # the names are those of text fields
+    options = replace(request.options, **queue, time=SMOKE_TIME, array="", dependency="", signal="", requeue=False)  # type: ignore[arg-type]  # text fields
+    row = Choice("--time", SMOKE_TIME, "enough to start all ranks", "option --smoke")
     return replace(
         request,
         wanted=smaller,
@@ -139,16 +121,12 @@ def as_smoke(request: LaunchRequest, site: Site) -> LaunchRequest:
         elastic="",
         checkpoint="",
         smoke=True,
-        choices=(
-            *request.choices,
-            *why,
-            Choice("--time", SMOKE_TIME, "long enough to start and to meet", "option --smoke"),
-        ),
+        choices=(*request.choices, *why, row),
     )
 
 
 def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tuple[Choice, ...]]:
-    """Return partition or QOS for short tests: the profile's; where it names none, the job's own, and it is said."""
+    """Return the profile's partition or QOS for short tests, else those of the job, with the reason."""
     debug = next((each for each in site.partitions if each.debug), None)
     if debug:
         why = "the site's partition for short tests"
@@ -158,19 +136,19 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
         row = evident_choice(site, site.slurm, "--qos", site.slurm.debug_qos, field="debug_qos", why=why)
         return {"qos": site.slurm.debug_qos}, (row,)
     queue = request.options.partition or "the usual one"
-    return {}, (
-        Choice(ChoiceKey.QUEUE, queue, "the profile names no partition or QOS for short tests", f"site {site.name}"),
-    )
+    why = "the profile names no partition or QOS for short tests"
+    return {}, (Choice(ChoiceKey.QUEUE, queue, why, f"site {site.name}"),)
 
 
 UNUSED_HERE = "not used: the allocation exists already"
 
-INSTEAD_IN_ALLOCATION: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     {
-        "signal": "give --signal to salloc or sbatch",
-        "resume": "remove --in-allocation: only a job of its own goes back into the queue",
+        "signal": "pass --signal to salloc or sbatch",
+        "resume": "remove --in-allocation: only a job of its own can be requeued",
     }
 )
+"""Option that needs a job of its own -> hint."""
 
 COUNTS = MappingProxyType(
     {
@@ -178,66 +156,70 @@ COUNTS = MappingProxyType(
         "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
     }
 )
-"""Number of an allocation -> the variables that hold it (sbatch(1), salloc(1), output environment variables)."""
+"""Number of an allocation -> the variables that contain it (sbatch(1), salloc(1), output environment variables)."""
 
 
-def in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
-    """Return a request as steps of the present allocation: on all its nodes and GPUs, without the options that made it.
+def _no_allocation(site: Site, host: Host) -> UsageError:
+    job = host.environment.get("SLURM_JOB_ID", "")
+    scheduler = "has Slurm" if site.has_slurm else "does not have Slurm"
+    return UsageError(
+        "--in-allocation needs an allocation of Slurm, and a site with Slurm",
+        evidence=f"SLURM_JOB_ID is {job or 'not set'}; the site {site.name} {scheduler}",
+        hint="allocate nodes, for example with: salloc --nodes=2; or remove --in-allocation",
+    )
+
+
+def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
+    """Return a request for steps of the current allocation: with all its nodes and GPUs, and no options of a job.
 
     Raises
     ------
     UsageError
-        When there is no allocation, it has other numbers than were asked for, or an option needs a job of its own.
+        If there is no allocation, it has other numbers than requested, or an option needs a job of its own.
     """
     environment = host.environment
     job = environment.get("SLURM_JOB_ID", "")
-    if not job or not site.has_slurm:
-        raise UsageError(
-            "--in-allocation needs an allocation of Slurm, and a site with Slurm",
-            evidence=f"SLURM_JOB_ID is {job or 'not set'}; {site.name} starts jobs by {site.scheduler}",
-            hint="start one with: salloc --nodes=2; or remove --in-allocation",
-        )
+    if not job:
+        raise _no_allocation(site, host)
     if environment.get("SLURM_HET_SIZE") and not environment.get("SLURM_JOB_NODELIST"):
         raise UsageError(
-            f"job {job} has several components, each with nodes of its own",
+            f"cannot launch in job {job}: it has several components",
             evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
-            hint="start an allocation of one component: salloc without ':' between its options",
+            hint="allocate nodes as one component: salloc without ':' between its options",
         )
     check_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
-    refuse_options(
-        request, late, INSTEAD_IN_ALLOCATION, needs="a job of its own", evidence=f"job {job} is there already"
-    )
-    there = "partition", environment.get("SLURM_JOB_PARTITION", "")
+    refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} exists already")
+    partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
     wanted, counts = _allocated_shape(request, site, environment)
-    nodes_there = at_partition(choose_mode(site, request.mode)[0], site.partition(there[1]))
+    nodes_there = at_partition(choose_mode(site, request.mode)[0], site.partition(partition[1]))
     cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
         wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}
-    rows = unused_rows({name: value for name, value in late.items() if (name, value) != there}, UNUSED_HERE)
-    told = {name: (value, f"job {job}") for name, value in (*counts.items(), there) if value}
+    rows = unused_rows({name: value for name, value in late.items() if (name, value) != partition}, UNUSED_HERE)
+    found = {name: (value, f"job {job}") for name, value in (*counts.items(), partition) if value}
     return replace(
         request,
         wanted=wanted,
-        options=JobOptions(partition=there[1]),
+        options=JobOptions(partition=partition[1]),
         extra=(),
         restarts=0,
         checkpoint="",
         gpu_type="",
         choices=(*request.choices, *rows, *_replaced(request, counts)),
-        given={name: value for name, value in request.given.items() if name not in _answered_by(counts)} | told,
+        given={name: value for name, value in request.given.items() if name not in _keys_of(counts)} | found,
     )
 
 
-def _answered_by(counts: Mapping[str, str]) -> set[str]:
-    """Return the keys of a job that these numbers answer."""
+def _keys_of(counts: Mapping[str, str]) -> set[str]:
+    """Return the keys of the project file that numbers of the allocation replace."""
     return {*counts, *(("gpus",) if "gpus_per_node" in counts else ())}
 
 
 def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Choice]:
     """Yield the numbers of the project file that the allocation replaces."""
     for name, (value, source) in request.given.items():
-        if name in _answered_by(counts) and value != counts.get(name):
+        if name in _keys_of(counts) and value != counts.get(name):
             yield Choice(option(name), value, UNUSED_HERE, source, mark=Mark.UNUSED)
 
 
@@ -246,8 +228,8 @@ def _allocated_shape(
 ) -> tuple[Wanted, dict[str, str]]:
     """Return the shape of the allocation, and its numbers."""
     wanted, counts = request.wanted, {name: _count(names, environment) for name, names in COUNTS.items()}
-    way = request.container.gpu
-    if way is GpuMode.NONE or (way is GpuMode.AUTO and not site.node.gpu_vendor):
+    gpu = request.container.gpu
+    if gpu is GpuMode.NONE or (gpu is GpuMode.AUTO and not site.node.gpu_vendor):
         del counts["gpus_per_node"]
     if request.elastic:
         del counts["nodes"]
@@ -257,7 +239,7 @@ def _allocated_shape(
         asked = getattr(wanted, name)
         if count and asked and asked != count and name not in request.given:
             raise UsageError(
-                f"the allocation has other numbers than {option(name)}",
+                f"{option(name)} contradicts the allocation",
                 evidence=f"{option(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
                 hint=f"remove {option(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
@@ -266,34 +248,58 @@ def _allocated_shape(
 
 
 def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
-    """Return the cores that the allocation has for each rank where it has fewer than a plan takes; else 0.
+    """Return the cores per rank if the allocation has fewer than the plan needs, else 0.
 
     Raises
     ------
     UsageError
-        When more were asked for, or there is not one for each rank.
+        If the allocation has fewer cores than requested, or fewer cores than ranks.
     """
-    shape, _ = choose_shape(wanted, site, host)
+    shape, _ = choose_job_shape(wanted, site)
     cores = [int(number) for number in re.findall(r"(?:^|,)(\d+)", host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
     if not cores or shape.cpus_per_rank * shape.ranks_per_node <= min(cores):
         return 0
-    if min(cores) < shape.ranks_per_node:
+    ranks = shape.ranks_per_node
+    if min(cores) < ranks:
         raise UsageError(
             "the allocation has fewer cores than ranks",
-            evidence=f"{min(cores)} core(s) on a node, and {shape.ranks_per_node} ranks",
-            hint=f"allocate more, as with salloc --cpus-per-task={shape.ranks_per_node}; or start fewer with --ranks",
+            evidence=f"{min(cores)} core(s) on a node, and {ranks} ranks",
+            hint=f"allocate more cores, for example salloc --cpus-per-task={ranks}; or start fewer ranks with --ranks",
         )
     if wanted.cpus_per_rank and typed:
         raise UsageError(
-            "the allocation has fewer cores than that",
-            evidence=f"{shape.ranks_per_node} rank(s) on a node with {shape.cpus_per_rank} each; it has {min(cores)}",
-            hint="leave --cpus-per-rank out, or start fewer ranks",
+            "the allocation has fewer cores than --cpus-per-rank requests",
+            evidence=f"{ranks} rank(s) on a node with {shape.cpus_per_rank} each; the node has {min(cores)}",
+            hint="remove --cpus-per-rank, or start fewer ranks",
         )
-    return max(1, min(cores) // shape.ranks_per_node)
+    return max(1, min(cores) // ranks)
 
 
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
-    """Read a number such as ``2``, or ``a100:4`` for GPUs; 0 if it is not set."""
+    """Return the number in the first of these variables that is set, for example ``2`` or ``a100:4``; else 0."""
     text = next((environment[name] for name in names if environment.get(name)), "")
     match = re.fullmatch(r"(?:[\w.-]+:)?(\d+)", text)
     return int(match[1]) if match else 0
+
+
+def _with_elastic_nodes(request: LaunchRequest) -> LaunchRequest:
+    """Set the nodes of an elastic request to its maximum.
+
+    Raises
+    ------
+    UsageError
+        If the range is not valid, or ``--nodes`` contradicts it.
+    """
+    match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", request.elastic)
+    if match is None or int(match[1]) > int(match[2]):
+        raise UsageError(
+            f"invalid range of nodes {request.elastic!r}", hint="for example: --elastic 2:4 for 2 to 4 nodes"
+        )
+    most = int(match[2])
+    if request.wanted.nodes not in {0, most}:
+        raise UsageError(
+            "--nodes contradicts --elastic",
+            evidence=f"--nodes {request.wanted.nodes}, --elastic {request.elastic}",
+            hint="remove --nodes",
+        )
+    return replace(request, wanted=replace(request.wanted, nodes=most))

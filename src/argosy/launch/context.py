@@ -1,4 +1,4 @@
-"""Choose where a job runs: the site's mode and partition, and the job's shape there; pure."""
+"""Choose where a job runs, and its shape there: mode, partition, nodes, ranks, GPUs and cores; pure."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ class LaunchTarget(msgspec.Struct, frozen=True):
     ----------
     site
         The profile with the settings of the mode and the partition applied.
+    is_job
+        Whether the launch is a job of Slurm; else it runs on this machine.
     partition
         Its name; empty if Slurm decides.
     whole_nodes
-        Whether the job has its nodes for itself, as far as the profile tells.
+        Whether the job gets whole nodes, as far as the profile shows.
     exclusive
-        Whether the job must ask for whole nodes (``--exclusive``), because its ranks are bound to cores.
+        Whether the job must request whole nodes (``--exclusive``), because its ranks are bound to cores.
     """
 
     site: Site
     shape: Shape
+    is_job: bool
     mode: str = ""
     partition: str = ""
     whole_nodes: bool = False
@@ -54,13 +57,13 @@ class LaunchContext(msgspec.Struct, frozen=True):
     Attributes
     ----------
     request
-        As the user wrote it, completed by the project file, the allocation and the site.
+        The user's request, completed by the project file, the allocation and the site.
     host
         The machine that the job runs on, as far as it is known here.
     versions
-        Of torch, ROCm, CUDA and NCCL in the image, as far as they are known.
+        Known versions of torch, ROCm, CUDA and NCCL in the image.
     record
-        Folder in which the job's script notes its end; empty for none.
+        Folder of the job's record; empty for a script without a record.
     """
 
     request: LaunchRequest
@@ -72,28 +75,28 @@ class LaunchContext(msgspec.Struct, frozen=True):
 
 
 def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    """Choose the mode and partition of a job, and its shape there.
+    """Choose the mode and partition of a launch, and its shape there.
 
     Raises
     ------
     UsageError
-        When an option of the job is not valid, two options contradict each other, or the shape does not fit.
+        If an option of the job is not valid, two options contradict each other, or the shape does not fit.
     SiteError
-        When the site has no such mode, or none of its partitions allows the job.
+        If the site does not have this mode, or no partition allows the job.
     """
     site, mode = choose_mode(site, request.mode)
     rows = (evident_choice(site, site.modes[mode], ChoiceKey.MODE, mode),) if mode else ()
-    if not site.has_slurm:
-        rows = (*rows, *_unused_options(request, site))
-        here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
-        shape, why_shape = choose_shape(_wanted(request), site, here)
-        return LaunchTarget(site, shape, mode, choices=(*rows, *why_shape))
-    return _choose_job_target(request, site, mode, rows, host)
+    target = _choose_job_target(request, site, host) if site.has_slurm else _choose_local_target(request, site, host)
+    return replace(target, mode=mode, choices=(*rows, *target.choices))
 
 
-def _choose_job_target(
-    request: LaunchRequest, site: Site, mode: str, rows: tuple[Choice, ...], host: Host
-) -> LaunchTarget:
+def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
+    here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
+    shape, why_shape = _choose_local_shape(_wanted(request), here)
+    return LaunchTarget(site, shape, is_job=False, choices=(*judge_unqueued(request, site), *why_shape))
+
+
+def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
     check_options(options, request.extra)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
@@ -104,19 +107,19 @@ def _choose_job_target(
     there = _site_at_partition(site, partition, nodes, gpus)
     if request.in_allocation:
         there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    shape, why_shape = choose_shape(_wanted(request), there, host, request.why_gpus)
+    shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
     exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, there)
     if exclusive:
-        reason = "the site's map of cores holds on whole nodes, and jobs of this partition may share them"
+        reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
         why = (*why, Choice("--exclusive", "yes", reason, f"site {there.name}"))
     return LaunchTarget(
         site=there,
         shape=shape,
-        mode=mode,
+        is_job=True,
         partition=partition.name if partition else options.partition,
         whole_nodes=whole or exclusive,
         exclusive=exclusive,
-        choices=(*rows, *why, *why_shape, *plan_binding(shape, there)),
+        choices=(*why, *why_shape, *plan_binding(shape, there)),
     )
 
 
@@ -134,31 +137,25 @@ def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus
     all_gpus = there.node.gpus
     if there.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
         raise SiteError(
-            f"on several nodes {there.name} takes only jobs that use all {all_gpus} GPUs of each",
-            evidence=f"{nodes} nodes with {gpus} GPUs each were asked for",
-            hint=f"say --gpus-per-node {all_gpus}, or use one node",
+            f"{there.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
+            evidence=f"{nodes} nodes with {gpus} GPUs each were requested",
+            hint=f"use --gpus-per-node {all_gpus}, or one node",
             key="slurm.several_nodes_whole",
         )
     return there
 
 
-def _unused_options(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
-    if request.options == JobOptions() and not (request.extra or request.restarts or request.checkpoint or request.mpi):
-        return ()
-    return judge_unqueued(request, site)
-
-
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
-"""Most hardware threads of a core: eight on POWER, and so where the architecture is not known."""
+"""Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
 
 
 def one_rank_per_node(wanted: Wanted) -> Wanted:
-    """Return the same shape with one rank on each node, which has all of it.
+    """Return the same shape with one rank on each node.
 
     Raises
     ------
     UsageError
-        For another number of ranks.
+        If another number of ranks was requested.
     """
     nodes = wanted.nodes or 1
     if wanted.ranks not in {0, nodes}:
@@ -170,30 +167,26 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
     return replace(wanted, ranks=nodes)
 
 
-def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
-    """Choose the shape: the numbers asked for, else a rank per GPU, else one rank per node.
+def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
+    """Choose the shape of a job: the requested numbers, else a rank per GPU, else one rank per node.
 
     Parameters
     ----------
     why_gpus
-        Why the job has GPUs, if the user named no number.
+        Why the job has GPUs, if the user gave no number.
 
     Raises
     ------
     UsageError
-        When the numbers contradict each other, leave a remainder, or are negative.
+        If the numbers contradict each other, cannot be divided by the nodes, or are negative.
     """
-    for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
-        if getattr(wanted, name) < 0:
-            raise UsageError(f"{option(name)} cannot be negative", evidence=f"{option(name)} {getattr(wanted, name)}")
+    _refuse_negative(wanted)
     nodes = wanted.nodes or 1
-    if not site.has_slurm:
-        return _local_shape(wanted, host, nodes)
     gpus = _gpus_per_node(wanted, site, nodes)
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
     cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
     why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
-    why_nodes = "asked for" if wanted.nodes else "nothing else was asked for"
+    why_nodes = "asked for" if wanted.nodes else "no other number was given"
     rows = (
         Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
         _gpus_choice(gpus, why_gpus, site),
@@ -201,6 +194,12 @@ def choose_shape(wanted: Wanted, site: Site, host: Host, why_gpus: str = "") -> 
         _cores_choice(cpus, why_cpus, wanted, site),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _refuse_negative(wanted: Wanted) -> None:
+    for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
+        if getattr(wanted, name) < 0:
+            raise UsageError(f"{option(name)} cannot be negative", evidence=f"{option(name)} {getattr(wanted, name)}")
 
 
 def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
@@ -226,30 +225,38 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     threads = FEWER_THREADS.get(site.node.arch, THREADS)
     if asked > cores * threads:
         raise UsageError(
-            f"a node of {site.name} has {cores} cores, and {ranks} rank(s) with {cpus} each were asked for",
-            evidence=f"{asked} in all; as hardware threads it has {cores * threads} at most",
-            hint="ask for fewer with --cpus-per-rank, for fewer ranks, or for more nodes",
+            f"a node of {site.name} has {cores} cores; {ranks} rank(s) with {cpus} cores each do not fit",
+            evidence=f"they need {asked} cores; the node has at most {cores * threads} hardware threads",
+            hint="use fewer cores with --cpus-per-rank, fewer ranks, or more nodes",
             key="node.cores",
         )
-    return f"; {asked} on a node are more than its {cores} cores: enough only where Slurm counts hardware threads"
+    return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
 
 
 def _source(number: int) -> str:
     return "option" if number else "default"
 
 
-def _local_shape(wanted: Wanted, host: Host, nodes: int) -> tuple[Shape, tuple[Choice, ...]]:
-    if nodes > 1:
+def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
+    """Choose the shape on this machine: the requested ranks, else a rank per GPU, else one rank.
+
+    Raises
+    ------
+    UsageError
+        If several nodes or more GPUs than this machine has were requested.
+    """
+    _refuse_negative(wanted)
+    if wanted.nodes > 1:
         raise UsageError(
-            f"--nodes {nodes} needs a site with Slurm: this machine is one node",
-            evidence=f"--nodes {nodes} with a site that has no scheduler",
+            f"--nodes {wanted.nodes} needs a site with Slurm: this machine is one node",
+            evidence=f"--nodes {wanted.nodes} with a site that has no scheduler",
             hint="use --site with a site that has Slurm, or remove --nodes",
         )
     gpus = wanted.gpus_per_node or wanted.gpus
     if gpus > len(host.gpus):
         raise UsageError(
-            f"{gpus} GPUs were asked for, and {len(host.gpus)} are seen here",
-            hint="ask for fewer, or launch on a cluster with --site",
+            f"{gpus} GPUs were requested, but this machine has {len(host.gpus)}",
+            hint="request fewer, or launch on a cluster with --site",
         )
     cpus = wanted.cpus_per_rank
     if wanted.ranks:
@@ -257,27 +264,27 @@ def _local_shape(wanted: Wanted, host: Host, nodes: int) -> tuple[Shape, tuple[C
     count = gpus or len(host.gpus)
     if count:
         return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
-    why = "no GPU is visible here, and no number was asked for"
+    why = "no GPU is visible here, and no number was given"
     return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
 
 
 def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
     if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
         raise UsageError(
-            "the numbers of GPUs contradict each other",
+            "--gpus contradicts --gpus-per-node",
             evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {nodes} node(s)",
-            hint="use one of them",
+            hint="use one of the two options",
         )
     if wanted.gpus % nodes:
         raise UsageError(
-            f"{wanted.gpus} GPUs cannot be shared out evenly",
-            evidence=f"--gpus {wanted.gpus} on {nodes} nodes leaves {wanted.gpus % nodes} over",
-            hint="ask for a multiple of the nodes",
+            f"cannot distribute {wanted.gpus} GPUs evenly over {nodes} nodes",
+            evidence=f"{wanted.gpus} divided by {nodes} leaves a remainder of {wanted.gpus % nodes}",
+            hint="use a multiple of the number of nodes",
         )
     gpus = wanted.gpus_per_node or wanted.gpus // nodes
     if site.node.gpus and gpus > site.node.gpus:
         raise UsageError(
-            f"a node of {site.name} has {site.node.gpus} GPUs, and {gpus} were asked for on each",
+            f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
             hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
             key="node.gpus",
         )
@@ -287,16 +294,16 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
 def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
     if wanted.ranks % nodes:
         raise UsageError(
-            f"{wanted.ranks} ranks cannot be shared out evenly",
-            evidence=f"--ranks {wanted.ranks} on {nodes} nodes leaves {wanted.ranks % nodes} over",
-            hint="ask for a multiple of the nodes",
+            f"cannot distribute {wanted.ranks} ranks evenly over {nodes} nodes",
+            evidence=f"{wanted.ranks} divided by {nodes} leaves a remainder of {wanted.ranks % nodes}",
+            hint="use a multiple of the number of nodes",
         )
     if wanted.ranks:
         return wanted.ranks // nodes, "asked for"
     devices = site.node.devices_per_gpu
     if gpus and devices > 1:
-        return gpus * devices, f"{devices} per GPU: a GPU has so many root devices"
-    return (gpus, "one per GPU") if gpus else (1, "no GPU was asked for, and no number of ranks")
+        return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
+    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were asked for")
 
 
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
@@ -306,7 +313,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
     if masks:
         return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"
     if not site.slurm.cpus_option:
-        return 0, "counted when the job starts: the site's jobs ask Slurm for no number of cores"
+        return 0, "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
     if gpus and site.slurm.cpus_per_gpu:
         share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
         return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
@@ -317,7 +324,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
 
 
 def _unknown_cores(gpus: int) -> tuple[int, str]:
-    """Leave cores that go with GPUs to Slurm, which knows them (DefCpuPerGPU, or whole nodes): any guess is wrong."""
+    """Leave the cores of a job with GPUs to Slurm, which knows them (DefCpuPerGPU, or whole nodes)."""
     if gpus:
-        return 0, "the profile does not say how many cores go with a GPU: Slurm decides; --cpus-per-rank asks for more"
-    return 1, "Slurm's own default; ask for more with --cpus-per-rank"
+        return 0, "the profile has no number of cores per GPU: Slurm decides; --cpus-per-rank requests more"
+    return 1, "Slurm's default; --cpus-per-rank requests more"

@@ -1,4 +1,4 @@
-"""The cores that ranks of a Slurm job are bound to, by the site's map; pure."""
+"""Choose the cores and threads of the ranks of a job; pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from argosy.sites.resolve import evident_choice
 
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
-    """Return the cores that each local rank is bound to; the host's mpiexec binds as it likes."""
+    """Return the cores that each local rank is bound to; empty if the host's mpiexec binds the ranks."""
     by_mpiexec = launcher == "mpi" and site.launcher.mpiexec
     return () if by_mpiexec else tuple(map(render_core_list, choose_masks(shape, site)))
 
 
 def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
-    """Say whether ranks are bound to cores, and why."""
+    """Return the choice that tells whether ranks are bound to cores, and why."""
     masks = choose_masks(shape, site)
     if masks:
         where = " ".join(map(render_core_list, masks))
-        why = "those nearest to its GPU, on whole nodes"
+        why = "the cores nearest to its GPU, on whole nodes"
         return (evident_choice(site, site.node, ChoiceKey.RANK_CORES, where, field="gpu_cpus", why=why),)
     if site.node.gpu_cpus and shape.gpus_per_node:
-        why = f"the site's map is for {site.node.gpus} ranks with a GPU each, on a whole node, with its own cores"
+        why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
         return (Choice(ChoiceKey.RANK_CORES, "Slurm's choice", why, f"site {site.name}"),)
     return ()
 
@@ -35,15 +35,15 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
 def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
     """Return whether ranks are bound to cores at a site that lets jobs share a node.
 
-    On a shared node a job may get other cores than those of the site's map.
+    On a shared node, a job may get other cores than those in the site's map.
     """
     return not site.slurm.whole_nodes and bool(choose_masks(shape, site))
 
 
 def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
-    """Return the masks of a node's ranks where they are the map's own: a full node, as many cores as the map gives.
+    """Return the masks of the ranks of a full node, if they have as many cores as the site's map gives; else none.
 
-    Where it gives some GPUs more cores than others, a rank asks for the fewest, and its mask has what there is.
+    If the map gives some GPUs more cores than others, a rank requests the smallest number, and its mask has all cores.
     """
     if not shape.gpus_per_node == shape.ranks_per_node == site.node.gpus > 0:
         return ()
@@ -53,49 +53,51 @@ def choose_masks(shape: Shape, site: Site) -> tuple[int, ...]:
 
 
 def spare_cores(shape: Shape, site: Site) -> int:
-    """Return how many cores of a node masked ranks do not ask for; 0 where they ask for all, and where no mask is.
+    """Return how many cores of a node the masked ranks do not request; 0 without masks.
 
-    A step that asks for fewer than all gets some of Slurm's choice, and they may be others than those of the masks.
+    A step that requests fewer than all cores gets cores that Slurm chooses, which may not be those of the masks.
     """
     masked = choose_masks(shape, site)
     return len(usable_cores(site.node)) - shape.cpus_per_rank * shape.ranks_per_node if masked else 0
 
 
 def without_core_map(site: Site, allocated: str) -> Site:
-    """Return the site without its map of cores where an allocation (SLURM_JOB_CPUS_PER_NODE) has but part of a node."""
+    """Return the site without its map of cores if an allocation (SLURM_JOB_CPUS_PER_NODE) has only a part of a node."""
     given = [int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)]
     if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
         return site
     return replace(site, node=replace(site.node, gpu_cpus=()))
 
 
-NAME = "OMP_NUM_THREADS"
+THREADS = "OMP_NUM_THREADS"
 
 
-def plan_threads(site: Site, host: Host, shape: Shape) -> tuple[Word, Choice]:
-    """Return the value and its reason; a Slurm script that is submitted with other numbers computes it from those."""
-    given = host.environment.get(NAME)
-    if given:
-        return given, Choice(NAME, given, "set by the caller", "environment")
+def plan_local_threads(host: Host, shape: Shape) -> tuple[Word, Choice]:
+    """Return the number of threads of a rank on this machine, with the reason."""
+    threads = str(shape.cpus_per_rank or max(1, host.cpus // shape.ranks_per_node))
+    return threads, Choice(THREADS, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
+
+
+def plan_job_threads(site: Site, shape: Shape) -> tuple[Word, Choice]:
+    """Return the number of threads of a rank in a job, with the reason.
+
+    The job script computes it, because the job may be submitted with other numbers than planned.
+    """
     cores = shape.cpus_per_rank
-    if not site.has_slurm:
-        threads = str(cores or max(1, host.cpus // shape.ranks_per_node))
-        return threads, Choice(NAME, threads, f"{host.cpus} usable CPUs / {shape.ranks_per_node} ranks", "machine")
     if not cores:
-        why = "what Slurm gave on the node, shared by its ranks"
-        return CORES_PER_RANK, Choice(NAME, "cores / ranks", why, f"site {site.name}")
-
+        why = "the cores that Slurm gives on the node, divided by its ranks"
+        return CORES_PER_RANK, Choice(THREADS, "cores / ranks", why, f"site {site.name}")
     if choose_masks(shape, site):
-        return str(cores), Choice(NAME, str(cores), "the cores of a rank", "default")
-    return CORES_PER_RANK, Choice(NAME, str(cores), f"the cores of a rank, planned: {cores}", "default")
+        return str(cores), Choice(THREADS, str(cores), "the cores of a rank", "default")
+    return CORES_PER_RANK, Choice(THREADS, str(cores), f"the cores of a rank, planned: {cores}", "default")
 
 
 CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")
-"""The cores of a rank, which a script counts from those that Slurm gave on the node."""
+"""The cores of a rank, which a job script computes from those that Slurm gives on the node."""
 
 
 def planned_threads(variables: tuple[Variable, ...], shape: Shape) -> tuple[Variable, ...]:
-    """Return the variables of a script that counts no cores: the number is the plan's, or Slurm's cores decide."""
-    planned = (Variable(NAME, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
-    counted = any(each.name == NAME and isinstance(each.value, ShellExpr) for each in variables)
-    return (*(each for each in variables if each.name != NAME), *planned) if counted else variables
+    """Return the variables for a script that does not count cores: the planned number of threads, or none."""
+    planned = (Variable(THREADS, str(shape.cpus_per_rank)),) if shape.cpus_per_rank else ()
+    counted = any(each.name == THREADS and isinstance(each.value, ShellExpr) for each in variables)
+    return (*(each for each in variables if each.name != THREADS), *planned) if counted else variables

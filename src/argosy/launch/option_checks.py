@@ -1,4 +1,4 @@
-"""Check the options of a launch against the site, the runtime and the launcher; list those that are not used; pure."""
+"""Check the options of a launch against the site, the runtime and the launcher; list unused options; pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
-from argosy.core.records import replace
-from argosy.jobs.launch_plan import Shape
 from argosy.launch.model import LaunchRequest, option
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
@@ -26,32 +24,29 @@ QUEUES = (
 
 SHELL_INSTEAD = MappingProxyType(
     {
-        "array": "start each task by itself, with what it takes from SLURM_ARRAY_TASK_ID set by --env",
-        "after": "start it when those jobs have ended",
-        "output": "let the shell write it: argosy launch … > FILE",
-        "error": "let the shell write it: argosy launch … 2> FILE",
-        "chdir": "go there first: cd DIR",
+        "array": "start one launch per task, and set SLURM_ARRAY_TASK_ID with --env",
+        "after": "start this launch when those jobs have ended",
+        "output": "redirect the output: argosy launch … > FILE",
+        "error": "redirect the error stream: argosy launch … 2> FILE",
+        "chdir": "change the folder first: cd DIR",
     }
 )
-"""Options that change what the program does -> the replacement if a shell waits for it."""
+"""Option of a batch job -> what to do in a shell instead."""
 
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
-    dict.fromkeys(("signal", "resume"), "leave it out: no time limit ends it here")
+    dict.fromkeys(("signal", "resume"), "remove it: there is no time limit here")
 )
-
-FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
-"""More options that need a site with Slurm."""
 
 
 def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     """Return a choice for each option that is not used at a site without a queue.
 
-    Options of the project file are never an error: the same job may use them at another site.
+    Options of the project file never cause an error: the same job may use them at another site.
 
     Raises
     ------
     UsageError
-        When an option is not valid, or the program would not do what the option asks for.
+        If an option is not valid, or it would change the result and cannot be honoured.
     """
     check_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
@@ -59,22 +54,20 @@ def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     return tuple(unused_rows(given, UNUSED))
 
 
-def without_slurm(request: LaunchRequest) -> LaunchRequest:
-    """Remove the options of the project file that need Slurm, and list each as not used."""
-    given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
-    told = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
-    return replace(request, choices=(*request.choices, *told), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # the names are those of text fields
-
-
 def refuse_options(
     request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
 ) -> None:
-    """Refuse options that cannot be honoured and would change the result; options of the project file pass.
+    """Refuse options that would change the result and cannot be honoured; accept those of the project file.
+
+    Parameters
+    ----------
+    instead
+        Option -> hint.
 
     Raises
     ------
     UsageError
-        With the option and its replacement.
+        Names the first such option.
     """
     for name in given:
         if name in instead and name not in request.given:
@@ -110,48 +103,77 @@ def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
     yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
 
 
-def refuse_label(launcher: str, shape: Shape) -> None:
-    """Refuse --label for copies of a command that no launcher starts.
+def refuse_label(request: LaunchRequest, launcher: str, *, copies: int = 1) -> None:
+    """Refuse --label together with --log-dir, and for several copies of a command that no launcher starts.
+
+    Parameters
+    ----------
+    copies
+        Number of copies that the script itself starts.
 
     Raises
     ------
     UsageError
-        With the alternatives.
+        If one of the two applies.
     """
-    if launcher == "none" and shape.ranks > 1:
+    if request.label and request.logs:
         raise UsageError(
-            "--label needs a launcher that reads what ranks print, and none starts copies of the command alone",
-            hint="use --log-dir DIR, a file for each, or --launcher torchrun for a Python program",
+            "--label and --log-dir exclude each other",
+            evidence="with --log-dir, each rank has a file of its own",
+            hint="use one of the two options",
+        )
+    if request.label and launcher == "none" and copies > 1:
+        raise UsageError(
+            "--label needs a launcher that reads the output of the ranks",
+            evidence="the launcher none only starts copies of the command",
+            hint="use --log-dir DIR for a file per rank, or --launcher torchrun for a Python program",
         )
 
 
-PRICE = (
-    "its price: rank 0 may be on any node, a lost node starts all ranks again from their last checkpoint, "
-    "and the number of ranks changes under the program"
+ELASTIC_COST = (
+    "rank 0 may run on any node, a lost node restarts all ranks from their last checkpoint, "
+    "and the number of ranks may change during the run"
 )
 
 
 def check_launcher_options(
     request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
 ) -> tuple[Choice, ...]:
-    """Check --elastic, --gpu-type, --stage-to, --label and --mpi, and return the choices of a plan for them.
+    """Check --elastic, --gpu-type, --stage-to, --label and --mpi of a job, and return their choices.
 
     Raises
     ------
     UsageError, SiteError
-        When the launcher, the runtime or the site does not support one of them.
+        If the launcher, the runtime or the site does not support one of them.
     """
-    _refuse_by_launcher(request, launcher)
-    _refuse_by_site(request, site)
-    rows = (*_judge_mpi(request, site, launcher), *_check_stage(request.stage_to, container, site))
+    if request.elastic and launcher != "torchrun":
+        raise UsageError(
+            "--elastic needs the launcher torchrun",
+            evidence=f"the launcher is {launcher}",
+            hint="use --launcher torchrun, or remove --elastic",
+        )
+    refuse_label(request, launcher)
+    _check_gpu_type(request.gpu_type, site)
+    rows = (*_check_mpi(request, launcher), *_check_stage(request.stage_to, container, site))
     if request.elastic:
-        rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"asked for; {PRICE}", "option"),)
+        rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"asked for; {ELASTIC_COST}", "option"),)
     return rows
 
 
-def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
+def _check_gpu_type(gpu_type: str, site: Site) -> None:
+    if gpu_type and not re.fullmatch(r"[\w.-]+", gpu_type):
+        raise UsageError(f"invalid type of GPU {gpu_type!r}", hint="'sinfo -o %G' lists the types")
+    if gpu_type and site.slurm.gpu_option == "none":
+        raise UsageError(
+            f"--gpu-type cannot be used: jobs of {site.name} do not request GPUs from Slurm",
+            hint="use --constraint or --sbatch-arg",
+            key="slurm.gpu_option",
+        )
+
+
+def _check_mpi(request: LaunchRequest, launcher: str) -> tuple[Choice, ...]:
     """Refuse --mpi for a launcher that does not use it; list it as not used if it comes from the project file."""
-    if not request.mpi or not site.has_slurm:
+    if not request.mpi:
         return ()
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
         raise UsageError(
@@ -161,79 +183,42 @@ def _judge_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choic
         )
     if launcher == "mpi":
         return ()
-    refuse_options(
-        request,
-        ("mpi",),
-        {"mpi": "add --launcher mpi, or leave --mpi out"},
-        needs="the launcher mpi",
-        evidence=f"the launcher is {launcher}",
-    )
+    hint = {"mpi": "add --launcher mpi, or remove --mpi"}
+    refuse_options(request, ("mpi",), hint, needs="the launcher mpi", evidence=f"the launcher is {launcher}")
     return tuple(unused_rows({"mpi": request.mpi}, f"not used: the launcher is {launcher}"))
 
 
-def _refuse_by_launcher(request: LaunchRequest, launcher: str) -> None:
-    if request.elastic and launcher != "torchrun":
-        raise UsageError(
-            "--elastic needs the launcher torchrun",
-            evidence=f"the launcher is {launcher}",
-            hint="use --launcher torchrun, or leave --elastic out",
-        )
-    if request.label and request.logs:
-        raise UsageError(
-            "--label and --log-dir exclude each other",
-            evidence="a rank's own file needs no label",
-            hint="use one of them",
-        )
-
-
-def _refuse_by_site(request: LaunchRequest, site: Site) -> None:
-    is_slurm = site.has_slurm
-    if (request.gpu_type or request.elastic) and not is_slurm:
-        option = "--gpu-type" if request.gpu_type else "--elastic"
-        raise UsageError(f"{option} needs a site with Slurm", hint="leave it out here")
-    if request.gpu_type and not re.fullmatch(r"[\w.-]+", request.gpu_type):
-        raise UsageError(f"invalid type of GPU {request.gpu_type!r}", hint="'sinfo -o %G' lists the types")
-    if request.gpu_type and site.slurm.gpu_option == "none":
-        raise UsageError(
-            f"jobs for {site.name} name no GPUs, so no type of them either",
-            hint="use --constraint or --sbatch-arg",
-            key="slurm.gpu_option",
-        )
-
-
 def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Choice, ...]:
-    """Judge whether the image can be staged there, and say so.
+    """Check whether the image can be staged to a folder of each node.
 
     Raises
     ------
     UsageError
-        When the folder is none, or the runtime does not start out of one image file.
+        If the folder is not an absolute path, or the runtime does not start from one image file.
     SiteError
-        When a node's own file system is memory.
+        If the folder is in the memory of the nodes.
     """
     if not folder:
         return ()
-    if not site.has_slurm:
-        raise UsageError("--stage-to needs a site with Slurm", hint="leave it out: the image is on this machine")
     if not re.fullmatch(r"/[\w./-]*", folder):
         raise UsageError(
-            f"{folder!r} is not a valid folder for --stage-to", hint="write an absolute path, as --stage-to=/local"
+            f"{folder!r} is not a valid folder for --stage-to",
+            hint="use an absolute path, for example --stage-to=/local",
         )
     image, runtime = container.entry.image, container.runtime
     if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
         raise UsageError(
             "--stage-to needs a SIF image and Apptainer or SingularityCE",
             evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
-            hint="leave --stage-to out",
+            hint="remove --stage-to",
         )
     if site.node.tmp_in_memory and folder.split("/")[1] in {"tmp", "dev", "run"}:
         raise SiteError(
-            f"{folder} is in memory on the nodes of {site.name}: a staged image would take it from the ranks",
+            f"{folder} is in memory on the nodes of {site.name}: a staged image would reduce the memory of the ranks",
             evidence="tmp_in_memory = true in its profile",
             key="node.tmp_in_memory",
-            hint="leave --stage-to out" if not site.node.local_disk else "name the node's disk: --stage-to=DIR",
+            hint="use the node's disk: --stage-to=DIR" if site.node.local_disk else "remove --stage-to",
         )
-    known = "the node's own disk" if site.node.local_disk else "asked for; the profile does not tell what disk that is"
-    return (
-        Choice(ChoiceKey.STAGE_TO, folder, f"{known}; the image is copied there once and removed at the end", "option"),
-    )
+    disk = "the node's own disk" if site.node.local_disk else "asked for; the profile does not describe this disk"
+    why = f"{disk}; the image is copied there once and removed at the end"
+    return (Choice(ChoiceKey.STAGE_TO, folder, why, "option"),)

@@ -9,11 +9,17 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ContainerRequest, Host, Mark, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr
+from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.context import LaunchContext, with_user_defaults
-from argosy.launch.cores import NAME as THREADS
-from argosy.launch.cores import bound_cores, choose_masks, plan_threads, planned_threads
+from argosy.launch.cores import (
+    THREADS,
+    bound_cores,
+    choose_masks,
+    plan_job_threads,
+    plan_local_threads,
+    planned_threads,
+)
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
     NEED_SLURM,
@@ -44,7 +50,7 @@ from argosy.launch.site_settings import (
     with_site_binds,
     with_variables,
 )
-from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
 from argosy.sites.resolve import SiteDemands
@@ -53,26 +59,24 @@ from argosy.version import VERSION
 
 
 def plan_launch(context: LaunchContext) -> LaunchPlan:
-    """Plan a launch: a job of Slurm at a site that has it, else a program on this machine.
+    """Plan a job of Slurm, or a launch on this machine.
 
     Raises
     ------
     UsageError, SiteError
-        When there is no command or no such launcher, the command line is too long, or the launcher, the runtime or
-        the site cannot do what was asked for.
+        If there is no command or no such launcher, the command line is too long, or the launcher, the runtime or the
+        site does not support the request.
     """
-    if context.target.site.has_slurm:
-        return plan_job(context)
-    return _plan_local(context)
+    return plan_job(context) if context.target.is_job else _plan_local(context)
 
 
 def _plan_local(context: LaunchContext) -> LaunchPlan:
-    facts = _choose_facts(context, context.request.options)
+    facts = _choose_local_facts(context)
     return _base_plan(facts, script=_local_script(facts), submit=("sh", "{script}"))
 
 
 def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> LaunchPlan:
-    """Return the part of a plan that launches with and without Slurm have in common."""
+    """Return the part of a plan that jobs and launches on this machine have in common."""
     container = facts.context.container
     return LaunchPlan(
         name=facts.name,
@@ -142,33 +146,68 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         return self.context.target.shape
 
 
-def _choose_facts(context: LaunchContext, options: JobOptions, why_options: tuple[Choice, ...] = ()) -> LaunchFacts:
-    """Make every choice of a launch that is not made in its context.
+def _choose_local_facts(context: LaunchContext) -> LaunchFacts:
+    request, shape = context.request, context.target.shape
+    launcher = _choose_launcher(context)
+    if launcher.value in NEED_SLURM:
+        raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none")
+    refuse_label(request, launcher.value, copies=shape.ranks)
+    refuse_outside_jobs(context.container)
+    return _choose_facts(context, launcher, plan_local_threads(context.host, shape), request.options)
 
-    Parameters
-    ----------
-    options, why_options
-        The job's options, and the reasons of those that the user did not give.
+
+def choose_job_facts(context: LaunchContext) -> LaunchFacts:
+    """Make every choice of a job that is not made in its context.
 
     Raises
     ------
     UsageError, SiteError
-        When there is no such launcher, or the launcher, the runtime or the site cannot do what was asked for.
+        As `plan_launch`; also if the site requires an option that was not given.
     """
-    request, target, container = context.request, context.target, context.container
-    site, shape, image = target.site, target.shape, context.container.entry.image
-    launcher = choose_launcher(request.launcher, image, request.command, shape)
-    launcher = launcher_at_site(launcher, site)
+    request, target = context.request, context.target
+    options, why_options = _plan_options(context, _job_name(request))
+    launcher = _choose_launcher(context)
+    why = (*check_launcher_options(request, context.container, target.site, launcher.value), *why_options)
+    threads, has_gpus = plan_job_threads(target.site, target.shape), bool(target.shape.gpus_per_node)
+    return _choose_facts(context, launcher, threads, options, why, has_gpus=has_gpus)
+
+
+def _choose_launcher(context: LaunchContext) -> Choice:
+    request, image = context.request, context.container.entry.image
+    launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
+    launcher = launcher_at_site(launcher, context.target.site)
     if not _adds_packages(request.container):
         refuse_without_torch(launcher.value, image, needed=request.needs_torch)
-    why_launcher_options = _check_launcher_options(request, container, site, launcher.value)
-    if not site.has_slurm:
-        _refuse_without_slurm(request, launcher.value, shape)
+    return launcher
+
+
+def _choose_facts(
+    context: LaunchContext,
+    launcher: Choice,
+    threads: tuple[Word, Choice],
+    options: JobOptions,
+    why_options: tuple[Choice, ...] = (),
+    *,
+    has_gpus: bool = True,
+) -> LaunchFacts:
+    """Make the choices that jobs and launches on this machine have in common.
+
+    Parameters
+    ----------
+    threads
+        Number of threads of a rank, with the reason.
+    options, why_options
+        The job's options, and the reasons of those that the user did not give.
+    has_gpus
+        False for a job without GPUs.
+    """
+    request, target, container = context.request, context.target, context.container
+    site = target.site
     demands = plan_demands(target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions)
-    variables, why_variables = _plan_variables(context, demands, launcher=launcher.value)
+    variables, why_variables = _plan_variables(context, demands, threads, launcher=launcher.value)
     refuse_launch(container, launcher.value, demands, site, mpi=_mpi_of(request, site))
-    why_container = explain_container(container.choices, request.container, site, gpus=shape.gpus_per_node)
-    own = (*target.choices, launcher, *why_container, *why_launcher_options, *why_options, *why_variables)
+    why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
+    choices = (*request.choices, *target.choices, launcher, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), demands.binds), demands)
     return LaunchFacts(
         context=context,
@@ -177,7 +216,7 @@ def _choose_facts(context: LaunchContext, options: JobOptions, why_options: tupl
         container=whole,
         options=options,
         demands=demands,
-        choices=_with_project_sources((*request.choices, *own), request),
+        choices=with_sources(choices, request.given),
     )
 
 
@@ -210,32 +249,20 @@ def _adds_packages(request: ContainerRequest) -> bool:
     return bool(request.binds) or any(variable.name in {"PATH", "PYTHONPATH"} for variable in request.variables)
 
 
-def _refuse_without_slurm(request: LaunchRequest, launcher: str, shape: Shape) -> None:
-    if launcher in NEED_SLURM:
-        raise UsageError(f"the launcher {launcher} needs Slurm", hint="use --launcher torchrun or none")
-    if request.label:
-        refuse_label(launcher, shape)
-
-
-def _check_launcher_options(
-    request: LaunchRequest, container: ContainerPlan, site: Site, launcher: str
-) -> tuple[Choice, ...]:
-    if not (request.elastic or request.gpu_type or request.stage_to or request.label or request.mpi):
-        return ()
-    return check_launcher_options(request, container, site, launcher)
-
-
 def _plan_variables(
-    context: LaunchContext, demands: SiteDemands, *, launcher: str
+    context: LaunchContext, demands: SiteDemands, threads: tuple[Word, Choice], *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
-    """Plan the variables of a launch: the user's win over the site's, and the site's over the defaults."""
+    """Plan the variables of a launch: those of the user override those of the site, and these the defaults."""
     request, site, host = context.request, context.target.site, context.host
-    threads, why_threads = plan_threads(site, host, context.target.shape)
+    number, why_threads = threads
+    if host.environment.get(THREADS):
+        number = host.environment[THREADS]
+        why_threads = Choice(THREADS, number, "set by the caller", "environment")
     debug, why_debug = _plan_debug(request, site, host)
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     given = {variable.name for variable in request.container.variables}
     from_caller = caller_variables(host.environment)
-    planned = (Variable(THREADS, threads), *demands.variables, *from_caller, *label, *debug)
+    planned = (Variable(THREADS, number), *demands.variables, *from_caller, *label, *debug)
     by_name = {variable.name: variable for variable in planned}
     kept = tuple(variable for name, variable in by_name.items() if name not in given)
     caller_names = {variable.name for variable in from_caller}
@@ -253,18 +280,12 @@ def _plan_debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[V
     return plan_debug(request.debug, files, site.node.gpu_vendor)
 
 
-def _with_project_sources(choices: tuple[Choice, ...], request: LaunchRequest) -> tuple[Choice, ...]:
-    if not request.given:
-        return choices
-    return with_sources(choices, request.given)
-
-
 RENDEZVOUS = tuple(Variable(name, ShellExpr(f"${name}")) for name in ("MASTER_ADDR", "MASTER_PORT"))
 """Variables by which ranks find the first of them; the job script sets both."""
 
 
 def plan_job(context: LaunchContext) -> LaunchPlan:
-    """Plan a job of Slurm; as `argosy.launch.plan.plan_launch`."""
+    """Plan a job of Slurm; errors as `plan_launch`."""
     facts = choose_job_facts(context)
     slurm = slurm_facts(facts)
     options = tuple(directives(slurm))
@@ -276,18 +297,6 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
         directives=options,
         polling_seconds=facts.site.slurm.polling_seconds,
     )
-
-
-def choose_job_facts(context: LaunchContext) -> LaunchFacts:
-    """Make every choice of a job; as `argosy.launch.facts.choose_facts`.
-
-    Raises
-    ------
-    SiteError
-        When the site requires an option that nobody gave.
-    """
-    options, why_options = _plan_options(context, _job_name(context.request))
-    return _choose_facts(context, options, why_options)
 
 
 def slurm_facts(facts: LaunchFacts) -> SlurmFacts:

@@ -108,7 +108,7 @@ def resolve_launch(
             row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
-        resolve = _resolve_job if profile.site.has_slurm else _resolve_local
+        resolve = _resolve_job if target.is_job else _resolve_local
         there, container = resolve(
             request, target, session, dry=dry, script_only=script_only, record=record, remote_image=remote_image
         )
@@ -235,7 +235,7 @@ def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest
 
 def _has_unknown_gpus(site: Site) -> bool:
     """Return whether the nodes of a cluster have GPUs, but nobody knows how many."""
-    return site.has_slurm and bool(site.node.gpu_vendor) and not site.node.gpus
+    return bool(site.node.gpu_vendor) and not site.node.gpus
 
 
 def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host) -> Host:

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
 from argosy.launch.model import option
-from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
+from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
@@ -129,14 +129,14 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
 
 
 def explain_container(
-    choices: tuple[Choice, ...], request: ContainerRequest, site: Site, *, gpus: int
+    choices: tuple[Choice, ...], request: ContainerRequest, site: Site, *, has_gpus: bool
 ) -> tuple[Choice, ...]:
-    """Replace the reasons for runtime, GPU way and signature by the profile's, where it chose and not the user.
+    """Replace the reasons for runtime, GPU mode and signature by those of the profile, unless the user chose.
 
     Parameters
     ----------
-    gpus
-        GPUs of the job on each node.
+    has_gpus
+        False for a job without GPUs.
     """
     facts = site.runtime
     version = f"; the site documents {facts.version}" if facts.version else ""
@@ -148,7 +148,7 @@ def explain_container(
     if facts.gpu and request.gpu is GpuMode.AUTO and request.runtime in {"", facts.name}:
         value = BY_DEVICES if facts.gpu == GpuMode.NONE.value else facts.gpu
         own[ChoiceKey.GPU] = evident_choice(site, facts, ChoiceKey.GPU, value, field="gpu")
-    if site.has_slurm and request.gpu is GpuMode.AUTO and not gpus:
+    if not has_gpus and request.gpu is GpuMode.AUTO:
         own[ChoiceKey.GPU] = Choice(ChoiceKey.GPU, GpuMode.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)
     asked = next((choice for choice in choices if choice.key == ChoiceKey.SIGNED_BY), None)
@@ -210,8 +210,6 @@ def refuse_launch(container: ContainerPlan, launcher: str, demands: SiteDemands,
         With what would be needed.
     """
     runtime, hint = container.runtime, "name another runtime with --runtime"
-    if not site.has_slurm:
-        refuse_outside_jobs(container)
     if launcher == "mpi" and not runtime.traits.host_mpi:
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",

@@ -36,7 +36,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    # what Slurm gave on the node, shared by its ranks
+    # the cores that Slurm gives on the node, divided by its ranks
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"
 
     # --- Start: one container per node, which starts the ranks of its node -----------------------

@@ -103,7 +103,7 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", layer_offset=1, layer_part=2, argosy=True)
     request = ContainerRequest(runtime="apptainer")
     plan = plan_container(request, image, with_validated_overlay(site, HOST, "apptainer"))
-    told = {choice.key: choice for choice in explain_container(plan.choices, request, site, gpus=1)}["layer"]
+    told = {choice.key: choice for choice in explain_container(plan.choices, request, site, has_gpus=True)}["layer"]
     assert (plan.entry.attach.value, told.proof) == (attached, proof)
     assert told.checked == ("2026-11-21" if proof else "")
     assert ("apptainer 1.4.5" in told.evidence) == bool(proof)

@@ -82,7 +82,7 @@ def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ra
     assert "--ntasks-per-node=4" in planned.directives
     assert '--cpus-per-task="$argosy_node_cores"' in planned.script
     (warned,) = warn_before(planned, "/project")
-    assert "--cpus-per-rank asks for more" in warned
+    assert "--cpus-per-rank requests more" in warned
     asked = plan(site, Wanted(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
     assert "--cpus-per-task=24" in asked.directives
     assert list(warn_before(asked, "/project")) == []

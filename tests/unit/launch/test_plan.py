@@ -24,7 +24,7 @@ from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image,
 from argosy.core.records import replace
 from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.context import LaunchContext, choose_shape, choose_target
+from argosy.launch.context import LaunchContext, choose_job_shape, choose_target
 from argosy.launch.launchers.launcher import (
     BIND,
     ELASTIC,
@@ -96,7 +96,7 @@ def directives(script: str) -> list[str]:
     ],
 )
 def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site, shape: Shape) -> None:
-    found, choices = choose_shape(wanted, site, HOST)
+    found, choices = choose_job_shape(wanted, site)
     assert found == shape
     assert all(choice.why for choice in choices)
 
@@ -105,8 +105,8 @@ def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site,
     ("wanted", "numbers"),
     [
         (Wanted(nodes=-1), ("-1",)),
-        (Wanted(nodes=2, ranks=3), ("3", "2", "1 over")),
-        (Wanted(nodes=2, gpus=3), ("3", "2", "1 over")),
+        (Wanted(nodes=2, ranks=3), ("3", "2", "remainder of 1")),
+        (Wanted(nodes=2, gpus=3), ("3", "2", "remainder of 1")),
         (Wanted(nodes=2, gpus=8, gpus_per_node=8), ("--gpus 8", "--gpus-per-node 8", "2 node")),
         (Wanted(gpus_per_node=9), ("8", "9")),
         (Wanted(nodes=2, gpus_per_node=12), ("--nodes 3",)),
@@ -114,7 +114,7 @@ def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site,
 )
 def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numbers: tuple[str, ...]) -> None:
     with pytest.raises(ArgosyError) as refused:
-        choose_shape(wanted, FULL, HOST)
+        choose_job_shape(wanted, FULL)
     assert refused.value.code == 2
     for number in numbers:
         assert number in str(refused.value)
@@ -122,7 +122,7 @@ def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numb
 
 def test_a_rank_has_a_core_where_they_are_more_than_the_gpus_cores() -> None:
     site = msgspec.structs.replace(LAB, node=Node(cores=8, gpus=2), slurm=Slurm(cpus_per_gpu=2))
-    assert choose_shape(Wanted(gpus_per_node=1, ranks=4), site, HOST)[0] == Shape(1, 4, 1, 1)
+    assert choose_job_shape(Wanted(gpus_per_node=1, ranks=4), site)[0] == Shape(1, 4, 1, 1)
 
 
 def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
@@ -163,7 +163,7 @@ def test_a_script_says_where_an_allocation_has_too_few_cores(
 
 @given(st.integers(1, 64), st.integers(1, 16))
 def test_ranks_are_nodes_times_ranks_per_node(nodes: int, each: int) -> None:
-    shape, _ = choose_shape(Wanted(nodes=nodes, ranks=nodes * each), LAB, HOST)
+    shape, _ = choose_job_shape(Wanted(nodes=nodes, ranks=nodes * each), LAB)
     assert (shape.nodes, shape.ranks_per_node, shape.ranks) == (nodes, each, nodes * each)
 
 
