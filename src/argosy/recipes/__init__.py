@@ -1,1 +1,1 @@
-"""What environment files, project files and locks ask for."""
+"""Environment files, project files and locks."""

@@ -1,7 +1,7 @@
-"""Find out once what a conda environment's activation sets, so that starting it needs no conda; pure text and values.
+"""Compute the variables that activating a conda environment sets, so that starting it needs no conda.
 
-conda sources ``etc/conda/activate.d/*.sh`` at each activation.  Here a shell inside the base sources them at build,
-and the difference of its environment before and after becomes plain exports.
+conda sources ``etc/conda/activate.d/*.sh`` at each activation. Argosy sources these scripts once at build, in a shell
+inside the base, and converts the changes of its environment to plain exports.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from argosy.core.layout import ENV_PREFIX, Activation, plan_activation
 
 MARK = "argosy-before"
 SENTINEL = "/.argosy/what-was-there"
-"""Stands in variables that name lists of folders, so that what scripts put before or behind it can be told."""
+"""Value of PATH-like variables before the scripts run; it shows which text they add before and after it."""
 
 LISTS = ("LD_LIBRARY_PATH", "MANPATH", "PKG_CONFIG_PATH", "XDG_DATA_DIRS")
-"""Lists that a machine usually has, or has empty; PATH is there anyway."""
+"""PATH-like variables that are usually unset or empty; PATH itself is always set."""
 
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "SHELLOPTS", "BASHOPTS", "LINES", "COLUMNS"})
 LEFT_OUT = ("CONDA_BACKUP_", "_CONDA_", "CE_", "_CE_")
-"""What scripts keep for a later deactivation, which never comes."""
+"""Prefixes of variables for a later deactivation, which never happens."""
 
 
 def render_ask_activation() -> str:
-    """Render the script that a shell of the base runs; its output is for `parse_activation`.
+    """Render the script that a shell of the base runs; `parse_activation` parses its output.
 
-    It prints the environment, zero-separated, before and after sourcing; a script that fails ends nothing, as in conda.
-    It asks by ``-e``: under proot 5.1 ``-r`` is false for every file (it does not translate faccessat2).
+    It prints the environment, separated by null bytes, before and after sourcing. As in conda, failing scripts are
+    ignored. It tests files with ``-e``, because ``-r`` is always false in proot 5.1, which does not translate
+    faccessat2.
     """
     return (
-        f'env -0; printf "%s\\0" {MARK}\n'
+        f'env -0\nprintf "%s\\0" {MARK}\n'
         'for file in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do\n'
         '    [ ! -e "$file" ] || . "$file" >&2 || :\n'
         "done\n"
@@ -38,22 +39,22 @@ def render_ask_activation() -> str:
 
 
 def plan_before(name: str, variables: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Give the environment in which the scripts are sourced: what conda sets itself, and the file's own variables."""
+    """Return the environment for sourcing the scripts: conda's own variables and those of the environment file."""
     conda = (("CONDA_PREFIX", ENV_PREFIX), ("CONDA_DEFAULT_ENV", name or ENV_PREFIX), ("CONDA_SHLVL", "1"))
     return (*((each, SENTINEL) for each in LISTS), *conda, *variables)
 
 
 def parse_activation(text: str, name: str, extra: tuple[tuple[str, str], ...]) -> Activation:
-    """Make the activation of a conda environment from what the scripts changed.
+    """Return the activation of a conda environment, from the changes that its scripts made.
 
     Parameters
     ----------
     text
-        What the script of `render_ask_activation` printed; empty where there are no scripts.
+        Output of the script of `render_ask_activation`, or empty.
     name
-        The environment's name; empty: its path.
+        The environment's name. If it is empty, the path is used.
     extra
-        Variables of the environment file: they win over those of packages.
+        Variables of the environment file, which replace those of packages.
     """
     before, _, after = text.partition(f"{MARK}\0")
     old, new = _variables(before), _variables(after)
@@ -83,7 +84,7 @@ def _variables(text: str) -> Mapping[str, str]:
 
 
 def _put_before(value: str, old: str) -> str:
-    """Give what a script put before (or behind: it cannot be behind an unknown rest) a list of folders."""
+    """Return the text that a script added to a PATH-like variable; text added at the end is moved to the front."""
     if not old or old not in value:
         return ""
     return ":".join(part for part in value.replace(old, "").split(":") if part)

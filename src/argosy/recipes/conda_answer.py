@@ -1,4 +1,4 @@
-"""Read the worker's answer; say what its errors mean for the user; the solver's tree is cut down to the cause."""
+"""Parse the conda worker's reply, and convert its errors; the solver's explanation is shortened to the causes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connecti
 
 
 class CondaPackage(msgspec.Struct, frozen=True):
-    """A conda package that was installed.
+    """An installed conda package.
 
     Attributes
     ----------
     url
-        Where it came from, without credentials.
+        Address of the package file, without credentials.
     sha256, md5
-        Of the package file; one may be empty.
+        Digests of the package file; one may be empty.
     """
 
     name: str
@@ -49,12 +49,12 @@ class CondaPackage(msgspec.Struct, frozen=True):
 
 
 def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
-    """Read which packages were installed, each after those that it depends on.
+    """Return the installed packages, each after its dependencies.
 
     Raises
     ------
     ArgosyError
-        When conda said that it cannot be done, or ended without a word.
+        If the worker reports an error or ends without a reply.
     """
     answer = _last_line(reply)
     if answer.get("event") == "done":
@@ -83,23 +83,25 @@ def _no_answer(reply: Reply) -> ArgosyError:
         return ToolMissing(
             "py-rattler is not installed", evidence=last, hint="reinstall argosy, or pip install py-rattler"
         )
-    hint = "it was killed: ask for more memory" if reply.code == KILLED else "try again; what was downloaded is kept"
-    return ToolFailed("the conda step ended without an answer", evidence=redact(last), hint=hint)
+    hint = "it was killed; request more memory" if reply.code == KILLED else "try again; finished downloads are kept"
+    return ToolFailed("installing conda packages failed without a message", evidence=redact(last), hint=hint)
 
 
 def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
-    """Say what a failure of rattler means; `kind` is the name of its exception."""
+    """Convert an error of rattler; `kind` is the name of its exception."""
     message = redact(message)
     if kind == "SolverError":
         return _explain_solver(message, plan)
     if any(mark in message.lower() for mark in FULL_DISK):
-        return CheckFailed("no space left while conda packages were installed", evidence=message, hint=FULL_DISK_HINT)
+        return CheckFailed("cannot install conda packages: no space left", evidence=message, hint=FULL_DISK_HINT)
     if kind == "HashMismatch" or "hash mismatch" in message:
         if plan.pins:
-            hint = "it was replaced in the channel since: lock again"
-            return CheckFailed("a conda package is not the one that was locked", evidence=message, hint=hint)
-        hint = "the channel's index and its packages differ: try again later, or tell those who run the channel"
-        return CheckFailed("a conda package is not the one its channel announced", evidence=message, hint=hint)
+            hint = "the channel has replaced the file; lock again"
+            return CheckFailed("hash mismatch: a conda package differs from the lock", evidence=message, hint=hint)
+        hint = "the channel is inconsistent: try again later, or inform its maintainers"
+        return CheckFailed(
+            "hash mismatch: a conda package differs from its channel's index", evidence=message, hint=hint
+        )
     if kind == "ModuleNotFoundError":
         return ToolMissing("py-rattler is not installed", evidence=message, hint="pip install py-rattler")
     return _explain_network(message, plan) or ToolFailed(
@@ -112,22 +114,22 @@ def _explain_network(message: str, plan: CondaPlan) -> ArgosyError | None:
     if missing := _NO_SUBDIR.search(message):
         channel = missing["channel"].rstrip("/")
         return UsageError(
-            f"there is no channel {channel}",
+            f"no such channel: {channel}",
             evidence="\n".join((*_lines_of_channels(plan, channel), *message.splitlines()[1:])),
-            hint="check its spelling; a channel has folders noarch and " + plan.platform,
+            hint=f"check the spelling; a channel has the folders noarch and {plan.platform}",
         )
     if status and status["code"] in {"401", "403", "407"}:
         return ToolFailed(
-            f"the channel refuses us: {status['code']} {status['word']}",
+            f"the channel denied access: {status['code']} {status['word']}",
             evidence=status["url"],
-            hint="put the login into ~/.netrc, or name a file by RATTLER_AUTH_FILE",
+            hint="add the login to ~/.netrc or to the file in RATTLER_AUTH_FILE",
         )
     if status:
-        hint = "it asks us to be slower: wait some minutes" if status["code"] == "429" else "try again later"
+        hint = "too many requests; wait some minutes" if status["code"] == "429" else "try again later"
         return ToolFailed(f"the channel answered {status['code']} {status['word']}", evidence=status["url"], hint=hint)
     if any(mark in message for mark in _BROKEN_OFF):
-        hint = "build again: what was fetched is kept, only the rest is downloaded"
-        return ToolFailed("the network was lost in the middle of a download", evidence=message, hint=hint)
+        hint = "build again; only the missing files are downloaded"
+        return ToolFailed("the connection was lost during a download", evidence=message, hint=hint)
     if any(mark in message for mark in _NETWORK):
         hint = "check the network and the channel; where nodes have no network, build on a login node"
         return ToolFailed("a channel cannot be reached", evidence=message, hint=hint)
@@ -157,7 +159,7 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
 
 
 def _asked(plan: CondaPlan, text: str) -> Iterator[str]:
-    """Show the lines of the user's files that a message is about."""
+    """Yield the lines of the user's files that a message mentions."""
     words = set(re.findall(r"[\w.-]+", text))
     for spec in plan.asked:
         if spec.name in words:
@@ -167,35 +169,35 @@ def _asked(plan: CondaPlan, text: str) -> Iterator[str]:
 def _solver_hint(message: str, plan: CondaPlan) -> str:
     virtual = {name: version for name, version, _ in plan.virtual}
     if "__cuda" in message:
-        have = f"it was solved for CUDA {virtual['__cuda']}" if "__cuda" in virtual else "no GPU is assumed"
-        return f"{have}: say with --cuda VERSION what the driver of the nodes supports, as in --cuda 12.8"
+        have = f"solved for CUDA {virtual['__cuda']}" if "__cuda" in virtual else "solved without a GPU"
+        return f"{have}; pass the CUDA version of the nodes' driver, for example --cuda 12.8"
     if "__glibc" in message:
         have = f"the base has glibc {virtual['__glibc']}" if "__glibc" in virtual else "the base has no glibc"
-        return f"{have}: take a newer base, or an older version of that package"
-    return _exported(plan, message) or "change one of the versions named"
+        return f"{have}; use a newer base or an older version of that package"
+    return _exported(plan, message) or "change one of these versions"
 
 
 def _exported(plan: CondaPlan, message: str) -> str:
-    """Explain a missing build that is asked for: an environment exported with its builds fits one platform only."""
+    """Return the hint for a missing exact build, which is often from an environment exported on another platform."""
     words = set(re.findall(r"[\w.-]+", message))
     exact = [spec for spec in plan.asked if spec.version.startswith("==") and re.fullmatch(r"\w+", spec.build)]
     if not any(spec.name in words for spec in exact):
         return ""
-    return "a build is of one platform: export by 'conda env export --from-history', or leave builds out by --no-builds"
+    return "builds are specific to a platform; export with 'conda env export --from-history' or --no-builds"
 
 
 def shorten_tree(text: str) -> list[str]:
-    """Keep of the solver's tree the lines that tell a cause, below those that lead to it, and the first of many."""
+    """Shorten the solver's tree to lines with causes and their parents, and to a maximal number of lines."""
     lines = _without_repeats([line.rstrip() for line in text.splitlines() if line.strip()])
     if len(lines) > MOST_LINES:
         lines = _with_causes(lines)
     left = len(lines) - MOST_LINES
     shown = [_cut(line) for line in lines[:MOST_LINES]]
-    return [*shown, f"… and {left} lines more of the same kind"] if left > 0 else shown
+    return [*shown, f"… and {left} more lines"] if left > 0 else shown
 
 
 def _without_repeats(lines: list[str]) -> list[str]:
-    """Leave out a line that says what the next one says: two ways to the same cause."""
+    """Remove lines that equal the next one except for the tree: two paths to the same cause."""
     bare = [line.lstrip("│├└─ ") for line in lines]
     return [line for number, line in enumerate(lines) if bare[number] not in bare[number + 1 : number + 2]]
 

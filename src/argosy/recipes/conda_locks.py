@@ -1,6 +1,6 @@
-"""Parse what other tools lock conda environments with: @EXPLICIT lists, conda-lock.yml, pixi.lock; it opens no file.
+"""Parse locks of conda environments: @EXPLICIT lists, conda-lock.yml and pixi.lock.
 
-A package's name, version and build are those of its file name; its hash is the lock's.
+Name, version and build of a package are from its file name, its hash is from the lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
 PIP_COMMENT = "# pip "
-"""How conda-lock puts pip's packages into a list that conda reads too."""
+"""Prefix of pip packages in lists of conda-lock; conda reads them as comments."""
 
 _HASH = re.compile(r"(?:sha256:)?(?P<digits>[0-9a-f]{32}|[0-9a-f]{64})\Z")
 _MD5_DIGITS = 32
@@ -60,7 +60,7 @@ def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
     Raises
     ------
     UsageError
-        For a line that is no address of a package, and for a list of another platform than `subdir`.
+        If a line is not the address of a package, or the list is for another platform than `subdir`.
     """
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
@@ -78,7 +78,7 @@ def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
 
 
 def is_conda_lock(text: str) -> bool:
-    """Tell a lock of conda-lock, whatever its name, from an environment file."""
+    """Return whether a text is a lock of conda-lock, not an environment file."""
     return all(re.search(f"(?m)^{word}:", text) for word in ("version", "metadata", "package"))
 
 
@@ -86,29 +86,29 @@ def _pip_comment(line: str, where: Where) -> PipLine:
     name, at, address = line.removeprefix(PIP_COMMENT).partition(" @ ")
     url, _, fragment = address.strip().partition("#sha256=")
     if not at or not url:
-        raise bad_line("this is no pip package of conda-lock", where, line, hint="# pip NAME @ ADDRESS#sha256=…")
+        raise bad_line("invalid pip package", where, line, hint="conda-lock writes '# pip NAME @ ADDRESS#sha256=…'")
     return _pip_line(name.strip(), "", url, {"sha256": fragment} if fragment else {}, where)
 
 
 def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
     found = PACKAGE_FILE.search(unquote(url)) if "://" in url else None
     if found is None:
-        hint = "each line is https://CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda#HASH"
-        raise bad_line("this is no address of a conda package", where, line, hint=hint)
+        hint = "write https://CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda#HASH, one per line"
+        raise bad_line("invalid address of a conda package", where, line, hint=hint)
     if digest and not _HASH.match(digest):
-        raise bad_line(f"'{digest}' is neither an md5 nor a sha256", where, line)
+        raise bad_line(f"'{digest}' is not an md5 or sha256 digest", where, line)
     digits = digest.removeprefix("sha256:")
     sha256, md5 = ("", digits) if len(digits) == _MD5_DIGITS else (digits, "")
     return CondaPin(found["name"].lower(), found["version"], found["build"], url, where, sha256, md5)
 
 
 def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse a ``conda-lock.yml`` (version 1) for one of its platforms: its main category, and those asked for.
+    """Parse the packages of one platform in a ``conda-lock.yml`` (version 1): main and the requested categories.
 
     Raises
     ------
     UsageError
-        When it is of another form, or has nothing for `subdir`.
+        If the file has another structure or no packages for `subdir`.
     """
     rows = shaped(_load(text, file), _CondaLock, file)["package"]
     lines = _lines_of(text, "name")
@@ -117,7 +117,7 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
     known = {scalar_text(row.get("category", MAIN)) for row in rows}
     for name in asked:
         if name not in known:
-            raise UsageError(f"{file} has no category '{name}'", evidence=f"it has {', '.join(sorted(known))}")
+            raise UsageError(f"{file} has no category '{name}'", evidence=f"known: {', '.join(sorted(known))}")
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
     left_out: set[str] = set()
@@ -144,16 +144,17 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
             pins.append(
                 _with_hashes(_pin(scalar_text(row.get("url")), "", where, scalar_text(row.get("url"))), digests)
             )
-    return _part(pins, pip, (), [Note(f"category '{name}' is left out", Where(file, 1)) for name in sorted(left_out)])
+    notes = [Note(f"the category '{name}' is not installed", Where(file, 1)) for name in sorted(left_out)]
+    return _part(pins, pip, (), notes)
 
 
 def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse a ``pixi.lock`` (versions 5 and later): one of its environments, for one platform.
+    """Parse one environment of a ``pixi.lock`` (version 5 and later) for one platform.
 
     Raises
     ------
     UsageError
-        When it has no such environment, or nothing for `subdir`; when it holds what pixi builds itself.
+        If the lock has no such environment, no packages for `subdir`, or packages that pixi builds from source.
     """
     data: _PixiLock = shaped(_load(text, file), _PixiLock, file)
     every = data.get("environments", {})
@@ -161,7 +162,7 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
     platform = _platform(data, chosen["packages"], subdir)
     others = [f"{file}[{name}]" for name, each in every.items() if each is not chosen]
     if not chosen["packages"] and others:
-        raise UsageError(f"{file} has nothing in that environment", hint=f"it has {', '.join(others)}")
+        raise UsageError(f"that environment in {file} is empty", hint=f"other environments: {', '.join(others)}")
     _need_platform(platform, sorted(chosen["packages"]), file)
     known = {_address(row): row for row in data.get("packages", ())}
     lines = {line.strip().partition("- ")[2]: number for number, line in enumerate(text.splitlines(), 1)}
@@ -172,8 +173,8 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
         row = known.get(url, {})
         where = Where(file, lines.get(f"{kind}: {url}", 1))
         if kind == "conda_source" or (kind == "conda" and not PACKAGE_FILE.search(unquote(url))):
-            hint = "pixi builds it from its source: lock an environment without it, and install it by pip"
-            raise bad_line("a conda package that is not built yet is not followed", where, url, hint=hint)
+            hint = "pixi builds it from source; lock an environment without it, and install it by pip"
+            raise bad_line("cannot install a conda package that is not built yet", where, url, hint=hint)
         if kind == "conda":
             pins.append(_with_hashes(_pin(url, "", where, url), row))
         else:
@@ -188,18 +189,18 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
 
 def _chosen(environments: dict[str, _Environment], asked: tuple[str, ...], file: str) -> _Environment:
     if len(asked) > 1:
-        raise UsageError("an image is made of one environment", evidence=f"{file}[{','.join(asked)}]")
+        raise UsageError("an image can contain only one environment", evidence=f"{file}[{','.join(asked)}]")
     name = asked[0] if asked else DEFAULT
     chosen = environments.get(name)
     if chosen is None or "packages" not in chosen:
         known = ", ".join(f"{file}[{each}]" for each in environments)
-        hint = f"it has {known}" if known else "make it by 'pixi lock' of pixi 0.31 or later"
+        hint = f"known: {known}" if known else "write it with 'pixi lock' of pixi 0.31 or later"
         raise UsageError(f"{file} has no environment '{name}'", hint=hint)
     return chosen
 
 
 def _platform(data: _PixiLock, packages: Container[str], subdir: str) -> str:
-    """Give the name of a platform: from version 7 on, one may have a name of its own beside conda's."""
+    """Return the lock's name of a platform: since version 7, platforms may have other names than in conda."""
     own = [
         name
         for row in data.get("platforms", ())
@@ -217,7 +218,7 @@ def _address(row: dict[str, Any]) -> str:
 
 
 def _part(pins: list[CondaPin], pip: list[PipLine], channels: Any, notes: list[Note]) -> Part:
-    # A lock without conda's Python is pip's alone, over the base's.
+    # A lock without Python contains pip packages for the base's Python.
     python = tuple(Asked("python", f"=={pin.version}", pin.where) for pin in pins if pin.name == "python")
     listed = tuple(Channel(name, Where("", 0)) for name in channels)
     return Part(conda_pins=tuple(pins), pip=tuple(pip), python=python, channels=listed, notes=tuple(notes))
@@ -229,9 +230,9 @@ def _with_hashes(pin: CondaPin, digests: Any) -> CondaPin:
 
 
 def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> PipLine:
-    """Ask for a pip package by name, version and hash, so that a site's mirror can bring it; by address where it must.
+    """Return the line of a pip package: name, version and hash, which a site's mirror can provide, or an address.
 
-    A wheel that lies in a folder, or comes from version control, has only its address.
+    Packages from a folder or from version control are given by address.
     """
     if not version:
         try:
@@ -253,19 +254,19 @@ def _need_platform(subdir: str, platforms: list[str], file: str) -> None:
     if subdir not in platforms:
         raise UsageError(
             f"{file} has no packages for {subdir}",
-            evidence=f"it has {', '.join(platforms) or 'none'}",
-            hint=f"add the platform {subdir} where the lock is made, and lock again",
+            evidence=f"it has packages for {', '.join(platforms) or 'no platform'}",
+            hint=f"add the platform {subdir} to the source of the lock, and lock again",
         )
 
 
 def _load(text: str, file: str) -> dict[str, Any]:
     data = load_yaml(text, file)
     if not isinstance(data, dict):
-        raise UsageError(f"{file} is no lock file", hint="it maps words to values")
+        raise UsageError(f"{file} is not a lock file", hint="it must be a mapping of keys to values")
     return data
 
 
 def _lines_of(text: str, key: str) -> list[int]:
-    """Give the line of each entry of a list of packages: that of its name."""
+    """Return the line of each entry of a list of packages, which is the line of its name."""
     begins = (f"- {key}:", f"  {key}:")
     return [number for number, line in enumerate(text.splitlines(), 1) if line.startswith(begins)]

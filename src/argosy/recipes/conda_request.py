@@ -1,4 +1,4 @@
-"""Plan what the worker is asked: channels, specifications, the machine, the network; the request is a value."""
+"""Plan the request to the conda worker: channels, specifications, virtual packages and network settings."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from argosy.recipes.recipe import Channel, CondaPin, CondaSpec, Recipe, Where
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64", "ppc64le": "linux-ppc64le", "riscv64": "linux-riscv64"}
 
 OLDEST_KERNEL = "4.18"
-"""Of RHEL 8, the oldest system on which clusters run: what needs a newer kernel would fail there."""
+"""Kernel of RHEL 8, the oldest system in use on clusters; packages that need a newer kernel would fail there."""
 
 VirtualPackage = tuple[str, str, str]
 
 
 class CondaTarget(msgspec.Struct, frozen=True):
-    """The machine that the environment is for.
+    """The machine on which the environment will run.
 
     Attributes
     ----------
     arch
-        As ``uname -m`` says it.
+        Architecture as in ``uname -m``.
     glibc
-        Version of the base's C library; empty where it has another one.
+        Version of the base's glibc, empty if it has another C library.
     cuda
-        Version of CUDA that the driver of the nodes supports; empty: no NVIDIA GPU is assumed.
+        CUDA version that the driver of the nodes supports, empty without NVIDIA GPUs.
     archspec
-        Instruction set of the site's nodes, as its profile says; empty: the architecture's common one.
+        Instruction set of the site's nodes. If it is empty, the baseline of the architecture is used.
     """
 
     arch: str
@@ -46,23 +46,23 @@ class CondaTarget(msgspec.Struct, frozen=True):
 
     @property
     def subdir(self) -> str:
-        """Give conda's word for the architecture.
+        """Return conda's name of the platform.
 
         Raises
         ------
         UsageError
-            Where conda has no packages for it.
+            If conda has no packages for the architecture.
         """
         if self.arch not in SUBDIRS:
-            raise UsageError(f"conda has no packages for {self.arch}", hint="use pip packages over the base's Python")
+            raise UsageError(f"conda has no packages for {self.arch}", hint="use pip packages with the base's Python")
         return SUBDIRS[self.arch]
 
 
 def plan_virtual_packages(target: CondaTarget) -> tuple[VirtualPackage, ...]:
-    """Give the virtual packages: name, version, build.
+    """Return the virtual packages: name, version, build.
 
-    The instruction set is the architecture's common one where no site says more: packages for newer processors are not
-    chosen because the login node has one.
+    Without a site profile the instruction set is the architecture's baseline, because the login node may have a newer
+    processor than the compute nodes.
     """
     rows = [("__unix", "0", "0"), ("__linux", OLDEST_KERNEL, "0"), ("__archspec", "1", target.archspec or target.arch)]
     rows += [("__glibc", target.glibc, "0")] if target.glibc else []
@@ -71,7 +71,7 @@ def plan_virtual_packages(target: CondaTarget) -> tuple[VirtualPackage, ...]:
 
 
 def parse_glibc(text: str) -> str:
-    """Read the version out of ``getconf GNU_LIBC_VERSION`` or the first line of ``ldd --version``; empty: no glibc."""
+    """Return the version in the output of ``getconf GNU_LIBC_VERSION`` or ``ldd --version``; empty without glibc."""
     lines = text.strip().splitlines()
     if not lines or "musl" in text or not re.search(r"(?i)glibc|gnu libc|ldd", lines[0]):
         return ""
@@ -80,37 +80,37 @@ def parse_glibc(text: str) -> str:
 
 
 def parse_cuda(text: str) -> str:
-    """Check a version of CUDA.
+    """Check a version of CUDA, and return it.
 
     Raises
     ------
     UsageError
-        When it is none.
+        If it is not a valid version.
     """
     if text and not re.fullmatch(r"\d{1,2}(\.\d{1,2})?", text):
-        raise UsageError(f"'{text}' is no version of CUDA", hint="write --cuda 12.8")
+        raise UsageError(f"invalid CUDA version '{text}'", hint="write for example --cuda 12.8")
     return text
 
 
 class CondaPlan(msgspec.Struct, frozen=True):
-    """What conda is to choose from, and what.
+    """The packages for conda to solve and install.
 
     Attributes
     ----------
     channels
-        Addresses, the first wins; may hold credentials.
+        Addresses in order of priority, possibly with credentials.
     names
-        Packages that must be there.
+        Names of packages to install.
     constraints
-        What is asked of them, as conda writes it.
+        Constraints on packages, in conda's syntax.
     direct
-        Packages asked for with their channel or address: these cannot be constraints.
+        Specifications with a channel or address, which rattler does not accept as constraints.
     asked
-        The specifications with their lines, for messages.
+        The specifications with their positions, for messages.
     priority
-        rattler's word for how channels compete.
+        rattler's name of the channel priority.
     pins
-        Packages to the byte: then nothing is chosen, and no channel is read.
+        Exact packages. If there are any, nothing is solved and no channel is read.
     """
 
     channels: tuple[str, ...]
@@ -126,7 +126,7 @@ class CondaPlan(msgspec.Struct, frozen=True):
     pins: tuple[CondaPin, ...] = ()
 
     def __repr__(self) -> str:
-        """Leave the channels out: their addresses may hold logins."""
+        """Render without the channels, whose addresses may contain credentials."""
         return f"CondaPlan(names={self.names!r}, constraints={self.constraints!r})"
 
 
@@ -138,7 +138,7 @@ def plan_conda(
     Raises
     ------
     UsageError
-        For a channel that is none.
+        If a channel is invalid.
     """
     if recipe.conda_pins:
         return _plan_pins(recipe, condarc, target, environment, cwd)
@@ -147,7 +147,7 @@ def plan_conda(
     addresses = plan_channels(channels, condarc, environment=environment, cwd=cwd)
     direct = [spec for spec in asked if spec.channel or dict(spec.extra).get("url")]
     plain = [spec for spec in asked if spec not in direct]
-    # A package of a channel that is not listed is looked for there, as conda does.
+    # As in conda, a specification may name a channel that is not in the list.
     own = [address for spec in direct for address in _addresses_of(spec, condarc, cwd)]
     return CondaPlan(
         channels=tuple(dict.fromkeys((*addresses, *own))),
@@ -166,15 +166,15 @@ def plan_conda(
 
 
 def _addresses_of(spec: CondaSpec, condarc: Condarc, cwd: Path) -> tuple[str, ...]:
-    """Give the addresses of the channel that a package is asked for with; none where no channel is named."""
+    """Return the addresses of a specification's channel; empty if it names none."""
     names = condarc.defaults if spec.channel == "defaults" else (spec.channel,) if spec.channel else ()
     return tuple(channel_address(name, condarc, cwd) for name in names)
 
 
 def _placed(spec: CondaSpec, condarc: Condarc, cwd: Path) -> CondaSpec:
-    """Name a channel by its address, where the configuration has it elsewhere: rattler knows Anaconda's places only.
+    """Replace the name of a channel by its address if the configuration moves it: rattler knows only Anaconda's hosts.
 
-    Of the channels that ``defaults`` stands for it is the first one, as rattler takes no list.
+    For ``defaults`` this is its first channel, because rattler accepts only one.
     """
     address = next(iter(_addresses_of(spec, condarc, cwd)), "")
     return spec if address in ("", f"{ALIAS}/{spec.channel}") else replace(spec, channel=address)
@@ -183,7 +183,7 @@ def _placed(spec: CondaSpec, condarc: Condarc, cwd: Path) -> CondaSpec:
 def _plan_pins(
     recipe: Recipe, condarc: Condarc, target: CondaTarget, environment: Mapping[str, str], cwd: Path
 ) -> CondaPlan:
-    """Plan the installation of what is named to the byte."""
+    """Plan the installation of exact packages."""
     channels = tuple(dict.fromkeys(pin.url.rsplit("/", 2)[0] for pin in recipe.conda_pins))
     return CondaPlan(
         channels=channels,
@@ -198,7 +198,7 @@ def _plan_pins(
 
 
 def requested_specs(recipe: Recipe) -> tuple[str, ...]:
-    """Give what is asked of conda by name, as conda writes it, without credentials: its history tells it."""
+    """Return the requested specifications in conda's syntax without credentials, for the history of the prefix."""
     asked = (render_conda_spec(spec) for spec in (*recipe.interpreter, *recipe.conda))
     return recipe.requested or tuple(dict.fromkeys(map(redact, asked))) if recipe.wants_conda else ()
 
@@ -208,22 +208,22 @@ def _channels(recipe: Recipe, condarc: Condarc) -> tuple[tuple[Channel, ...], li
         return recipe.channels, []
     if condarc.channels:
         return tuple(Channel(name, Where(condarc.files[-1], 1)) for name in condarc.channels), []
-    note = f"no channel is named: {FALLBACK} is used"
+    note = f"the files name no channel; using {FALLBACK}"
     return (Channel(FALLBACK, Where("", 0)),), [note]
 
 
 def _implied(recipe: Recipe, asked: tuple[CondaSpec, ...]) -> list[str]:
-    """Give what a pip section needs and nobody named: conda adds pip too."""
+    """Return the packages that a pip section needs in addition; conda adds them, too."""
     named = {spec.name for spec in asked}
     return [name for name in ("python", "pip") if recipe.pip and name not in named]
 
 
 def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) -> str:
-    """Render rattler's configuration as TOML: how the network is reached."""
+    """Render the network settings as rattler's configuration in TOML."""
     lines: list[str] = []
     if condarc.verify.lower() == "false":
         lines.append("tls-no-verify = true")
-    # The bundled roots know no site's own authority; the system's store does, and follows SSL_CERT_FILE.
+    # rattler's bundled certificates lack the authorities of sites; the system's store has them and uses SSL_CERT_FILE.
     elif certificates(condarc, environment):
         lines.append('tls-root-certs = "system"')
     if condarc.mirrors:
@@ -235,7 +235,7 @@ def _render_config(condarc: Condarc, environment: Mapping[str, str], cwd: Path) 
 
 
 def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
-    """Give the file of certificates that the machine's settings name; empty: none."""
+    """Return the file of certificates from the configuration or the environment; may be empty."""
     named = condarc.verify if "/" in condarc.verify else ""
     return named or next(
         (environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environment.get(name)), ""
@@ -243,16 +243,16 @@ def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
 
 
 def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spare: Path | None = None) -> str:
-    """Render what the worker reads; it may hold credentials, so it goes through a pipe only.
+    """Render the worker's input; it may contain credentials, so it is only sent through a pipe.
 
     Parameters
     ----------
     tree
-        Where the files are put.
+        Folder to install into.
     prefix
-        Where they will be found: what they name.
+        Path of that folder in the image, which installed files refer to.
     spare
-        A second folder of unpacked packages, which is only read.
+        A second, read-only folder of unpacked packages.
     """
     return json.dumps(
         {
@@ -277,12 +277,12 @@ def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spa
 
 
 def _without_stars(url: str) -> str:
-    """Give an address from a lock, where a login was struck out, as it is without one; any other as it is."""
+    """Return an address of a lock without its redacted login; other addresses are unchanged."""
     return without_login(url) if STARS in url else url
 
 
 def _hashes_of_direct(plan: CondaPlan) -> dict[str, str]:
-    """Give what packages named by their address must hash to; it stands behind the address or in brackets."""
+    """Return the hashes of packages that are given by address: after the address or in brackets."""
     hashes: dict[str, str] = {}
     for spec in plan.asked:
         extra = dict(spec.extra)

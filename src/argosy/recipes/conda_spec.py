@@ -1,7 +1,6 @@
-"""Parse one conda package specification, in every form that people write; it never asks a channel.
+"""Parse conda package specifications into a normal form, in which ``numpy 1.26.*`` and ``numpy=1.26`` are equal.
 
-Source: conda's "Package match specifications".  The result is one normal form, so that ``numpy 1.26.*``,
-``numpy=1.26`` and ``numpy[version='1.26.*']`` are the same.
+Source: conda's "Package match specifications".
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ KEYS = ("version", "build", "channel", "subdir", "build_number", "md5", "sha256"
 _BRACKETS = re.compile(r"(?P<head>.*?)\[(?P<body>[^\[\]]*)\]\Z")
 _PAIR = re.compile(r"""\s*(\w+)\s*=\s*("[^"]*"|'[^']*'|[^,\s'"]+)\s*(?:,|\Z)""")
 _PLACED = re.compile(r"(?P<channel>.+)/(?P<subdir>noarch|(?:linux|osx|win|freebsd|emscripten|wasi)-[a-z0-9_]+)\Z")
-"""A channel with the folder of one platform, as ``conda-forge/linux-64::zlib``."""
+"""A channel with the folder of one platform, for example in ``conda-forge/linux-64::zlib``."""
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.+-]*?)(?P<rest>(?:[\s=<>!~].*)?)\Z")
 _BUILD = r"[A-Za-z0-9_.*+^$|()-]+"
 _ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
@@ -30,10 +29,10 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
     Raises
     ------
     UsageError
-        When conda would not understand it either.
+        If it is not valid for conda.
     """
     line = text
-    text = re.sub(r"\s+#.*\Z" if "/" in text else r"#.*\Z", "", text).strip()  # an address may hold one
+    text = re.sub(r"\s+#.*\Z" if "/" in text else r"#.*\Z", "", text).strip()  # an address may contain a #
     if named := _parse_file(text, where):
         return named
     extra: dict[str, str] = {}
@@ -46,7 +45,7 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
         channel, extra["subdir"] = found["channel"], extra.get("subdir", found["subdir"])
     parts = _NAME.match(rest.strip())
     if not parts:
-        raise bad_line("this is no conda package", where, line, hint="conda writes channel::name=version=build")
+        raise bad_line("invalid conda package", where, line, hint="write channel::name=version=build")
     version, build = _parse_version(parts["rest"].strip(), where, line)
     return CondaSpec(
         name=parts["name"].lower(),
@@ -59,7 +58,7 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
 
 
 def _parse_file(text: str, where: Where) -> CondaSpec | None:
-    """Parse the address of one package: its file name says the rest."""
+    """Parse the address of a package file, whose name contains version and build."""
     address = text.partition("#")[0]
     found = PACKAGE_FILE.search(address) if "/" in address else None
     if found is None:
@@ -74,31 +73,31 @@ def _parse_brackets(body: str, where: Where, line: str) -> dict[str, str]:
     while end < len(body):
         found = _PAIR.match(body, end)
         if not found or found[1] not in KEYS:
-            raise bad_line(f"'[{body}]' is not understood", where, line, hint=f"known in brackets: {', '.join(KEYS)}")
+            raise bad_line(f"invalid brackets '[{body}]'", where, line, hint=f"known keys: {', '.join(KEYS)}")
         pairs[found[1]] = found[2].strip("\"'")
         end = found.end()
     return pairs
 
 
 def _parse_version(text: str, where: Where, line: str) -> tuple[str, str]:
-    """Split what follows the name into version and build."""
+    """Split the text after the name into version and build."""
     text = re.sub(r"\s*([,|])\s*", r"\1", text)
     text = re.sub(r"(?<=[<>=!~])\s+", "", text)
     if not text:
         return "", ""
     if one := _ONE.match(text):
-        # With a build string a single = is exact: conda reads name=1.26=py311_0 as ==1.26.
+        # With a build string, a single = means exactly: conda reads name=1.26=py311_0 as ==1.26.
         exact = one["build"] and not one["version"].endswith("*") and "|" not in one["version"]
         operator = "==" if exact else one["op"]
         return operator + one["version"], one["build"] or ""
     version, *build = _BUILD_BEGINS.split(text, maxsplit=1)
     if build and not re.fullmatch(_BUILD, build[0]):
-        raise bad_line("this version is not understood", where, line, hint="conda writes name=1.26 or name>=1.26,<2")
+        raise bad_line("invalid conda version", where, line, hint="write name=1.26 or name>=1.26,<2")
     return version, "".join(build)
 
 
 def _normal_version(text: str, where: Where, line: str) -> str:
-    """Bring a version to its one form, token by token."""
+    """Normalise a version."""
     text = re.sub(r"\s+", "", text)
     if text in ("", "*", "=*", "==*"):
         return ""
@@ -110,12 +109,12 @@ def _normal_version(text: str, where: Where, line: str) -> str:
 def _normal_token(token: str, where: Where, line: str) -> str:
     found = _TOKEN.match(token)
     if not found or found["op"] == "===":
-        hint = "conda writes name=1.26, name==1.26.4 or name>=1.26,<2"
-        raise bad_line(f"'{token}' is no version", where, line, hint=hint)
+        hint = "write name=1.26, name==1.26.4 or name>=1.26,<2"
+        raise bad_line(f"invalid conda version '{token}'", where, line, hint=hint)
     operator, number = found["op"], found["number"]
     if number.endswith("*") and number.strip("*."):
         operator = {"": "=", "==": "="}.get(operator, operator)
-        # >=1.8.* is >=1.8 to conda, and !=1.8.* leaves out all of 1.8: only the latter needs its star.
+        # conda reads >=1.8.* as >=1.8. Only != keeps its star: !=1.8.* excludes all of 1.8.
         return operator + (number if operator == "!=" else number.rstrip("*").rstrip("."))
     return (operator or "==") + number
 
@@ -125,7 +124,7 @@ def _glob(build: str) -> str:
 
 
 def render_conda_spec(spec: CondaSpec) -> str:
-    """Render a specification in conda's short form, in brackets where the short form would say something else."""
+    """Render a specification in conda's short form, with brackets if the short form would have another meaning."""
     extra = dict(spec.extra)
     if url := extra.pop("url", ""):
         return url

@@ -1,13 +1,14 @@
-"""Choose and install conda packages with py-rattler, in a process of its own; it decides nothing: the request says all.
+"""Solve and install conda packages with py-rattler, in a separate process.
 
     python -m argosy.recipes.conda_worker < request.json
 
-Standard error: one line of progress at a time.  Standard output: one line of JSON at the end, ``{"event": "done", …}``
-or ``{"event": "error", …}``.  Only that line tells the outcome, never the exit code: with rattler loaded the
-interpreter crashes in 3 to 15 of 100 exits after all work is done (py-rattler 0.28, PyO3/pyo3-async-runtimes#40), so
-this process leaves by `os._exit`.
+The process writes lines of progress to standard error, and one line of JSON at the end to standard output:
+``{"event": "done", …}`` or ``{"event": "error", …}``. The exit code is not reliable: with rattler loaded, 3 to 15 of
+100 interpreters crash at exit, after all work is done (py-rattler 0.28, PyO3/pyo3-async-runtimes#40). So this process
+ends with `os._exit`.
 
-Nothing else imports rattler: it loads an 80 MB library and starts threads.
+No other module imports rattler, which loads an 80 MB library and starts threads. Imports are inside functions here, so
+that a failed import is reported as JSON like other errors.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ SHA256_DIGITS = 64
 
 
 class HashMismatch(Exception):
-    """A package's bytes are not those that its channel announced."""
+    """The digest of a package differs from that in its channel's index."""
 
 
 class Progress(msgspec.Struct):
-    """What rattler calls, from threads of its own, while it downloads, unpacks and links.
+    """Callbacks that rattler calls from its threads while it downloads, unpacks and links.
 
-    It swallows what these raise and tolerates those that are missing (py-rattler 0.28).
+    rattler ignores exceptions from callbacks, and missing callbacks (py-rattler 0.28).
     """
 
     total: int
@@ -49,17 +50,17 @@ class Progress(msgspec.Struct):
     begun: float = 0.0
 
     def on_populate_cache_start(self, _operation: int, package_name: str) -> int:
-        """Give the token by which later calls name this package."""
+        """Return the token that identifies this package in later calls."""
         token = len(self.names) + 1
         self.names[token] = package_name
         return token
 
     def on_download_start(self, token: int) -> int:
-        """Keep the token."""
+        """Return the token."""
         return token
 
     def on_download_progress(self, token: int, progress: int, _total: int | None) -> None:
-        """Count bytes, say it twice a second."""
+        """Count bytes, and report progress twice per second."""
         self.loaded[token] = progress
         now = time.monotonic()
         if now - self.said > PROGRESS_EVERY_SECONDS:
@@ -69,7 +70,7 @@ class Progress(msgspec.Struct):
             say(f"downloading {self.names.get(token, '')}: {amount}")
 
     def on_link_start(self, _operation: int, package_name: str) -> int:
-        """Say which package is installed now."""
+        """Report the package that is being installed."""
         self.linked += 1
         say(f"installing {self.linked} of {self.total}: {package_name}")
         return 0
@@ -82,8 +83,8 @@ def say(text: str) -> None:
 
 
 async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Choose packages, check those that rattler does not check, install them; give what was installed."""
-    import rattler  # noqa: PLC0415 - where it fails, the failure is told as any other
+    """Solve, check the hashes that rattler does not check, install, and return the installed packages."""
+    import rattler  # noqa: PLC0415 - see the module's docstring
 
     config = rattler.Config.from_toml(request["config"])
     client = rattler.Client.from_config(config)
@@ -116,7 +117,7 @@ async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str) -> Any:
-    """Make the record of a package that is named to the byte: all else is read from the package itself."""
+    """Return the record of an exact package; rattler reads all other data from the package itself."""
     import rattler  # noqa: PLC0415 - as above
 
     channel, subdir, file = url.rsplit("/", 2)
@@ -133,9 +134,9 @@ def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str
 
 
 async def _take_hash(record: Any, hashes: dict[str, str], gateway: Any) -> None:
-    """Give a package that was asked for by its address the hash it must have: rattler's own specifications drop it.
+    """Set the hash of a package that was requested by address, because rattler's specifications drop it.
 
-    One that has none yet gets that of its file in a folder, or what its channel's index says: a lock must know it.
+    Without a requested hash, it is computed from a local file or read from the channel's index, for the lock.
     """
     wanted = hashes.get(str(record.url), "")
     if len(wanted) == SHA256_DIGITS:
@@ -149,7 +150,7 @@ async def _take_hash(record: Any, hashes: dict[str, str], gateway: Any) -> None:
 
 
 async def _ask_index(record: Any, gateway: Any) -> None:
-    """Take the hash of a package from the index of the channel that its address is in; a bare server has none."""
+    """Set the hash of a package from its channel's index, if the server has one."""
     from rattler.exceptions import GatewayError  # noqa: PLC0415 - as above
 
     channel, subdir, _ = str(record.url).rsplit("/", 2)
@@ -163,10 +164,10 @@ async def _ask_index(record: Any, gateway: Any) -> None:
 
 
 def _package_cache(*folders: Path) -> Any:
-    """Open the cache of unpacked packages; what does not hash as it should is fetched and unpacked anew.
+    """Open the cache of unpacked packages; packages with wrong hashes are downloaded again.
 
-    By default rattler looks at a package's index.json only: a file that was cut off or changed would be linked into
-    every environment.
+    By default rattler checks only a package's index.json, so truncated or changed files would be linked into every
+    environment.
     """
     import rattler.package_cache as caches  # noqa: PLC0415 - as above
 
@@ -176,10 +177,10 @@ def _package_cache(*folders: Path) -> Any:
 async def _solve(request: dict[str, Any], gateway: Any) -> list[Any]:
     import rattler  # noqa: PLC0415 - as above
 
-    # MatchSpec(strict=False): a string given to solve() is parsed strictly, and conda's own `a=1=b` is refused.
+    # solve() parses strings strictly and rejects conda's own `a=1=b`; MatchSpec(strict=False) accepts it.
     direct = [rattler.MatchSpec(text, strict=False) for text in request["direct"]]
-    # A package of a lower channel satisfies a direct `x >=2` in spite of strict priority (conda/rattler#1928): so only
-    # bare names are asked for, and what is asked of them are constraints.
+    # Despite strict priority, a package of a lower channel can satisfy a direct `x >=2` (conda/rattler#1928). So only
+    # names are requested, and versions are constraints.
     bare = [rattler.MatchSpec(name) for name in request["names"]]
     return await rattler.solve(
         request["channels"],
@@ -206,7 +207,7 @@ def check_local(url: str, sha256: bytes | None, md5: bytes | None) -> None:
     Raises
     ------
     HashMismatch
-        Naming the package and both digests.
+        If the digest differs.
     """
     wanted = (sha256 and ("sha256", sha256)) or (md5 and ("md5", md5))
     if not url.startswith("file://") or not wanted:
@@ -223,7 +224,7 @@ def _digest_of(url: str, algorithm: str) -> bytes:
 
 
 def describe(record: Any) -> dict[str, Any]:
-    """Give what is worth knowing of a package that was chosen."""
+    """Return the data of an installed package for the reply."""
     return {
         "name": record.name.normalized,
         "version": str(record.version),
@@ -237,7 +238,7 @@ def describe(record: Any) -> dict[str, Any]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out a request; every failure becomes an answer."""
+    """Execute a request; every error becomes a reply."""
     os.umask(0o022)
     try:
         return {"event": "done", "packages": asyncio.run(solve_and_install(request))}
@@ -246,7 +247,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the request, carry it out, answer and leave at once."""
+    """Read the request, execute it, write the reply and end the process."""
     reply = answer(json.load(sys.stdin))
     sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()

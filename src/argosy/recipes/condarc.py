@@ -1,7 +1,6 @@
-"""Read what a conda configuration file says of channels and the network; it never writes one, and follows no more.
+"""Read the keys of conda configuration files that concern channels and the network.
 
-Source: conda's "Using the .condarc conda configuration file".  Of its many keys those are followed that decide where
-packages come from; all others are about conda's own behaviour.
+All other keys configure conda itself. Source: conda's "Using the .condarc conda configuration file".
 """
 
 from __future__ import annotations
@@ -20,29 +19,32 @@ from argosy.recipes.recipe import Channel, bad_line
 
 ALIAS = "https://conda.anaconda.org"
 ANACONDA = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
-"""What ``defaults`` stands for on Linux; rattler would look for a channel of that name (py-rattler 0.28)."""
+"""The channels of ``defaults`` on Linux; rattler would look for a channel of that name (py-rattler 0.28)."""
 
 PRIORITIES = {"strict": "Strict", "flexible": "Strict", "disabled": "Disabled", "true": "Strict", "false": "Disabled"}
-"""conda's words and rattler's.  Flexible, conda's default, lets a lower channel win now and then: not reproducible."""
+"""conda's names of priorities -> rattler's names.
+
+With ``flexible``, conda's default, a lower channel sometimes wins, which is not reproducible.
+"""
 
 
 class Condarc(msgspec.Struct, frozen=True):
-    """What a user's and a site's conda configuration say.
+    """The merged conda configuration of the user and the site.
 
     Attributes
     ----------
     alias
-        What stands before the name of a channel.
+        Address to put before the name of a channel.
     custom
-        Where single channels are, by name: the address before the name.
+        Pairs of a channel's name and the address to put before it.
     defaults
-        What ``defaults`` stands for.
+        The channels of ``defaults``.
     channels
-        For environment files that name none.
+        Channels for environment files that list none.
     mirrors
         Other addresses of a channel, by its name or address.
     verify
-        ``ssl_verify``: false, or a file of certificates.
+        ``ssl_verify``: ``false``, or a file of certificates.
     """
 
     alias: str = ALIAS
@@ -56,28 +58,28 @@ class Condarc(msgspec.Struct, frozen=True):
 
 
 def read_condarc(environment: Mapping[str, str], home: Path) -> Condarc:
-    """Read the configuration files that conda would, those of the user last.
+    """Read the configuration files in conda's order, those of the user last.
 
     Raises
     ------
     UsageError
-        For a file that is no YAML, or a key of the wrong shape.
+        If a file is not valid YAML, or a key has the wrong type.
     """
     config = home / ".config" if not environment.get("XDG_CONFIG_HOME") else Path(environment["XDG_CONFIG_HOME"])
     paths = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
     paths += [home / ".mambarc", *([Path(environment["CONDARC"])] if environment.get("CONDARC") else [])]
     condarc = Condarc()
-    for place in paths:
-        if place.is_file():
-            condarc = parse_condarc(place.read_text(errors="replace", encoding="utf-8"), str(place), condarc)
+    for path in paths:
+        if path.is_file():
+            condarc = parse_condarc(path.read_text(errors="replace", encoding="utf-8"), str(path), condarc)
     return condarc
 
 
 def parse_condarc(text: str, file: str, before: Condarc) -> Condarc:
-    """Parse one file over what the files before it said."""
+    """Parse one file, whose values replace those of earlier files."""
     data = load_yaml(text, file) or {}
     if not isinstance(data, dict):
-        raise UsageError(f"{file} is no conda configuration", hint="it maps words to values")
+        raise UsageError(f"{file} is not a conda configuration", hint="it must be a mapping of keys to values")
     changes: dict[str, Any] = {
         attribute: convert(data[key], f"{file}: {key}")
         for key, attribute, convert in _KEYS
@@ -89,7 +91,7 @@ def parse_condarc(text: str, file: str, before: Condarc) -> Condarc:
 def _text(value: Any, where: str) -> str:
     if isinstance(value, str | bool | int):
         return str(value).strip()
-    raise UsageError(f"{where} is no text", hint="write one value")
+    raise UsageError(f"{where} must be a single value", hint="write one value, not a list or a mapping")
 
 
 def _address(value: Any, where: str) -> str:
@@ -103,7 +105,7 @@ def _list(value: Any, where: str) -> tuple[str, ...]:
 
 def _table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UsageError(f"{where} is no table", hint="it maps names to addresses")
+        raise UsageError(f"{where} must be a mapping", hint="write NAME: ADDRESS, one per line")
     return {str(name): each for name, each in value.items()}
 
 
@@ -116,10 +118,10 @@ def _mirrors(value: Any, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _priority(value: Any, where: str) -> str:
-    word = _text(value, where).lower()
-    if word not in PRIORITIES:
-        raise UsageError(f"{where}: '{word}' is no priority", hint="strict, flexible or disabled")
-    return PRIORITIES[word]
+    name = _text(value, where).lower()
+    if name not in PRIORITIES:
+        raise UsageError(f"{where}: invalid priority '{name}'", hint="use strict, flexible or disabled")
+    return PRIORITIES[name]
 
 
 _KEYS = (
@@ -142,14 +144,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[\w.-]+)*\Z")
 def plan_channels(
     channels: Iterable[Channel], condarc: Condarc, *, environment: Mapping[str, str], cwd: Path
 ) -> tuple[str, ...]:
-    """Give the addresses of channels in their order, each once.
+    """Return the addresses of channels in their order, without duplicates.
 
-    ``defaults`` is what the configuration says, else Anaconda's own; ``nodefaults`` stands for none.
+    ``defaults`` means the channels of the configuration, else those of Anaconda. ``nodefaults`` means no channel.
 
     Raises
     ------
     UsageError
-        For what is neither a name nor an address, and for a variable in an address that is not set.
+        If a channel is neither a name nor an address, or an address contains a variable that is not set.
     """
     addresses: list[str] = []
     for channel in channels:
@@ -165,15 +167,17 @@ def _addresses(channel: Channel, condarc: Condarc, environment: Mapping[str, str
         return [channel_address(each, condarc, cwd) for each in condarc.defaults]
     if not _URL.match(text) and not _is_path(text) and not _NAME.match(text):
         raise bad_line(
-            f"'{text}' is no channel", channel.where, channel.name, hint="a name, a path or an http(s) address"
+            f"invalid channel '{text}'", channel.where, channel.name, hint="use a name, a path or an http(s) address"
         )
     if text == "local":
-        raise bad_line("conda's 'local' channel is a folder", channel.where, channel.name, hint="write its path")
+        raise bad_line(
+            "cannot use conda's channel 'local'", channel.where, channel.name, hint="write the folder's path"
+        )
     return [channel_address(text, condarc, cwd)]
 
 
 def channel_address(name: str, condarc: Condarc, cwd: Path) -> str:
-    """Give the address of one channel by name, path or address."""
+    """Return the address of a channel that is given by name, path or address."""
     name = name.rstrip("/")
     if _URL.match(name):
         return name
@@ -188,7 +192,7 @@ def _is_path(text: str) -> bool:
 
 
 def _expand(channel: Channel, environment: Mapping[str, str]) -> str:
-    """Put variables into an address: tokens are given so (``https://host/t/$TOKEN/channel``)."""
+    """Expand variables in an address, for example a token: ``https://host/t/$TOKEN/channel``."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]

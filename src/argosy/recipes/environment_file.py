@@ -1,4 +1,4 @@
-"""Parse conda environment files by their YAML nodes, so that each entry keeps its line; it never opens a file."""
+"""Parse conda environment files from their YAML nodes, which keep the line of each entry."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ KEYS = ("name", "channels", "dependencies", "variables", "prefix")
 FILE = "an environment file"
 INTERPRETER = ("python", "pip")
 OF_OTHERS = ("platforms", "category", "channel_priority", "channel-priority", "pip-repositories")
-"""Words of conda-lock, mamba and conda itself that say nothing about what is installed."""
+"""Keys of conda-lock, mamba and conda that do not change the installed packages."""
 
-# libyaml's parser where PyYAML was built with it: 20 times faster on long exports.
+# libyaml's parser, if PyYAML was built with it, is 20 times faster on long exports.
 _LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
 
 TEMPLATE = re.compile(r"\{\{|\{%")
-TEMPLATE_HINT = "this is a template: fill it in first"
+TEMPLATE_HINT = "the file is a template; fill it in first"
 _SELECTOR = re.compile(r"\s#\s*\[(?P<words>[^\]]+)\]\s*\Z")
-"""What conda-build and conda-lock read behind a package; a comment to conda."""
+"""A selector of conda-build and conda-lock after a package; for conda it is a comment."""
 
 _Pairs = dict[str, tuple[Where, yaml.Node]]
 
 
 class EnvironmentFile(msgspec.Struct, frozen=True):
-    """What one environment file says, before the files that its pip lines include are read."""
+    """The contents of one environment file, before the files that its pip lines include are read."""
 
     name: str = ""
     channels: tuple[Channel, ...] = ()
@@ -48,7 +48,7 @@ class EnvironmentFile(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """The file at hand: what is needed to say where a node stands."""
+    """The file that is being parsed, with the data to find the position of a node."""
 
     name: str
     lines: tuple[str, ...]
@@ -71,14 +71,13 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     Raises
     ------
     UsageError
-        For YAML that does not parse (file:line:column and the line), a key that is there twice, and every entry that
-        conda or pip would not understand.
+        If the YAML is invalid, a key appears twice, or an entry is invalid for conda or pip; with file, line and text.
     """
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
     notes = [*_judge_keys(top, here)]
     if "prefix" in top:
-        notes.append(Note("'prefix' is not followed: an image has its own place for the environment", top["prefix"][0]))
+        notes.append(Note("'prefix' is ignored: the path of the environment in an image is fixed", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
     notes += _judge_selectors(conda, here)
     variables = tuple(_parse_variables(top, here))
@@ -103,64 +102,64 @@ def _compose(text: str, here: _File) -> yaml.Node:
         raise _yaml_error(error, here) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {reason[:200]}") from error
+        raise UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {reason[:200]}") from error
     if node is None:
         raise UsageError(f"{here.name} is empty", hint="list packages under 'dependencies:'")
     return node
 
 
 def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
-    """Say where YAML broke, and show the line."""
+    """Return the error for invalid YAML, with position and line."""
     mark = error.problem_mark or error.context_mark
-    problem = error.problem or error.context or "it does not parse"
+    problem = error.problem or error.context or "invalid syntax"
     if mark is None:
-        return UsageError(f"{here.name} is not YAML", evidence=f"{here.name}:1: {problem}")
+        return UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {problem}")
     began = error.context_mark
     mark = began if began and not here.line(mark).strip() else mark
     line = here.line(mark)
     if "another document" in problem:
         where = Where(here.name, mark.line + 1)
         return bad_line(
-            f"{here.name} holds two documents", where, line, hint="put the second one into a file of its own"
+            f"{here.name} contains two YAML documents", where, line, hint="move the second one into another file"
         )
-    hint = f"look at line {began.line + 1}, where it begins" if began and began.line != mark.line else ""
+    hint = f"the faulty value begins in line {began.line + 1}" if began and began.line != mark.line else ""
     if began and re.match(r"\s*-[^\s-]", here.line(began)):
-        hint = f"write a blank behind the '-' of line {began.line + 1}"
+        hint = f"write a space after the '-' in line {began.line + 1}"
     if "\t" in line:
-        hint = "YAML indents with blanks, never with tabs"
+        hint = "indent YAML with spaces, not with tabs"
     if TEMPLATE.search(line):
         hint = TEMPLATE_HINT
     shown = Where(here.name, mark.line + 1)
-    broken = bad_line(f"{here.name} is not YAML: {problem}", shown, line, hint=hint)
+    broken = bad_line(f"{here.name} is not valid YAML: {problem}", shown, line, hint=hint)
     broken.evidence = broken.evidence.replace(f"{shown}:", f"{shown}:{mark.column + 1}:", 1)
     return broken
 
 
 def _pairs(node: yaml.Node, here: _File, what: str) -> _Pairs:
-    """Give a mapping's pairs by key; a key that is there twice is an error, not a silent loss of the first."""
+    """Return the pairs of a mapping by key; a duplicate key is an error, because YAML would drop the first value."""
     if not isinstance(node, yaml.MappingNode):
-        hint = f"known words: {', '.join(KEYS)}" if what == FILE else "write NAME: VALUE, one a line"
-        raise here.error(f"{what} maps words to values", node, hint=hint)
+        hint = f"known keys: {', '.join(KEYS)}" if what == FILE else "write NAME: VALUE, one per line"
+        raise here.error(f"{what} must be a mapping", node, hint=hint)
     pairs: _Pairs = {}
     for key, value in node.value:
-        word = _scalar(key, here, "a word")
+        word = _scalar(key, here, "a key")
         if word in pairs:
-            raise here.error(f"'{word}' is there twice, first in line {pairs[word][0].line}", key)
+            raise here.error(f"duplicate key '{word}', first in line {pairs[word][0].line}", key)
         pairs[word] = (here.where(key), value)
     return pairs
 
 
 def _scalar(node: yaml.Node, here: _File, what: str) -> str:
-    """Give the text of a scalar as it was written: 3.10 stays 3.10, never 3.1."""
+    """Return the text of a scalar as written: 3.10 does not become the number 3.1."""
     if not isinstance(node, yaml.ScalarNode):
-        raise here.error(f"{what} was expected, not a list or a mapping", node)
+        raise here.error(f"expected {what}, found a list or a mapping", node)
     if node.tag == _NULL and not node.style:
-        raise here.error(f"{what} was expected, but the value is empty", node)
+        raise here.error(f"expected {what}, found an empty value", node)
     return str(node.value)
 
 
 def _name(top: _Pairs, here: _File) -> str:
-    """Give the environment's name; conda exports one that has none as ``null``."""
+    """Return the environment's name; conda exports ``null`` for an environment without a name."""
     if "name" not in top or _is_null(top["name"][1]):
         return ""
     return _scalar(top["name"][1], here, "a name")
@@ -175,18 +174,19 @@ def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     for word, where in others.items():
         near = suggest_word(word, KEYS)
         if near and (near == "dependencies" or "dependencies" in top):
-            raise bad_line(f"an environment file knows no '{word}'", where, word, hint=f"did you mean {near}?")
+            raise bad_line(f"unknown key '{word}' in an environment file", where, word, hint=f"did you mean {near}?")
     for word, where in others.items():
         if word not in OF_OTHERS and "dependencies" not in top:
-            hint = f"an environment file has the words {', '.join(KEYS)}"
-            raise bad_line(f"{here.name} is no environment file", where, word, hint=hint)
-        yield Note(f"'{word}' is not followed", where)
+            hint = f"the keys of an environment file are {', '.join(KEYS)}"
+            raise bad_line(f"{here.name} is not an environment file", where, word, hint=hint)
+        yield Note(f"the key '{word}' is ignored", where)
 
 
 def _judge_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:
     for spec in conda:
         if found := _SELECTOR.search(here.lines[spec.where.line - 1]):
-            yield Note(f"'# [{found['words']}]' is a comment to conda: {spec.name} is asked for", spec.where)
+            text = f"{spec.name} is installed: for conda, the selector '# [{found['words']}]' is a comment"
+            yield Note(text, spec.where)
 
 
 def _items(node: yaml.Node, here: _File, what: str) -> list[yaml.Node]:
@@ -194,7 +194,7 @@ def _items(node: yaml.Node, here: _File, what: str) -> list[yaml.Node]:
         return list(node.value)
     if _is_null(node):
         return []
-    raise here.error(f"{what} is a list", node, hint="begin each entry with '- '")
+    raise here.error(f"{what} must be a list", node, hint="begin each entry with '- '")
 
 
 def _parse_channels(top: _Pairs, here: _File) -> Iterator[Channel]:
@@ -213,7 +213,7 @@ def _parse_dependencies(top: _Pairs, here: _File) -> tuple[list[CondaSpec], tupl
         else:
             text = _scalar(node, here, "a package")
             if TEMPLATE.search(text):
-                raise here.error("this is no conda package", node)
+                raise here.error("invalid conda package", node)
             conda.append(parse_conda_spec(text, here.where(node)))
     return conda, tuple(pip)
 
@@ -223,14 +223,14 @@ def _parse_pip(node: yaml.MappingNode, here: _File) -> Iterator[Entry]:
         if word != "pip":
             version = f"={value.value}" if isinstance(value, yaml.ScalarNode) and value.value else ""
             hint = f"did you mean {word}{version}?" if re.fullmatch(r"[\w.-]+", word) else ""
-            raise here.error(f"'{word}:' cannot stand here; only 'pip:' can", node, hint=hint)
+            raise here.error(f"unexpected key '{word}:'; only 'pip:' is allowed here", node, hint=hint)
         lines = [value] if isinstance(value, yaml.ScalarNode) and value.tag != _NULL else _items(value, here, "'pip'")
         for line in lines:
-            # A block scalar's text begins on the line after its mark.
+            # The text of a block scalar begins on the line after its mark.
             first = here.where(line).line + int(getattr(line, "style", None) in ("|", ">"))
             if isinstance(line, yaml.MappingNode) and line.value and isinstance(line.value[0][1], yaml.ScalarNode):
-                hint = "YAML takes a colon before a blank, or at the end, for a word of its own: put the line in quotes"
-                raise here.error("this is no pip line", line, hint=hint)
+                hint = "quote the line: YAML reads a colon before a space or at the end as the end of a key"
+                raise here.error("invalid pip line", line, hint=hint)
             text = _scalar(line, here, "a pip line")
             yield from parse_requirements(text, where.file, environment=here.environment, first_line=first)
 
@@ -243,17 +243,17 @@ def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:
         return
     for name, (where, value) in _pairs(node, here, "'variables'").items():
         if not SHELL_NAME.match(name):
-            raise bad_line(f"'{name}' is no name for a variable", where, name, hint="letters, digits and _ only")
+            raise bad_line(f"invalid variable name '{name}'", where, name, hint="use only letters, digits and _")
         empty = isinstance(value, yaml.ScalarNode) and value.tag == _NULL
         text = "" if empty else _scalar(value, here, "the variable's value")
         if "\0" in text:
-            raise bad_line("a variable cannot hold a zero byte", where, name)
+            raise bad_line("a variable cannot contain a null byte", where, name)
         yield Asked(name, text, where)
 
 
 def _judge_variables(variables: tuple[Asked, ...]) -> Iterator[Note]:
     for one in variables:
         if one.name == "PATH":
-            yield Note("'PATH' is not followed: an image has its own, which begins with the environment's", one.where)
+            yield Note("the variable PATH is ignored: the image sets it, beginning with the environment", one.where)
         elif found := re.search(r"\$\{?\w+\}?", one.value):
-            yield Note(f"{one.name} is set to the letter, as conda does: {found[0]} in it is not expanded", one.where)
+            yield Note(f"{found[0]} in the value of {one.name} is not expanded, as in conda", one.where)

@@ -50,7 +50,7 @@ PYTHON_NAMES = {
 
 
 class SourceKind(StrEnum):
-    """Where a package came from."""
+    """The kind of source of a package."""
 
     INDEX = "index"
     LOCAL = "local"

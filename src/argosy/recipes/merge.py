@@ -1,4 +1,4 @@
-"""Merge what several files ask for into one recipe; it never lets one file win over another in silence."""
+"""Merge the requests of several files into one recipe, and check Python versions; contradictions are errors."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _ONE = re.compile(r"(?P<op>[<>!=~]=?=?|)(?P<number>\d[\w.!+-]*?)(?P<star>\.?\*)?
 
 
 def check_python(asked: str, found: str, where: Where | None) -> None:
-    """Check the base's Python against the version that is asked for.
+    """Check the base's Python against the requested version.
 
     Parameters
     ----------
     asked
-        ``3.11``, ``=3.11.*``, ``>=3.10,<3.12``; empty: any.
+        For example ``3.11``, ``=3.11.*``, ``>=3.10,<3.12``; empty means any.
     found
-        The base's version, as ``3.11.2``.
+        The base's version, for example ``3.11.2``.
 
     Raises
     ------
     CheckFailed
-        Naming both versions, and the Debian releases that would fit.
+        If the versions do not match; the hint names matching Debian releases.
     UsageError
-        When `asked` is no version.
+        If `asked` is not a valid version.
     """
     if python_fits(asked, found, where):
         return
     fitting = [suite for suite, version in PYTHON_OF_DEBIAN.items() if python_fits(asked, version, where)]
     minor = ".".join(found.split(".")[:2])
-    ways = [f"--base debian:{suite} (Python {PYTHON_OF_DEBIAN[suite]})" for suite in fitting]
-    ways += [] if ways else [f"a base that has it, or python{asked} in an environment.yml: conda brings it"]
+    fixes = [f"use --base debian:{suite} (Python {PYTHON_OF_DEBIAN[suite]})" for suite in fitting]
+    fixes += [] if fixes else [f"use a base that has it, or install python{asked} by conda in an environment.yml"]
     if python_fits(asked, minor + ".0", where) or asked.lstrip("=").startswith(minor + "."):
-        ways.append(f"ask for python={minor}, which the base has")
+        fixes.append(f"request python={minor}, which the base has")
     raise CheckFailed(
-        f"the environment asks for Python {asked.lstrip('=')}, the base has {found}",
+        f"the environment requires Python {asked.lstrip('=')}, the base has {found}",
         evidence=f"{where}: python{asked}" if where else "",
-        hint=f"use {', or '.join(ways)}",
+        hint=", or ".join(fixes),
     )
 
 
 def python_fits(asked: str, found: str, where: Where | None = None) -> bool:
-    """Say whether a version is one of those asked for; ``3.11`` and ``=3.11`` stand for all of 3.11."""
+    """Return whether a version satisfies a request; ``3.11`` and ``=3.11`` match all of 3.11."""
     try:
         version = Version(found)
         return not asked.strip() or any(
@@ -63,7 +63,7 @@ def python_fits(asked: str, found: str, where: Where | None = None) -> bool:
         )
     except (InvalidVersion, InvalidSpecifier) as error:
         raise UsageError(
-            f"'{asked}' is no version of Python",
+            f"invalid Python version '{asked}'",
             evidence=f"{where}: python{asked}" if where else str(error),
             hint="write python=3.11 or python>=3.10,<3.13",
         ) from error
@@ -83,9 +83,10 @@ def _fits(token: str, version: Version) -> bool:
 
 
 def _can_agree(one: str, other: str) -> bool:
-    """Say whether any version of Python satisfies both; tried on all that there may be.
+    """Return whether any version of Python satisfies both requests, by trying all plausible versions.
 
-    A wish that none of those satisfies (a release candidate) excludes nothing: the base's version is checked later.
+    A request that matches no plausible version (a release candidate) excludes nothing: the base's version is checked
+    later.
     """
     versions = ["2.7.18", *(f"3.{minor}.{patch}" for minor in range(30) for patch in range(30))]
     first = {version for version in versions if python_fits(one, version)}
@@ -97,13 +98,13 @@ T = TypeVar("T")
 
 
 def merge_parts(parts: Sequence[Part]) -> Recipe:
-    """Merge the parts in the order in which they were given.
+    """Merge the parts in the given order.
 
     Raises
     ------
     UsageError
-        When two files ask for Python versions that exclude each other, order the same channels differently, or give
-        one variable two values.
+        If two files request incompatible Python versions, order the same channels differently, or set a variable to
+        different values.
     """
     python, where = _merge_python([asked for part in parts for asked in part.python])
     return Recipe(
@@ -126,19 +127,19 @@ def merge_parts(parts: Sequence[Part]) -> Recipe:
 
 
 def joined(items: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
-    """Join lists, each in its order."""
+    """Concatenate tuples."""
     return tuple(item for group in items for item in group)
 
 
 def _settled(parts: Sequence[Part]) -> Iterator[PipLine]:
-    """Give the versions of a lock that stands alone: they hold whatever its packages ask of each other."""
+    """Yield the versions of the only pip lock as overrides, so that requirements of its packages cannot change them."""
     with_pip = [part for part in parts if part.pip]
     if len(with_pip) == 1 and with_pip[0].complete:
         yield from (replace(line, hashes=()) for line in with_pip[0].pip if line.kind is PipKind.INDEX)
 
 
 def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[CondaPin, ...]:
-    """Take the same file once; a list that is complete leaves nothing to choose beside it."""
+    """Merge lists of exact conda packages; a complete list excludes other requests."""
     merged: dict[str, CondaPin] = {}
     for pin in pins:
         first = merged.setdefault(pin.name, pin)
@@ -146,14 +147,14 @@ def _merge_pins(pins: tuple[CondaPin, ...], parts: Sequence[Part]) -> tuple[Cond
             raise UsageError(
                 f"two lists name different files for {pin.name}",
                 evidence=f"{first.where}: {redact(first.url)}\n{pin.where}: {redact(pin.url)}",
-                hint="leave one of them",
+                hint="remove one of them",
             )
     asked = [spec for part in parts for spec in (*part.conda, *part.interpreter) if merged and spec.name not in merged]
     if asked:
         raise UsageError(
-            f"{asked[0].name} is asked for beside a complete list of conda packages, which leaves nothing to choose",
+            f"cannot add {asked[0].name} to a complete list of conda packages",
             evidence=f"{asked[0].where}: {asked[0].name}\n{pins[0].where}: the list",
-            hint="add it to the file that the list was made from, and lock that again",
+            hint="add it to the source of the list, and lock again",
         )
     return tuple(merged.values())
 
@@ -162,25 +163,25 @@ def _empty_note(parts: Sequence[Part]) -> tuple[Note, ...]:
     if any(part.pip or part.conda or part.conda_pins for part in parts):
         return ()
     python = any(part.python for part in parts)
-    return (Note("no package but Python is asked for" if python else "no package is asked for"),)
+    return (Note("the files request no package except Python" if python else "the files request no package"),)
 
 
 def _merge_python(asked: list[Asked]) -> tuple[str, Where | None]:
-    wishes = [one for one in asked if one.value]
-    for one, other in combinations(wishes, 2):
+    requests = [one for one in asked if one.value]
+    for one, other in combinations(requests, 2):
         if not _can_agree(one.value, other.value):
             raise UsageError(
-                "two lines ask for different versions of Python",
+                "two lines request different versions of Python",
                 evidence=f"{one.where}: python{one.value}\n{other.where}: python{other.value}",
-                hint="leave one of them",
+                hint="remove one of them",
             )
-    texts = list(dict.fromkeys(one.value for one in wishes))
-    where = (wishes or asked)[0].where if asked else None
+    texts = list(dict.fromkeys(one.value for one in requests))
+    where = (requests or asked)[0].where if asked else None
     return _conjunction(texts), where
 
 
 def _conjunction(texts: list[str]) -> str:
-    """Join versions so that all hold; 'or' binds weaker than 'and', so it is multiplied out."""
+    """Join versions so that all hold; alternatives are expanded, because ``|`` binds weaker than ``,``."""
     choices = [""]
     for text in texts:
         choices = [f"{left},{right}" if left else right for left in choices for right in text.split("|")]
@@ -188,7 +189,7 @@ def _conjunction(texts: list[str]) -> str:
 
 
 def _merge_channels(lists: list[tuple[Channel, ...]]) -> tuple[Channel, ...]:
-    """Append what is new; the same two channels in another order would give other packages, so that is an error."""
+    """Merge lists of channels; an opposite order of two channels is an error, because it would change packages."""
     merged: dict[str, Channel] = {}
     for channels in lists:
         order = {channel.name: channel for channel in channels}
@@ -199,7 +200,7 @@ def _merge_channels(lists: list[tuple[Channel, ...]]) -> tuple[Channel, ...]:
                     "two files order the same channels differently",
                     evidence=f"{merged[first].where}: {first} before {second}\n"
                     f"{order[second].where}: {second} before {first}",
-                    hint="give both files the same order: the first channel that has a package wins",
+                    hint="use the same order in both files: the first channel that has a package wins",
                 )
         merged |= {name: channel for name, channel in order.items() if name not in merged}
     return tuple(merged.values())
@@ -211,8 +212,8 @@ def _merge_variables(asked: list[Asked]) -> tuple[tuple[str, str], ...]:
         first = merged.setdefault(one.name, one)
         if first.value != one.value:
             raise UsageError(
-                f"two files give {one.name} different values",
+                f"two files set {one.name} to different values",
                 evidence=f"{first.where}: {first.value}\n{one.where}: {one.value}",
-                hint="leave one of them",
+                hint="remove one of them",
             )
     return tuple((name, one.value) for name, one in merged.items())

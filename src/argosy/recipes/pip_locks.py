@@ -45,13 +45,13 @@ class _Pylock(TypedDict, total=False):
 _OF_LOCK = re.compile(
     r"""(?P<quote>['"])(?P<name>[^'"]*)(?P=quote)\s+(?P<not>not\s+)?in\s+(?P<list>extras|dependency_groups)\b"""
 )
-"""What only markers of a lock ask: whether an extra or a group is wanted."""
+"""The part of a pylock marker that asks whether an extra or a group is requested."""
 
 ALWAYS, NEVER = "python_version >= '0'", "python_version < '0'"
 
 
 def _without_groups(marker: str, wanted: frozenset[str]) -> str:
-    """Answer what a marker asks about extras and groups; what is left asks about the machine alone."""
+    """Replace conditions on extras and groups in a marker by their results; the rest depends only on the machine."""
 
     def answer(found: re.Match[str]) -> str:
         return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) != bool(found["not"]) else NEVER
@@ -60,7 +60,7 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
 
 
 def _is_never(marker: str) -> bool:
-    """Tell whether a marker asks nothing about the machine, and does not hold."""
+    """Return whether a marker is false on every machine."""
     left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
     return not left and not Marker(marker).evaluate()
 
@@ -71,16 +71,17 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     Parameters
     ----------
     extras
-        Names of extras or of dependency groups, beside the groups that the lock has by default.
+        Names of extras or dependency groups, in addition to the default groups of the lock.
 
     Raises
     ------
     UsageError
-        For a version of the format that is not known, or a package that comes from a folder.
+        If the version of the format is unknown, or a package is from a folder.
     """
     data = load_toml(text, file)
     if not str(data.get("lock-version", "")).startswith("1."):
-        raise UsageError(f"{file} is no pylock.toml of version 1", hint="make it anew: uv export --format pylock.toml")
+        hint = "write it again: uv export --format pylock.toml"
+        raise UsageError(f"{file} is not a pylock.toml of version 1", hint=hint)
     where = finder(text, file)
     notes: list[Note] = []
     pip: list[PipLine] = []
@@ -93,7 +94,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         marker = str(package.get("marker", ""))
         answered = _without_groups(marker, wanted)
         if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
-            notes.append(Note(f"{package['name']} is left out: it is of an extra or a group ({marker})", here))
+            notes.append(Note(f"{package['name']} is not installed: its extra or group was not requested", here))
             continue
         pip.append(_locked(package, answered, here))
     python = str(data.get("requires-python", "")).replace(" ", "")
@@ -104,13 +105,13 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
 
 
 def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str) -> None:
-    """Refuse an extra that the lock does not have, where it says which it has."""
+    """Raise `UsageError` for an extra or group that the lock does not have."""
     lists = [data.get(key, []) for key in ("extras", "dependency-groups")]
     known = [str(name) for each in lists if isinstance(each, list) for name in each]
     normal = {str(canonicalize_name(name)) for name in known}
     for extra in extras:
         if str(canonicalize_name(extra)) not in normal:
-            raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"it has {', '.join(known) or 'none'}")
+            raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"known: {', '.join(known) or 'none'}")
 
 
 def _locked(package: _PylockPackage, marker: str, where: Where) -> PipLine:
@@ -180,24 +181,25 @@ _EXTRA = re.compile(r"""extra\s*(?P<op>==|!=)\s*(?P<quote>['"])(?P<name>[^'"]+)(
 
 
 def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
-    """Parse a ``poetry.lock``: the main group, and the groups and extras asked for.
+    """Parse a ``poetry.lock``: the main group, and the requested groups and extras.
 
     Raises
     ------
     UsageError
-        For a lock that does not say which package is of which group, as those of Poetry 1.
+        If the lock does not record the groups of packages, for example a lock of Poetry 1.
     """
     data: _Poetry = shaped(load_toml(text, file), _Poetry, file)
     meta, packages, where = data.get("metadata", {}), data.get("package", []), finder(text, file)
     version = str(meta.get("lock-version", ""))
     if not version:
-        raise UsageError(f"{file} is no lock of Poetry", evidence="it has no lock-version", hint="make it: poetry lock")
+        hint = "write it again: poetry lock"
+        raise UsageError(f"{file} is not a lock of Poetry", evidence="it has no lock-version", hint=hint)
     if not version.startswith(("1.", "2.")):
-        raise UsageError(f"{file} is of version {version}, which is not known", hint="update argosy")
+        raise UsageError(f"{file} has the unknown version {version}", hint="update argosy")
     if version.startswith("1.") or version == "2.0":
         raise UsageError(
-            f"{file} is of version {version}, which does not say what of it is for development",
-            hint="lock again with Poetry 2, or name the file that 'poetry export -o requirements.txt' writes",
+            f"{file} has version {version}, which does not record the groups of packages",
+            hint="lock again with Poetry 2, or pass the file that 'poetry export -o requirements.txt' writes",
         )
     groups = {str(canonicalize_name(group)): None for package in packages for group in package.get("groups", ())}
     extras = {str(canonicalize_name(name)): None for name in data.get("extras", {})}
@@ -217,28 +219,28 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
 
 
 def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[str]:
-    """Give what is wanted beside the main group.
+    """Return the normalised names of the main group and the requested ones.
 
     Raises
     ------
     UsageError
-        For a name that the lock does not have.
+        If the lock does not have one of them.
     """
     names = list(known)
     for name in asked:
         if str(canonicalize_name(name)) not in names:
-            evidence = f"it has {', '.join(names) or 'none'}"
+            evidence = f"known: {', '.join(names) or 'none'}"
             raise UsageError(f"{file} has no extra or group '{name}'", evidence=evidence)
     return frozenset((MAIN, *(str(canonicalize_name(name)) for name in asked)))
 
 
 def _left_out(names: Iterable[str], where: Where) -> tuple[Note, ...]:
     listed = ", ".join(names)
-    return (Note(f"not asked for, and left out: {listed}", where),) if listed else ()
+    return (Note(f"not requested and not installed: {listed}", where),) if listed else ()
 
 
 def _of_poetry(package: _Package, wanted: frozenset[str], where: Where) -> PipLine | None:
-    """Give the line of a package; None where it is of no group or extra that is wanted."""
+    """Return the line of a package; None if none of its groups or extras is requested."""
     markers = package.get("markers", "")
     mine = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
     texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in mine]
@@ -274,7 +276,7 @@ def _placed(package: _Package, source: _Source, behind: str, hashes: tuple[str, 
 
 
 def _python(text: str) -> str:
-    """Give Poetry's versions of Python as conda writes them: ``^3.10`` is ``>=3.10,<4``, ``~3.10`` is ``=3.10``."""
+    """Convert Poetry's Python versions to conda's syntax: ``^3.10`` is ``>=3.10,<4``, ``~3.10`` is ``=3.10``."""
     choices = [re.sub(r"\s*,\s*|(?<=[\d*])\s+(?=[<>=!^~])", ",", each.strip()) for each in text.split("||")]
     parts = [[_python_part(part.replace(" ", "")) for part in choice.split(",")] for choice in choices]
     return "" if any(part == [""] for part in parts) else "|".join(",".join(filter(None, part)) for part in parts)
@@ -289,23 +291,25 @@ def _python_part(part: str) -> str:
 
 
 def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environment: Mapping[str, str] | None) -> Part:
-    """Parse a ``Pipfile.lock``: its default packages, and the categories asked for (``develop``).
+    """Parse a ``Pipfile.lock``: the default packages and the requested categories (for example ``develop``).
 
     Raises
     ------
     UsageError
-        When it is of another form.
+        If the file has another structure.
     """
     try:
         data = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{file} is not JSON", evidence=str(error), hint="make it anew: pipenv lock") from error
+        raise UsageError(f"{file} is not JSON", evidence=str(error), hint="write it again: pipenv lock") from error
     rows = shaped(data, dict[str, dict[str, Any]], file)
     meta = rows.pop("_meta", {})
     tables = shaped(rows, dict[str, dict[str, _Locked]], file)
     if DEFAULT not in tables:
         raise UsageError(
-            f"{file} is not a lock file of pipenv", evidence=f"it has no '{DEFAULT}'", hint="make it: pipenv lock"
+            f"{file} is not a lock file of pipenv",
+            evidence=f"it has no '{DEFAULT}'",
+            hint="write it again: pipenv lock",
         )
     where = finder(text, file)
     wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)
@@ -330,7 +334,7 @@ def _pipenv_python(meta: Mapping[str, Any], where: Finder) -> Iterator[Asked]:
 
 
 def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping[str, str]) -> Iterator[PipOption]:
-    """Give the indexes; the first one stands in PyPI's place."""
+    """Yield the indexes; the first one replaces PyPI."""
     sources = [row for row in meta.get("sources") or () if isinstance(row, dict) and row.get("url")]
     for number, row in enumerate(sources):
         written = str(row["url"])

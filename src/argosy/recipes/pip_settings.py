@@ -1,7 +1,7 @@
-"""Read the files and variables that pip reads, in pip's order, then those of uv; it never judges what they say.
+"""Read pip's configuration files and variables in pip's order, then the variables of uv.
 
-Source: "Configuration" in pip's documentation.  Later ones win: global, user, site, the file that PIP_CONFIG_FILE
-names, variables; and whatever the file, [install] wins over [global].
+Later ones win: global, user, site, the file in PIP_CONFIG_FILE, variables. In all files, [install] wins over [global].
+Source: "Configuration" in pip's documentation.
 """
 
 from __future__ import annotations
@@ -35,25 +35,24 @@ _OF_PIP = {
     "UV_TORCH_BACKEND": "torch-backend",
     "UV_CONFIG_FILE": "config-file",
 }
-"""Of two for the same setting the later one wins, as under uv."""
+"""Variables of uv -> pip's names of the settings; for the same setting, the later one wins, as in uv."""
 
 _NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<address>.+)")
 
 
 def _read_uv_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Give each variable, what pip calls the setting, and the value as pip would have it."""
+    """Yield each variable, pip's name of the setting, and the value in pip's syntax."""
     for name, key in _OF_PIP.items():
         if value := environment.get(name, "").strip():
             words = value.split(",") if name == "UV_FIND_LINKS" else value.split()
-            told = " ".join(_address(word.strip(), environment) for word in words if word.strip())
-            yield name, key, told
+            yield name, key, " ".join(_address(word.strip(), environment) for word in words if word.strip())
 
 
 def _address(word: str, environment: Mapping[str, str]) -> str:
-    """Give an address without uv's name for it, with the login that variables of that name hold."""
+    """Return an address without uv's name for it, with the login from the variables of that name."""
     found = _NAMED.fullmatch(word)
     if found is None:
-        # pip splits a list at blanks: a folder with one is named by its address.
+        # pip splits lists at blanks, so a folder with a blank in its path becomes a file:// address.
         return f"file://{quote(str(Path(word).expanduser().absolute()))}" if " " in word else word
     key = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", found["name"].upper())
     login = [quote(environment.get(f"{key}_{each}", ""), safe="") for each in ("USERNAME", "PASSWORD")]
@@ -65,10 +64,10 @@ def _address(word: str, environment: Mapping[str, str]) -> str:
 
 SECTIONS = ("global", "install")
 LISTS = ("extra-index-url", "find-links", "trusted-host", "constraint", "build-constraint")
-"""Settings that hold several values, apart by white space."""
+"""Settings with several values, separated by white space."""
 
 CERTIFICATE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
-"""What pip's HTTP library looks at where pip itself names no certificate, in its order."""
+"""Variables that pip's HTTP library reads, in its order, if pip has no certificate setting."""
 
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -76,7 +75,7 @@ _NOT_SETTINGS = ("config-file", "version", "help")
 
 
 class PipSetting(msgspec.Struct, frozen=True):
-    """A setting in effect, and who set it: ``/etc/pip.conf [global]`` or ``variable PIP_INDEX_URL``."""
+    """An effective setting and its source: ``/etc/pip.conf [global]`` or ``variable PIP_INDEX_URL``."""
 
     key: str
     value: str
@@ -84,22 +83,22 @@ class PipSetting(msgspec.Struct, frozen=True):
 
 
 class PipConfig(msgspec.Struct, frozen=True):
-    """What pip on this machine would go by.
+    """The effective configuration of pip on this machine.
 
     Attributes
     ----------
     settings
-        One per key, in the alphabet's order.
+        One setting per key, sorted by key.
     home
         The user's home, for paths that begin with ``~``.
     cwd
-        What relative paths are relative to.
+        The folder for relative paths.
     folders, files
-        The paths among the settings that exist, absolute.
+        Existing paths in the settings, absolute.
     netrc
-        The file with logins for hosts; empty where there is none.
+        File with logins for hosts; may be empty.
     proxies
-        The environment's proxy variables.
+        Proxy variables of the environment.
     """
 
     settings: tuple[PipSetting, ...] = ()
@@ -111,17 +110,17 @@ class PipConfig(msgspec.Struct, frozen=True):
     proxies: tuple[tuple[str, str], ...] = ()
 
     def find(self, key: str) -> PipSetting | None:
-        """Give a setting, or None."""
+        """Return a setting, or None."""
         return next((setting for setting in self.settings if setting.key == key), None)
 
     def local_path(self, address: str) -> str:
-        """Give the absolute path of a local address, or nothing for one on a network."""
+        """Return the absolute path of a local address; empty for an address in a network."""
         if address.startswith("file://"):
             return self.absolute(unquote(urlsplit(address).path))
         return "" if "://" in address else self.absolute(address)
 
     def absolute(self, path: str) -> str:
-        """Give the path that a setting means."""
+        """Return the absolute path of a setting."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return os.path.normpath(Path(self.cwd) / path)
@@ -130,17 +129,17 @@ class PipConfig(msgspec.Struct, frozen=True):
 def read_pip_config(
     environment: Mapping[str, str], home: Path, prefix: Path | None = None, *, cwd: Path | None = None
 ) -> PipConfig:
-    """Read what pip would read.
+    """Read pip's configuration.
 
     Parameters
     ----------
     prefix
-        The Python installation whose ``pip.conf`` counts as the site's; None leaves that out.
+        The Python installation whose ``pip.conf`` is the site's; None means no such file.
 
     Raises
     ------
     UsageError
-        When a configuration file does not parse; pip stops there too.
+        If a configuration file is invalid; pip also fails then.
     """
     found: dict[str, dict[str, PipSetting]] = {section: {} for section in SECTIONS}
     for file in _config_files(environment, home, prefix):
@@ -148,7 +147,7 @@ def read_pip_config(
             found[section][setting.key] = setting
     settings: dict[str, PipSetting] = {}
     for group in (*found.values(), dict(_variables(environment))):
-        # pip takes an empty value for none at all, once all files are merged.
+        # pip ignores empty values after it has merged all files.
         settings |= {key: setting for key, setting in group.items() if setting.value}
     for setting in _uv_variables(environment):
         settings[setting.key] = _joined(settings.get(setting.key), setting)
@@ -164,14 +163,14 @@ def _uv_variables(environment: Mapping[str, str]) -> Iterator[PipSetting]:
 
 
 def _joined(before: PipSetting | None, setting: PipSetting) -> PipSetting:
-    """Add a list to what was said before; of a single value the later one wins."""
+    """Append the values of a list setting to the earlier ones; other settings are replaced."""
     if before is None or setting.key not in LISTS:
         return setting
     return PipSetting(setting.key, f"{before.value} {setting.value}", f"{before.source}, {setting.source}")
 
 
 def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None) -> Iterator[Path]:
-    """Give the files that pip would try, the strongest last."""
+    """Yield the paths of pip's configuration files; later files win."""
     named = environment.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return
@@ -193,7 +192,7 @@ def _read_file(file: Path) -> Iterator[tuple[str, PipSetting]]:
         parser.read(file, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         evidence = " ".join(str(error).split())
-        raise UsageError("pip's configuration does not parse", evidence=f"{file}: {evidence}") from error
+        raise UsageError("pip's configuration file is invalid", evidence=f"{file}: {evidence}") from error
     for section in SECTIONS:
         for key, value in parser.items(section) if parser.has_section(section) else ():
             name = _normal_key(key)
@@ -219,7 +218,7 @@ def _certificate(environment: Mapping[str, str]) -> dict[str, PipSetting]:
 
 
 def _look_up(config: PipConfig, environment: Mapping[str, str], home: Path) -> PipConfig:
-    """See which of the paths are there: uv stops at a missing folder, pip goes on."""
+    """Find which paths in the settings exist: uv fails for a missing folder, pip ignores it."""
     keys = (*LISTS, "cert", "client-cert", "index-url")
     words = [word for setting in config.settings if setting.key in keys for word in setting.value.split()]
     words += [setting.value for setting in config.settings if setting.key in ("cert", "client-cert")]

@@ -21,7 +21,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A table of the project file; an unknown key is an error."""
 
     def given(self) -> dict[str, Any]:
-        """Give the keys that were written, with their values: those that differ from saying nothing."""
+        """Return the keys with values that differ from the defaults."""
         defaults = type(self)()
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in values.items() if value != getattr(defaults, name)}
@@ -56,7 +56,7 @@ class ImageTable(_ImageKeys):  # type: ignore[misc]
 
 
 class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file from the network; without its digest it would be whatever stands there on the day.
+    """A file from the network, with its digest, because the file may change on the server.
 
     Attributes
     ----------
@@ -69,18 +69,18 @@ class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[[step]]``: one change of the image beside its packages; exactly one of `run`, `copy` and `fetch`.
+    """``[[step]]``: one change of the image in addition to its packages; exactly one of `run`, `copy` and `fetch`.
 
     Attributes
     ----------
     run
-        A line for the image's shell, run as root or as what looks like root inside; a list is several lines.
+        A command line for the image's shell, or a list of lines. They run as root or as a user that looks like root.
     copy
         Files and folders of the project.
     to
-        Where `copy` and `fetch` put it in the image; with a slash at its end a folder.
+        Target path of `copy` and `fetch` in the image. It is a folder if it ends with a slash.
     before
-        ``packages`` lets the step come before the environment: compilers and libraries that packages are built with.
+        ``packages`` runs the step before packages are installed, for example to install compilers.
     """
 
     run: OneOrMore = ()
@@ -91,16 +91,16 @@ class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[[stage]]``: something made in another base, of which the image gets the results only.
+    """``[[stage]]``: a build in another base, whose results are copied into the image.
 
     Attributes
     ----------
     base
-        As ``--base`` takes it: one with compilers.
+        Base of the stage, as for ``--base``; usually one with compilers.
     copy
-        Files and folders of the project, put into the stage's folder.
+        Files and folders of the project to copy into the stage's folder.
     run
-        Lines for the stage's shell, run in that folder.
+        Command lines for the stage's shell, which runs in that folder.
     results
         Path in the stage, relative to its folder -> path in the image.
     """
@@ -120,8 +120,8 @@ _LaunchKeys: Any = msgspec.defstruct(
 class JobTable(_LaunchKeys):  # type: ignore[misc]
     """``[job.NAME]``: a launch; each key is the option of `argosy launch` of that name, with ``_`` for ``-``.
 
-    The keys come from `argosy.recipes.launch_options.LaunchKeys`: its options, the ``image`` (empty: the output of
-    ``[image]``) and the ``command``, a list that no shell splits.
+    The keys are defined by `argosy.recipes.launch_options.LaunchKeys`: the options, the ``image`` (by default the
+    output of ``[image]``) and the ``command``, a list of arguments.
     """
 
 
@@ -131,8 +131,8 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes
     ----------
     launch
-        What holds for every launch in this folder, unless its job or an option says otherwise; its ``bind``, ``env``,
-        ``workdir``, ``contain`` and ``signed_by`` hold for ``argosy run`` and ``argosy shell`` here, too.
+        Defaults for every launch in this folder; ``bind``, ``env``, ``workdir``, ``contain`` and ``signed_by`` also
+        apply to ``argosy run`` and ``argosy shell``.
     """
 
     image: ImageTable = ImageTable()
@@ -143,12 +143,12 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Project(msgspec.Struct, frozen=True):
-    """A project file that was read and found valid.
+    """A valid project file.
 
     Attributes
     ----------
     path
-        The file; relative paths in it are meant from its folder.
+        The file; paths in it are relative to its folder.
     shown
         Its name in messages.
     """
@@ -165,7 +165,7 @@ class Project(msgspec.Struct, frozen=True):
 
     @property
     def output(self) -> Path:
-        """The image file that the project makes."""
+        """The image file that the project builds."""
         return self.folder / (self.table.image.output or f"{self.folder.resolve().name}.sif")
 
     @property
@@ -174,29 +174,30 @@ class Project(msgspec.Struct, frozen=True):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def where(self, *keys: str | int) -> str:
-        """Give ``file:line`` of a key, for a message: ``where("job", "train", "nodes")``."""
+        """Return ``file:line`` of a key for a message, for example of ``where("job", "train", "nodes")``."""
         return f"{self.shown}:{find_line(self.text, tuple(map(str, keys)))}"
 
     def file_of(self, word: str, *place: str | int) -> Path:
-        """Give a file of the project that a table's ``copy`` names.
+        """Return the path of a file in a table's ``copy``.
 
         Raises
         ------
         UsageError
-            When it is not there.
+            If it does not exist.
         """
         path = self.folder / word
         if not path.exists():
-            raise self.fault(f"the project has no file {word}", *place, "copy", hint="paths begin at the project file")
+            hint = "paths are relative to the folder of the project file"
+            raise self.fault(f"no such file: {word}", *place, "copy", hint=hint)
         return path
 
     def refuse_missing(self) -> None:
-        """Refuse a project whose steps or stages copy what is not there, before anything is made.
+        """Check that the files to copy exist, before the build starts.
 
         Raises
         ------
         UsageError
-            Naming the first that is missing.
+            For the first missing file.
         """
         copied = (("step", [row.copy for row in self.table.step]), ("stage", [row.copy for row in self.table.stage]))
         for kind, lists in copied:
@@ -205,12 +206,12 @@ class Project(msgspec.Struct, frozen=True):
                     self.file_of(word, kind, number)
 
     def fault(self, what: str, *keys: str | int, hint: str = "") -> UsageError:
-        """Make the error for a value that cannot be meant."""
+        """Return the error for an invalid value."""
         return UsageError(what, evidence=f"{self.where(*keys)}: {'.'.join(map(str, keys))}", hint=hint)
 
 
 def words(value: OneOrMore) -> tuple[str, ...]:
-    """Give one word or a list of words as a tuple."""
+    """Return one value or a list of values as a tuple."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -220,22 +221,20 @@ HINTS = {
     "expected a list in [ ], found a table": "begin each with two brackets: [[step]], [[stage]]",
     "expected a list in [ ]": 'write a list, for example ["python", "train.py"]',
 }
-"""What is wrong -> what to do about it, where that does not say it already."""
+"""Hints for faults, by a part of the fault's description."""
 
 
 def find_project(folder: Path) -> Project | None:
-    """Read the project file of a folder; None where it has none.
+    """Read the project file of a folder; return None if it has none.
 
     Raises
     ------
     UsageError
-        When it is not valid.
+        If it is not valid.
     """
     path = folder / PROJECT_FILE
     if path.is_symlink() and not path.exists():
-        raise UsageError(
-            f"{path} is a link to {path.readlink()}, which is not there", hint="mend the link, or remove it"
-        )
+        raise UsageError(f"{path} is a broken link to {path.readlink()}", hint="repair or remove the link")
     return read_project(path) if path.is_file() else None
 
 
@@ -245,18 +244,18 @@ def read_project(path: Path, shown: str = "") -> Project:
     Parameters
     ----------
     shown
-        What messages call it; empty: by its name.
+        Name of the file in messages; empty means its file name.
 
     Raises
     ------
     UsageError
-        When it cannot be read or is not valid: file, line and key, and the nearest known key.
+        If it cannot be read or is not valid; with file, line, key, and the most similar known key.
     """
     shown = shown or path.name
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown} cannot be read", evidence=f"{path}: {error}") from error
+        raise UsageError(f"cannot read {shown}", evidence=f"{path}: {error}") from error
     project = Project(path.absolute(), shown, text, _parse(shown, text))
     check_project(project)
     return project
@@ -270,7 +269,7 @@ def _parse(name: str, text: str) -> ProjectTable:
         raise UsageError(
             f"{name} is not valid TOML",
             evidence=f"{name}:{line}: {error}",
-            hint="text stands in quotes, lists in [ ], and a table's name in [ ] on a line of its own",
+            hint="write text in quotes, lists in [ ], and the name of a table in [ ] on its own line",
         ) from error
     jobs = table.get("job", {})
     try:
@@ -287,17 +286,17 @@ def _explain(name: str, fault: Fault) -> UsageError:
     place = f"{name}:{fault.line}: {fault.key}"
     if fault.unknown:
         return UsageError(f"{name} has an unknown key {fault.unknown!r}", evidence=place, hint=fault.hint)
-    hint = next((way for sign, way in HINTS.items() if sign in fault.what), "")
+    hint = next((text for part, text in HINTS.items() if part in fault.what), "")
     return UsageError(f"{name} is not valid", evidence=f"{place}: {fault.what}", hint=hint)
 
 
 def check_project(project: Project) -> None:
-    """Check what a table's keys mean together.
+    """Check combinations of keys.
 
     Raises
     ------
     UsageError
-        With the line of the first that cannot be meant.
+        For the first invalid table, with its line.
     """
     for number, step in enumerate(project.table.step):
         _check_step(project, number, step)
@@ -305,7 +304,7 @@ def check_project(project: Project) -> None:
     for number, stage in enumerate(project.table.stage):
         _check_stage(project, number, stage)
         if stage.name in names[:number]:
-            raise project.fault(f"two stages are named {stage.name!r}", "stage", number, "name")
+            raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
     for name, job in project.table.job.items():
         for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume"):
             if getattr(job, key) < 0:
@@ -315,28 +314,31 @@ def check_project(project: Project) -> None:
 def _check_step(project: Project, number: int, step: StepTable) -> None:
     kinds = [kind for kind in ("run", "copy", "fetch") if getattr(step, kind)]
     if len(kinds) != 1:
-        found = f"this one has {' and '.join(kinds)}" if kinds else "this one has none of them"
+        found = f"found {' and '.join(kinds)}" if kinds else "found none"
         raise project.fault(
-            f"a step has exactly one of run, copy and fetch; {found}", "step", number, hint="make it one step for each"
+            f"a step must have exactly one of run, copy and fetch; {found}",
+            "step",
+            number,
+            hint="write a step for each",
         )
     if kinds[0] == "run":
         if step.to:
-            raise project.fault("a step that runs something has no 'to'", "step", number, "to")
+            raise project.fault("a step with 'run' cannot have 'to'", "step", number, "to")
         return
     if not step.to.startswith("/"):
         raise project.fault(
-            f"a step that has {kinds[0]!r} needs an absolute path in the image",
+            f"a step with {kinds[0]!r} needs an absolute path in the image",
             *("step", number, "to" if step.to else kinds[0]),
-            hint='add to = "/opt/…", with a slash at its end for a folder',
+            hint='add to = "/opt/…", with a slash at the end for a folder',
         )
     if step.fetch and not SHA256.match(step.fetch.sha256):
         raise project.fault(
-            "what is fetched needs its sha256: 64 hexadecimal digits, small letters",
+            "'fetch' needs a sha256 of 64 lowercase hexadecimal digits",
             *("step", number, "fetch"),
-            hint="sha256sum FILE tells it",
+            hint="compute it with sha256sum FILE",
         )
     if step.fetch and not step.fetch.url.startswith(("https://", "http://", "file:///")):
-        raise project.fault("what is fetched needs an address: https://…", "step", number, "fetch")
+        raise project.fault("'fetch' needs an address: https://…", "step", number, "fetch")
 
 
 def _check_stage(project: Project, number: int, stage: StageTable) -> None:

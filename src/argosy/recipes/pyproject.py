@@ -1,7 +1,9 @@
-"""Parse what a Python project needs, from its pyproject.toml: its own tables, and those of uv that change them.
+"""Parse the dependencies of a Python project in pyproject.toml: the standard tables and those of uv.
 
-Sources: "pyproject.toml specification" and "Dependency Groups" of the Python packaging user guide; uv's reference of
-``tool.uv``; "Dynamic metadata" of setuptools.  It opens no file: those that hold a project's dependencies are named.
+Files that contain dependencies are returned as includes, not opened.
+
+Sources: "pyproject.toml specification" and "Dependency Groups" of the Python packaging user guide, uv's reference of
+``tool.uv``, "Dynamic metadata" of setuptools.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder, load_toml
 from argosy.recipes.tool_tables import Workspace, judge_other_tables, poetry_groups
 
-NOT_INSTALLED = "the project itself is not installed, only what it needs: its code can change without a new image"
+NOT_INSTALLED = "only the project's dependencies are installed, so its code can change without a new image"
 ON_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
 class _Project(msgspec.Struct, frozen=True):
-    """The file at hand, the extras and groups that are asked for, and the workspace that it is of."""
+    """The file that is being parsed, the requested extras and groups, and its workspace."""
 
     data: Mapping[str, Any]
     file: str
@@ -36,7 +38,7 @@ class _Project(msgspec.Struct, frozen=True):
 
     @property
     def uv(self) -> Mapping[str, Any]:
-        """Give the settings of uv: a workspace has those of its root, and the indexes of both."""
+        """Return the settings of uv: a member of a workspace has those of the root, and the indexes of both."""
         own = self.table("tool", "uv")
         if self.workspace is None:
             return own
@@ -48,59 +50,59 @@ class _Project(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Give where uv takes packages from: what a workspace's root says, and then the project itself."""
+        """Return the package sources of uv; the project's own replace those of the workspace's root."""
         shared = self.workspace.sources if self.workspace else {}
         return {**shared, **self.table("tool", "uv", "sources")}
 
     @property
     def name(self) -> str:
-        """Give the normalised name of the project; empty where it has none."""
+        """Return the normalised name of the project; may be empty."""
         return str(canonicalize_name(str(self.table("project").get("name", ""))))
 
     def table(self, *keys: str) -> dict[str, Any]:
-        """Give a table of the file; an empty one where there is none."""
+        """Return a table of the file; empty if it does not exist."""
         found: Any = self.data
         for key in keys:
             found = found.get(key, {}) if isinstance(found, dict) else {}
         return found if isinstance(found, dict) else {}
 
     def texts(self, found: Any, key: str) -> list[str]:
-        """Give a list of texts.
+        """Return a list of strings.
 
         Raises
         ------
         UsageError
-            When it is something else.
+            If the value has another type.
         """
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise UsageError(f"{self.file}: '{key}' is no list of texts", evidence=str(self.where(key)))
+            raise UsageError(f"{self.file}: '{key}' must be a list of strings", evidence=str(self.where(key)))
         return found
 
     def of_uv(self, key: str) -> list[str]:
-        """Give a list of texts of ``tool.uv``."""
+        """Return a list of strings of ``tool.uv``."""
         return self.texts(self.uv.get(key, []), key)
 
 
 def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace: Workspace | None) -> Part:
-    """Parse what a project needs to run: its dependencies, those of `extras`, its Python, and where uv looks for them.
+    """Parse the dependencies of a project and of `extras`, the required Python, and uv's indexes and sources.
 
     Parameters
     ----------
     extras
-        Names of extras or of dependency groups.
+        Names of extras or dependency groups.
     workspace
-        What the project is a member of: its settings hold here, and its projects may be meant.
+        The workspace of the project, whose settings apply and whose members may be dependencies.
 
     Raises
     ------
     UsageError
-        For TOML that does not parse, a file without a project, dependencies that only its build knows.
+        If the TOML is invalid, there is no project, or only the project's build knows the dependencies.
     """
     data = load_toml(text, file)
     here = _Project(data, file, finder(text, file), tuple(str(canonicalize_name(name)) for name in extras), workspace)
     project = here.table("project")
     if not project and not here.table("dependency-groups"):
-        raise UsageError(f"{file} has no [project]", evidence=_what_else(here), hint=_way_out(here))
+        raise UsageError(f"{file} has no [project]", evidence=_what_else(here), hint=_hint_for_tool(here))
     wanted, includes = _wanted(here)
     if not wanted and not includes and not here.asked:
         _refuse_groups_alone(here)
@@ -110,7 +112,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     lines = _lines(wanted, here)
     overrides = _lines(here.of_uv("override-dependencies"), here)
     used = {name: str(source.get("index")) for name, source in sources.items()}
-    # uv looks for what an override asks for in the common indexes.
+    # uv searches the common indexes for packages of overrides.
     free = {used.get(line.name, "") for line in overrides}
     return Part(
         python=(Asked("python", python, here.where("requires-python")),) if python else (),
@@ -129,29 +131,23 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
 
 
 def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
-    """Note that extra build requirements (mostly torch) are not given to builds of packages."""
+    """Yield a note for packages whose extra build requirements (mostly torch) are ignored."""
     more = {str(canonicalize_name(name)): name for name in here.uv.get("extra-build-dependencies") or ()}
     for name in sorted(more.keys() & {line.name for line in lines}):
-        said = "is built without its extra-build-dependencies: --no-build-isolation builds it against what is there"
-        yield Note(f"{name} {said}", here.where(more[name]))
+        text = f"the extra-build-dependencies of {name} are ignored; --no-build-isolation {name} builds it against "
+        yield Note(f"{text}the installed packages", here.where(more[name]))
 
 
 def _refuse_groups_alone(here: _Project) -> None:
-    """Refuse a file whose packages are all in groups, when none of these is asked for.
-
-    Raises
-    ------
-    UsageError
-        Naming the groups.
-    """
+    """Raise `UsageError` if all packages are in groups and no group was requested."""
     own = () if here.table("project") else tuple(here.table("dependency-groups"))
     groups = own or poetry_groups(here.table("tool"))
     if groups:
-        file = here.file if own else "the poetry.lock that 'poetry lock' writes, as poetry.lock"
+        file = here.file if own else "the lock that 'poetry lock' writes: poetry.lock"
         raise UsageError(
             f"{here.file} has packages only in groups, and no group was requested",
             evidence=f"{here.where('[dependency-groups' if own else '[tool.poetry')}: groups {', '.join(groups)}",
-            hint=f"name {file}[{groups[0]}]",
+            hint=f"pass {file}[{groups[0]}]",
         )
 
 
@@ -159,11 +155,11 @@ def _what_else(here: _Project) -> str:
     return f"{here.where('[tool.poetry')}: a Poetry project" if here.table("tool", "poetry") else ""
 
 
-def _way_out(here: _Project) -> str:
+def _hint_for_tool(here: _Project) -> str:
     if here.table("tool", "pixi"):
-        return "name the pixi.lock that 'pixi lock' writes"
+        return "pass the pixi.lock that 'pixi lock' writes"
     if here.table("tool", "poetry"):
-        return "name the poetry.lock that 'poetry lock' writes"
+        return "pass the poetry.lock that 'poetry lock' writes"
     return "list the packages in a requirements.txt"
 
 
@@ -172,14 +168,14 @@ def _lines(texts: Iterable[str], here: _Project) -> list[PipLine]:
 
 
 def _wanted(here: _Project) -> tuple[list[str], tuple[Include, ...]]:
-    """Give the requirements asked for, and the files that hold those which the project's build would read."""
+    """Return the requirements, and the files with requirements that the project's build would read."""
     project = here.table("project")
     wanted = [*here.texts(project.get("dependencies", []), "dependencies")]
     files = _dynamic_files(here, "dependencies") if "dependencies" in _dynamic(here) else ()
     if "dependencies" in _dynamic(here) and not files:
-        hint = "name the file that they come from, as requirements.txt"
-        hint = _way_out(here) if here.table("tool", "poetry") else hint
-        raise UsageError(f"the dependencies in {here.file} are dynamic: only the project's build knows them", hint=hint)
+        hint = "pass the file that contains them, for example requirements.txt"
+        hint = _hint_for_tool(here) if here.table("tool", "poetry") else hint
+        raise UsageError(f"cannot read the dependencies in {here.file}: its build computes them (dynamic)", hint=hint)
     seen: set[str] = set()
     for name in here.asked:
         more, of_extra = _of_extra(name, here, seen)
@@ -193,7 +189,7 @@ def _dynamic(here: _Project) -> list[str]:
 
 
 def _dynamic_files(here: _Project, *keys: str) -> tuple[tuple[str, Where], ...]:
-    """Give the files that setuptools, or hatch-requirements-txt, takes dependencies from."""
+    """Return the files from which setuptools or hatch-requirements-txt reads dependencies."""
     table = here.table("tool", "setuptools", "dynamic", *keys)
     hook = here.table("tool", "hatch", "metadata", "hooks", "requirements_txt")
     of_hatch = hook.get("files") if keys == ("dependencies",) else here.table(*_HATCH, *keys[:1]).get(keys[-1])
@@ -206,7 +202,7 @@ _HATCH = ("tool", "hatch", "metadata", "hooks", "requirements_txt")
 
 
 def _of_extra(name: str, here: _Project, seen: set[str]) -> tuple[list[str], tuple[tuple[str, Where], ...]]:
-    """Give what an extra, or a dependency group, asks for."""
+    """Return the requirements of an extra or a dependency group, and files that contain them."""
     if name in seen:
         return [], ()
     seen.add(name)
@@ -241,7 +237,7 @@ def _of_group(rows: Any, key: str, here: _Project, seen: set[str]) -> list[str]:
 
 
 def _without_self(texts: list[str], here: _Project, seen: set[str]) -> list[str]:
-    """Put what is meant in the place of the project's own name: ``all = ["mine[gpu,test]"]``."""
+    """Replace the project's own name by the named extras, for example in ``all = ["mine[gpu,test]"]``."""
     left: list[str] = []
     for text in texts:
         named = _named(text)
@@ -262,7 +258,7 @@ def _named(text: str) -> Requirement | None:
 
 
 def _choose_source(source: Any, here: _Project) -> dict[str, Any]:
-    """Give the source that holds on Linux and for the extras asked for: uv has one, or several with markers."""
+    """Return the source for Linux and the requested extras; uv allows one, or several with markers."""
     for each in source if isinstance(source, list) else [source]:
         if isinstance(each, dict) and _holds(each, here):
             return each
@@ -270,18 +266,18 @@ def _choose_source(source: Any, here: _Project) -> dict[str, Any]:
 
 
 def _holds(source: Mapping[str, Any], here: _Project) -> bool:
-    wished = [str(canonicalize_name(str(source[key]))) for key in ("extra", "group") if source.get(key)]
-    if wished and not set(wished) & set(here.asked):
+    needed = [str(canonicalize_name(str(source[key]))) for key in ("extra", "group") if source.get(key)]
+    if needed and not set(needed) & set(here.asked):
         return False
     marker = str(source.get("marker", ""))
     try:
         return not marker or Marker(marker).evaluate({**ON_LINUX, "extra": ""})
     except (InvalidMarker, UndefinedEnvironmentName) as error:
-        raise bad_line("this is no environment marker", here.where(marker), marker) from error
+        raise bad_line("invalid environment marker", here.where(marker), marker) from error
 
 
 def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLine:
-    """Follow ``tool.uv.sources``: a git address, an archive, a folder, an index."""
+    """Apply an entry of ``tool.uv.sources``: a git address, an archive, a folder, or an index."""
     if not source or line.kind is not PipKind.INDEX:
         return line
     if source.get("workspace"):
@@ -299,11 +295,11 @@ def _sourced(line: PipLine, source: Mapping[str, Any], here: _Project) -> PipLin
 
 
 def _index(name: str, line: PipLine, here: _Project) -> PipIndex:
-    """Give an index by its name."""
+    """Return the index of a name."""
     found = {str(row.get("name")): row for row in _indexes(here.uv) if row.get("name")}
     if name not in found:
-        what = f"no index is named {name}, which {line.name} is to come from"
-        hint = f"add a [[tool.uv.index]] of that name; there is {', '.join(found) or 'none'}"
+        what = f"unknown index {name} for the package {line.name}"
+        hint = f"add a [[tool.uv.index]] of that name; known: {', '.join(found) or 'none'}"
         raise bad_line(what, here.where(f'"{name}"'), name, hint=hint)
     return PipIndex(str(found[name].get("url", "")), found[name].get("format") == "flat")
 
@@ -317,8 +313,7 @@ def _of_workspace(line: PipLine, here: _Project) -> PipLine:
     folder = here.workspace.members.get(line.name) if here.workspace else None
     if folder is None:
         known = ", ".join(sorted(filter(None, here.workspace.members))) if here.workspace else "none"
-        hint = f"projects of the workspace: {known}"
-        raise bad_line("the workspace has no project of that name", line.where, line.text, hint=hint)
+        raise bad_line("the workspace has no such project", line.where, line.text, hint=f"its projects: {known}")
     return _in_folder(line, str(folder))
 
 
@@ -329,7 +324,7 @@ def _in_folder(line: PipLine, path: str) -> PipLine:
 
 
 def at_address(line: PipLine, address: str) -> str:
-    """Give the requirement of a line with an address in place of a version; extras and marker stay."""
+    """Return the requirement of a line with an address instead of a version; extras and marker are kept."""
     asked = Requirement(line.spec)
     extras = f"[{','.join(sorted(asked.extras))}]" if asked.extras else ""
     return f"{line.name}{extras} @ {address}" + (f" ; {asked.marker}" if asked.marker else "")
@@ -340,18 +335,18 @@ _OPTIONS = {
     "default": ("index-url", "default-links"),
     "more": ("extra-index-url", "find-links"),
 }
-"""What an index is called, and what a flat one is, by whom it serves: one package, all in PyPI's place, all."""
+"""Option for an index and for a flat index, by scope: packages that name it, the default index, all packages."""
 
 
 def _options(uv: Mapping[str, Any], used: set[str], free: set[str], here: _Project) -> Iterator[PipOption]:
-    """Give where uv looks for packages; an index that is for single packages only where one of them comes from it.
+    """Yield the options for uv's indexes; an explicit index is included only if a package names it.
 
     Parameters
     ----------
     used, free
-        Names of indexes that a package comes from, and of those that serve all the same.
+        Names of the indexes that packages name, and of those that serve all packages nevertheless.
     """
-    for index in sorted(_indexes(uv), key=lambda row: not row.get("default")):  # what is to stand in PyPI's place first
+    for index in sorted(_indexes(uv), key=lambda row: not row.get("default")):  # the default index comes first
         url, name, explicit = str(index.get("url", "")), str(index.get("name")), bool(index.get("explicit"))
         kind = "own" if explicit and name not in free else "default" if index.get("default") else "more"
         if url and (name in used or not explicit):

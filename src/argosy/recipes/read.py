@@ -1,4 +1,4 @@
-"""Read the user's environment files and all that they include; it writes nothing and asks no network."""
+"""Read the user's environment files and the files that they include."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ IN_A_FOLDER = (
     *("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml"),
     *("pylock.toml", POETRY, PIPENV, "pixi.lock", "conda-lock.yml"),
 )
-"""What is looked for where a folder is named."""
+"""Files that the error for a folder suggests."""
 
 CONDA_LOCK = ("conda-lock.yml", "conda-lock.yaml")
 OF_SEVERAL = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
-"""Locks of several environments, of which words in brackets choose."""
+"""Locks of several environments; names in brackets select some."""
 
 OF_ANY_NAME = (".yml", ".yaml", ".txt", ".lock")
-"""Files that may be a list of ``conda list --explicit``, or a lock of conda-lock: their text tells."""
+"""Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
 
 NOT_YET = {
-    "pixi.toml": "a pixi project: name the pixi.lock that 'pixi lock' writes",
-    "Pipfile": "a pipenv project: name the Pipfile.lock that 'pipenv lock' writes",
-    "pdm.lock": "a lock of PDM: name the requirements.txt that 'pdm export -o requirements.txt' writes",
-    "setup.py": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
-    "setup.cfg": "a project: a line with its folder, as ./, in a requirements.txt installs it and what it needs",
+    "pixi.toml": "pixi projects: pass the pixi.lock that 'pixi lock' writes",
+    "Pipfile": "pipenv projects: pass the Pipfile.lock that 'pipenv lock' writes",
+    "pdm.lock": "locks of PDM: pass the requirements.txt that 'pdm export -o requirements.txt' writes",
+    "setup.py": "projects without pyproject.toml: write the folder, for example ./, into a requirements.txt",
+    "setup.cfg": "projects without pyproject.toml: write the folder, for example ./, into a requirements.txt",
 }
-"""Files that are left to another tool, and what to name in their place."""
+"""Files of other tools that are not supported, each with a hint."""
 
 MOST_BYTES = 16 << 20
-"""No environment file is this long; an image given by mistake is."""
+"""Maximal size of an environment file; larger files are probably images passed by mistake."""
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """How far we are: the variables, the folder that paths are relative to, the files that we are in."""
+    """The state of reading: variables, current folder, and the chain of including files."""
 
     environment: Mapping[str, str]
     cwd: Path
@@ -91,21 +91,21 @@ def read_recipe(
     Parameters
     ----------
     paths
-        Files, as the user named them; relative ones from `cwd`, which is the current directory if None.
+        Files as the user named them, relative to `cwd`, by default the current directory.
     environment
-        The variables that ``${NAME}`` in a pip line may name.
+        Variables for ``${NAME}`` in pip lines.
     subdir
-        conda's word for the platform, of which a lock file may have several.
+        conda's name of the platform; selects the packages of locks for several platforms.
 
     Raises
     ------
     UsageError
-        For a file that is not there or not understood, a line that cannot be meant, files that contradict each other.
+        If a file is missing or has an unknown format, a line is invalid, or files contradict each other.
     """
     reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
     parts = [_read_part(path, reading) for path in paths]
     if not parts:
-        raise UsageError("no environment file was given", hint=f"understood: {UNDERSTOOD}")
+        raise UsageError("no environment file was given", hint=f"supported: {UNDERSTOOD}")
     return merge_parts(parts)
 
 
@@ -117,20 +117,20 @@ def _read_part(path: str, reading: _Reading) -> Part:
             return part
     if name in NOT_YET:
         kind, _, hint = NOT_YET[name].partition(": ")
-        raise UsageError(f"{path}: {kind} is not understood", hint=hint)
+        raise UsageError(f"cannot read {path}: Argosy does not support {kind}", hint=hint)
     if name.endswith((".yml", ".yaml")):
         return _read_environment(path, reading)
     if name.endswith((".txt", ".in")):
         return _read_requirements(path, reading)
     there = [name for name in IN_A_FOLDER if (reading.cwd / path / name).is_file()]
     if there:
-        hint = "name the file that is meant: " + ", ".join(str(Path(path) / name) for name in there)
+        hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"{path} is a folder", hint=hint)
-    raise UsageError(f"{path} is no environment file by its name", hint=f"understood: {UNDERSTOOD}")
+    raise UsageError(f"cannot recognise {path} as an environment file by its name", hint=f"supported: {UNDERSTOOD}")
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and what is chosen of it."""
+    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and the names in brackets."""
     head, bracket, rest = path.partition("[")
     if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(OF_SEVERAL)):
         return path, ()
@@ -138,7 +138,7 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
-    """Read what another tool locked; None for any other file."""
+    """Read a lock of another tool; return None for any other file."""
     name = Path(path).name
     parse = next((parse for known, parse in LOCKS.items() if re.fullmatch(known, name)), None)
     if parse is None and (not name.endswith(OF_ANY_NAME) or name == "uv.lock" or not (reading.cwd / path).is_file()):
@@ -163,17 +163,17 @@ LOCKS: Mapping[str, Callable[[str, str, tuple[str, ...], _Reading], Part]] = {
     ),
     r".*conda-lock\.ya?ml": _parse_conda_lock,
 }
-"""Locks that are known by their name, and how each is parsed."""
+"""Patterns of the names of locks, and the parser of each."""
 
 
 def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
-    """Read a Python project, with the lock that uv keeps beside it; None for any other file."""
+    """Read a Python project with its uv.lock; return None for any other file."""
     name = Path(path).name
     if name not in ("pyproject.toml", "uv.lock"):
         return None
     folder = Path(path).parent
     if name == "uv.lock" and not (reading.cwd / folder / "pyproject.toml").is_file():
-        raise UsageError(f"{path} is read with the pyproject.toml beside it, and there is none", hint="copy both")
+        raise UsageError(f"cannot read {path}: there is no pyproject.toml next to it", hint="copy both files")
     workspace = find_workspace(reading.cwd / folder)
     part = _read_member(str(folder / "pyproject.toml"), extras, workspace, reading)
     lock = str(folder / "uv.lock")
@@ -186,14 +186,15 @@ def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part
         return hold_to_lock(part, replace(found, sources=(of_lock,)))
     other = folder / POETRY
     if (reading.cwd / other).is_file():
-        part = replace(part, notes=(*part.notes, Note(f"{other} is not followed: name it to have its versions")))
+        note = Note(f"the versions of {other} are not used; pass that file to use them")
+        part = replace(part, notes=(*part.notes, note))
     return part
 
 
 def _read_member(
     file: str, extras: tuple[str, ...], workspace: Workspace | None, reading: _Reading, seen: tuple[str, ...] = ()
 ) -> Part:
-    """Read a project, and what is needed by those projects of its workspace that it needs."""
+    """Read a project and the projects of its workspace on which it depends."""
     text, source = _read_text(file, reading)
     part = _placed(parse_pyproject(text, file, extras=extras, workspace=workspace), source, file, reading)
     near = [line for line in part.pip if workspace and workspace.member_at(line.path)]
@@ -208,31 +209,31 @@ def _read_member(
 
 
 def _from_here(path: Path, reading: _Reading) -> str:
-    """Give a file as the user would call it, where it lies below the current folder."""
+    """Return a path relative to the current folder, or unchanged if it is outside."""
     here = reading.cwd.resolve()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
-    """Look the local packages and folders of a parsed file up, and remember the file."""
+    """Resolve the local paths of a parsed file, and record the file as a source."""
     own = replace(part, pip=(), includes=(), options=(), sources=(source,))
     return _follow(own, (*part.includes, *part.options, *part.pip), path, reading)
 
 
 def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> tuple[str, Source]:
     file = reading.cwd / path
-    because = f"named in {named_by}" if named_by else ""
+    because = f"included by {named_by}" if named_by else ""
     try:
         if file.exists() and not file.is_file() and not file.is_dir():
-            raise UsageError(f"{path} is a device or a pipe, and no file", hint="write what it gives into a file")
+            raise UsageError(f"{path} is a device or a pipe, not a file", hint="write its contents to a file first")
         if file.is_file() and file.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path} is too long for an environment file", evidence=because)
+            raise UsageError(f"{path} is too large for an environment file", evidence=because)
         data = file.read_bytes()
     except FileNotFoundError as error:
         raise missing_file(path, reading.cwd, because) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{path} cannot be read", evidence=f"{because}\n{reason}".strip()) from error
+        raise UsageError(f"cannot read {path}", evidence=f"{because}\n{reason}".strip()) from error
     return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
 
 
@@ -260,7 +261,7 @@ def _read_requirements(path: str, reading: _Reading, named_by: Where | None = No
 
 
 def _follow(part: Part, entries: Iterable[Entry], path: str, reading: _Reading) -> Part:
-    """Add entries to a part: includes read, paths looked up, all else as it is."""
+    """Add entries to a part: read included files and resolve local paths."""
     return _add(part, *(_follow_entry(entry, path, reading) for entry in entries))
 
 
@@ -275,7 +276,7 @@ def _follow_entry(entry: Entry, path: str, reading: _Reading) -> Part:
 
 
 def _add(first: Part, *others: Part) -> Part:
-    """Join what the lines of the same file ask for."""
+    """Join the requests of the lines of one file."""
     parts = (first, *others)
     return replace(
         first,
@@ -288,13 +289,13 @@ def _add(first: Part, *others: Part) -> Part:
 
 
 def _read_include(include: Include, path: str, reading: _Reading) -> Part:
-    """Read a file that ``-r`` or ``-c`` names, relative to the file that names it."""
+    """Read a file that ``-r`` or ``-c`` includes, relative to the including file."""
     if "://" in include.path and not include.path.startswith("file://"):
-        hint = "download it and name the file: what is read from a network cannot be built again"
-        raise bad_line("a requirements file from the network is not followed", include.where, include.path, hint=hint)
+        hint = "download it and include the local file, so that the build can be repeated"
+        raise bad_line("cannot include a requirements file from the network", include.where, include.path, hint=hint)
     target = str(Path(path).parent / _local(include.path))
     if (reading.cwd / target).resolve() in reading.inside:
-        raise bad_line("this file includes itself", include.where, include.path, hint="take one of the -r lines out")
+        raise bad_line("the file includes itself", include.where, include.path, hint="remove one of the -r lines")
     part = _read_requirements(target, reading, include.where)
     return replace(part, pip=(), constraints=part.constraints + part.pip) if include.constraint else part
 
@@ -304,7 +305,7 @@ def _local(address: str) -> str:
 
 
 def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
-    """Find a local package beside the file that names it, else in the current directory, where pip looks."""
+    """Find a local package next to the file that names it, else in the current directory as pip does."""
     if package.kind is not PipKind.LOCAL:
         return Part(pip=(_place_index(package, path, reading),))
     written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
@@ -316,19 +317,19 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
             hint = "name the folder that contains one; use -r to include a requirements file"
             raise bad_line("the folder has no pyproject.toml or setup.py", package.where, package.text, hint=hint)
         return _place(package, chosen.resolve())
-    hint = f"pip install takes it from an index as {package.name}==VERSION" if package.name else ""
+    hint = f"to install it from an index, write {package.name}==VERSION" if package.name else ""
     if "/feedstock" in package.path or "/croot/" in package.path:
-        hint = "this path is of the machine that made the conda package: 'pip list --format freeze' gives versions"
+        hint = "the path is from the machine that built the conda package; 'pip list --format freeze' prints versions"
     if package.path.startswith(("'", '"')):
-        hint = "take the quotes out: no shell reads this file"
+        hint = "remove the quotes: this file is not read by a shell"
     if re.match(r"(?:www\.)?(?:github|gitlab)\.[\w.]+/[\w.-]+/[\w.-]+", package.path):
         hint = f"write git+https://{package.path}"
-    hint = hint or "a path begins at the folder of the file that names it, or at the current folder"
-    raise bad_line("there is no such local package", package.where, package.text, hint=hint)
+    hint = hint or "paths are relative to the folder of this file or to the current folder"
+    raise bad_line("local package not found", package.where, package.text, hint=hint)
 
 
 def _place_index(package: PipLine, path: str, reading: _Reading) -> PipLine:
-    """Make the path of a package's index absolute: uv takes it from the folder of the file that names it."""
+    """Make the path of a package's index absolute; as in uv it is relative to the folder of the file."""
     index = package.index
     if index is None or "://" in index.address:
         return package
@@ -341,16 +342,16 @@ def _is_installable(path: Path) -> bool:
 
 def _place(package: PipLine, found: Path) -> Part:
     if not is_utf8(str(found)):
-        hint = "give its folder a name in UTF-8: uv takes no other"
-        raise bad_line("the path of this package is no text", package.where, package.text, hint=hint)
+        hint = "rename its folder; uv accepts only UTF-8"
+        raise bad_line("the path of this package is not UTF-8", package.where, package.text, hint=hint)
     placed = replace(package, path=str(found), editable=False)
-    said = "is installed as a copy, not editable: an image must not depend on a folder outside it"
-    notes = (Note(f"{package.path} {said}", package.where),) if package.editable else ()
+    text = f"{package.path} is copied into the image, not installed as editable"
+    notes = (Note(text, package.where),) if package.editable else ()
     return Part(pip=(placed,), notes=notes)
 
 
 def _look_up_option(option: PipOption, path: str, reading: _Reading) -> Part:
-    """Make the folder of ``--find-links`` absolute; one that is not there is left out and said, as pip does."""
+    """Make the folder of ``--find-links`` absolute; note and skip a missing folder, as pip does."""
     if "index" in option.name and Path(path).name == "pyproject.toml" and "://" not in option.value:
         return Part(options=(replace(option, value=str((reading.cwd / path).parent / option.value)),))
     if not option.name.endswith("-links") or ("://" in option.value and not option.value.startswith("file://")):
@@ -360,5 +361,5 @@ def _look_up_option(option: PipOption, path: str, reading: _Reading) -> Part:
         if (folder / written).is_dir():
             return Part(options=(replace(option, value=str((folder / written).resolve())),))
     if option.name != "find-links":
-        raise bad_line("there is no such folder", option.where, option.value, hint="a flat index is one of wheels")
-    return Part(notes=(Note(f"--find-links {option.value} is left out: there is no such folder", option.where),))
+        raise bad_line("no such folder", option.where, option.value, hint="a flat index is a folder of wheels")
+    return Part(notes=(Note(f"--find-links {option.value} is ignored: no such folder", option.where),))

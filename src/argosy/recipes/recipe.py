@@ -1,4 +1,4 @@
-"""The records of an environment file, each with the line it stands on; they never touch a disk."""
+"""Records of the contents of environment files; most have the file and line that they come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.redact import redact
 
 PYPI = "https://pypi.org/simple"
-"""The index that pip and uv ask where none is named."""
+"""The default index of pip and uv."""
 
 
 class Where(msgspec.Struct, frozen=True, order=True):
@@ -21,23 +21,23 @@ class Where(msgspec.Struct, frozen=True, order=True):
     line: int
 
     def __str__(self) -> str:
-        """Render as editors and compilers do."""
+        """Render as ``file:line``."""
         return f"{self.file}:{self.line}"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something that was read and not followed, or followed in another way than written: said, never an error."""
+    """A remark for the user about something in a file that Argosy ignores or changes; it is not an error."""
 
     text: str
     where: Where | None = None
 
     def __str__(self) -> str:
-        """Render with its origin first."""
+        """Render with its position first."""
         return f"{self.where}: {self.text}" if self.where else self.text
 
 
 class PipKind(StrEnum):
-    """Where the package of a pip line comes from."""
+    """The kind of source of a pip package."""
 
     INDEX = "index"
     URL = "url"
@@ -46,33 +46,33 @@ class PipKind(StrEnum):
 
 
 class PipIndex(msgspec.Struct, frozen=True):
-    """Where a package has to come from: an index, or a `flat` one, which is a folder or a page of links to files."""
+    """The index that must provide a package; a `flat` index is a folder or a page of links to files."""
 
     address: str
     flat: bool = False
 
 
 class PipLine(msgspec.Struct, frozen=True):
-    """One package that pip is asked for.
+    """One requested pip package.
 
     Attributes
     ----------
     text
-        The line as it was written, variables not expanded: for messages.
+        The line as written, without expanded variables, for messages.
     name
-        Normalised name, empty where only the package itself knows it (a path, a bare URL).
+        Normalised name. It is empty if only the package itself contains it (a path, a bare URL).
     spec
-        What uv is given, variables expanded; may hold a secret.  Empty for a local package, see `path`.
+        Requirement for uv with expanded variables; may contain a secret. Empty for a local package, see `path`.
     path
-        Of a local package: as written, and absolute once it was looked up on the disk.
+        Path of a local package: as written, or absolute after `argosy.recipes.read` has found it.
     extras, marker
-        Of a local package: ``[test,gpu]`` and ``python_version < "3.12"``.
+        Extras and marker of a local package, for example ``[test,gpu]`` and ``python_version < "3.12"``.
     hashes
-        ``sha256:…`` and its like.
+        Accepted hashes, for example ``sha256:…``.
     settings
         ``KEY=VALUE`` for the package's build backend.
     index
-        The one index that it comes from; None: any.
+        The only index that may provide the package; None means any.
     """
 
     text: str
@@ -90,7 +90,7 @@ class PipLine(msgspec.Struct, frozen=True):
 
     @property
     def requirement(self) -> str:
-        """The requirement as PEP 508 or uv's unnamed form has it, without hashes."""
+        """The requirement in the form of PEP 508, or uv's form for packages without a name; without hashes."""
         if not self.path:
             return self.spec
         url = "file://" + quote(self.path)
@@ -99,10 +99,10 @@ class PipLine(msgspec.Struct, frozen=True):
 
 
 class PipOption(msgspec.Struct, frozen=True):
-    """An option for all packages, as ``--extra-index-url``; a flag's value is empty.
+    """An option for all packages, for example ``--extra-index-url``; the value of a flag is empty.
 
-    Three are no option of pip's: ``own-index`` and ``own-links`` are for the packages alone that name them,
-    ``default-links`` stands in PyPI's place.
+    pip does not have three of them: ``own-index`` and ``own-links`` serve only packages that name them, and
+    ``default-links`` replaces PyPI.
     """
 
     name: str
@@ -111,7 +111,7 @@ class PipOption(msgspec.Struct, frozen=True):
 
     @property
     def for_all(self) -> PipOption:
-        """The same as an option of pip's: where hashes hold each package to its file, it may come from anywhere."""
+        """The option under pip's name: if hashes identify each file, any index may provide it."""
         return PipOption(_OF_PIP.get(self.name, self.name), self.value, self.where)
 
 
@@ -119,7 +119,7 @@ _OF_PIP = {"own-index": "extra-index-url", "own-links": "find-links", "default-l
 
 
 class Include(msgspec.Struct, frozen=True):
-    """A file named by ``-r`` or ``-c``, relative to the file that names it."""
+    """A file included by ``-r`` or ``-c``, relative to the including file."""
 
     path: str
     constraint: bool
@@ -135,11 +135,11 @@ class CondaSpec(msgspec.Struct, frozen=True):
     Attributes
     ----------
     version
-        Normalised: ``=1.26`` (1.26 and all below it), ``==1.26.4`` (exactly), ``>=1,<2``, ``>=1|==0.9``; empty: any.
+        Normalised: ``=1.26`` (1.26 and 1.26.*), ``==1.26.4`` (exactly), ``>=1,<2``, ``>=1|==0.9``; empty means any.
     build
-        Glob of the build string.
+        Glob pattern for the build string.
     extra
-        What stood in brackets beside these, and ``url`` of a package named by its address.
+        Other keys in brackets, and ``url`` if the package is given by its address.
     """
 
     name: str
@@ -151,12 +151,12 @@ class CondaSpec(msgspec.Struct, frozen=True):
 
 
 class CondaPin(msgspec.Struct, frozen=True):
-    """One conda package to the byte: its file's address, and what the file must hash to; nothing is chosen.
+    """One exact conda package file, with its address and digest.
 
     Attributes
     ----------
     sha256, md5
-        Hexadecimal; one may be empty.
+        Hexadecimal digits; one may be empty.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Channel(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A value that files may ask for differently: the Python version, a variable."""
+    """A value on which several files must agree: the Python version, or a variable."""
 
     name: str
     value: str
@@ -191,14 +191,14 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one file asks for, the files it includes with it.
+    """The requests of one file and of the files that it includes.
 
     Attributes
     ----------
     includes
-        Files that hold more of it, until they are read.
+        Included files that were not read yet.
     complete
-        Whether it is a lock that lists all pip packages: what they ask of each other was settled when it was made.
+        Whether the file is a lock of all pip packages, so that their requirements are already resolved.
     """
 
     name: str = ""
@@ -220,35 +220,35 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """What all files together ask for.
+    """The merged requests of all files.
 
     Attributes
     ----------
     python
-        The version asked for, as conda writes it (``=3.11``, ``>=3.10,<3.12``); empty: any.
+        Requested version in conda's syntax (``=3.11``, ``>=3.10,<3.12``); empty means any.
     python_where
-        Where it is asked for; None where it is not.
+        Position of that request; None if there is none.
     overrides
-        What holds for a package whatever others ask of it.
+        Requirements that replace those of other packages, as in uv.
     conda
-        Packages that only conda can bring.
+        Packages that only conda can install.
     conda_pins
-        Conda packages that a lock names to the byte: all that conda brings, its Python with them.
+        Exact conda packages of a lock: all packages that conda installs, including Python.
     conda_limits
-        What else is asked of conda packages, where they are needed at all: the versions of an earlier lock.
+        Constraints for conda packages that may be needed, for example the versions of an earlier lock.
     interpreter
-        What is asked of ``python`` and ``pip``: a base's own Python can stand for these.
+        Specifications of ``python`` and ``pip``, which the base's own Python may satisfy.
     options
-        pip's options in the order of the files: later ones win where only one can hold.
+        pip options in the order of the files; later ones win.
     exact
-        Whether `pip` and `conda_pins` are all that is installed, so that nothing is chosen: the recipe of a lock of
-        ours.  Each pip line's `text` is then ``name==version``, also where it is installed from an address.
+        Whether `pip` and `conda_pins` list everything to install, as the recipe of an Argosy lock does. The `text` of
+        each pip line is then ``name==version``, even if it is installed from an address.
     requested
-        What was asked of conda when an exact recipe was locked, as conda writes it.
+        The conda specifications from which an exact recipe was locked.
     unisolated
-        Names of packages that are built after all others and see them: extensions that compile against torch.
+        Names of packages that are built last, against the installed packages, for example extensions of torch.
     replaceable
-        Names of packages of the base that another version may hide.
+        Names of packages of the base that another version may replace.
     """
 
     name: str = ""
@@ -273,10 +273,10 @@ class Recipe(msgspec.Struct, frozen=True):
 
     @property
     def wants_conda(self) -> bool:
-        """Tell whether conda has something to bring."""
+        """Whether conda installs any package."""
         return bool(self.conda or self.conda_pins)
 
 
 def bad_line(what: str, where: Where, text: str, *, hint: str = "") -> UsageError:
-    """Make the error for a line that cannot be meant: what is wrong, where it stands, what to write instead."""
+    """Return the error for an invalid line of a user's file."""
     return UsageError(what, evidence=f"{where}: {' '.join(redact(text).split())}", hint=hint)

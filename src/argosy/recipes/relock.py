@@ -1,7 +1,4 @@
-"""Between a recipe and its lock: the recipe that gives back what a lock names, and what holds a new one to an old one.
-
-Pure: nothing is read, nothing chosen.
-"""
+"""Convert locks to recipes, and compare locks with recipes and with other locks."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from argosy.recipes.lock import Lock, LockedPackage, LockedSource, LockedStage, 
 from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Source, Where
 
 INDEX_OPTIONS = ("index-url", "extra-index-url", "find-links")
-"""pip's options that say where packages come from; those that name this machine's folders stay out of a lock."""
+"""pip options that name package sources; a lock omits those that name local folders."""
 
 
 def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
-    """Give where a recipe's own options look for pip packages, without credentials and folders of this machine."""
+    """Return the package sources in a recipe's pip options, without credentials and local folders."""
     return tuple(
         f"{option.name} {redact(without_login(option.value))}".rstrip()
         for option in (option.for_all for option in recipe.options)
@@ -32,19 +29,19 @@ def locked_indexes(recipe: Recipe) -> tuple[str, ...]:
 
 
 def locked_recipe(lock: Lock, file: str, *, from_files: bool = False) -> Recipe:
-    """Give the recipe that installs exactly what a lock names.
+    """Return the recipe that installs exactly the packages of a lock.
 
     Parameters
     ----------
     file
-        Where the lock was read from, for messages.
+        Name of the lock, for messages.
     from_files
-        Whether the files of pip packages are there, as in a bundle: addresses are then not asked.
+        Whether the files of pip packages are available locally, as in a bundle, so that addresses are not used.
 
     Raises
     ------
     CheckFailed
-        For a package that only the machine where it was locked has: a folder that was installed from.
+        If a package was installed from a folder, which exists only on the machine of the lock.
     """
     where = Where(file, 1)
     pip = [package for package in lock.packages if package.kind is PackageKind.PYPI]
@@ -76,12 +73,12 @@ def _pip_line(package: LockedPackage, where: Where, *, from_file: bool = False) 
         return PipLine(pinned, package.name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
     if not package.url:
         raise CheckFailed(
-            f"{pinned} was installed from a folder, which a lock cannot bring back",
+            f"cannot install {pinned} from the lock: it was installed from a folder",
             evidence=f"{where.file}: {pinned} has neither an address nor a hash",
-            hint="make a wheel of it (pip wheel), name that in the requirements, and lock again",
+            hint="build a wheel (pip wheel), add the wheel to the requirements, and lock again",
         )
     spec = f"{package.name} @ {package.url}"
-    if package.source is SourceKind.VCS:  # a hash is that of a wheel which was made of it, and not there
+    if package.source is SourceKind.VCS:  # the hash is that of a wheel built from it, which is not available
         return PipLine(pinned, package.name, PipKind.VCS, where, spec=spec)
     return PipLine(pinned, package.name, PipKind.URL, where, spec=spec, hashes=hashes)
 
@@ -92,13 +89,13 @@ def _conda_pin(package: LockedPackage, where: Where) -> CondaPin:
 
 
 def as_locked(packages: Iterable[LockedPackage], locked: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
-    """Give packages as a lock has them, with their origins: of what a bundle brought only a file was seen."""
+    """Return the lock's records of packages, which contain the sources that a bundle does not know."""
     known = {(package.kind, package.name, package.version): package for package in locked}
     return tuple(known.get((package.kind, package.name, package.version), package) for package in packages)
 
 
 def without_held(recipe: Recipe, held: Collection[LockedPackage]) -> Recipe:
-    """Leave out of an exact recipe what the base's own layer has already."""
+    """Return an exact recipe without the packages that the base's own layer already contains."""
     there = {(package.kind, package.name, package.version) for package in held}
     return replace(
         recipe,
@@ -113,19 +110,20 @@ def _named(line: PipLine) -> tuple[str, str]:
 
 
 def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
-    """Give a recipe in which every package keeps the version that a lock has, but for those named in `upgrade`.
+    """Return a recipe that keeps the locked version of every package except those in `upgrade`.
 
     Raises
     ------
     UsageError
-        When `upgrade` names a package that the lock does not have.
+        If the lock does not have a package of `upgrade`.
     """
     where = Where("the lock", 1)
     free = {str(canonicalize_name(name)) for name in upgrade}
     names = {str(canonicalize_name(package.name)) for package in lock.packages}
     for name in sorted(free - names):
         near = suggest_word(name, names)
-        raise UsageError(f"the lock has no package {name}", hint=f"did you mean {near}?" if near else "see the lock")
+        hint = f"did you mean {near}?" if near else "the lock lists all packages by name"
+        raise UsageError(f"the lock has no package {name}", hint=hint)
     kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
     pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]
     conda = [package for package in kept if package.kind is PackageKind.CONDA]
@@ -140,33 +138,33 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
 
 
 def changed_sources(lock: Lock, sources: Iterable[LockedSource]) -> tuple[str, ...]:
-    """Say which of the user's files are not those that were locked; empty where all are."""
+    """Return descriptions of the user's files that differ from the lock."""
     locked = {source.path: source.sha256 for source in lock.sources}
     now = {source.path: source.sha256 for source in sources}
     changed = [f"{name} has changed" for name in sorted(locked.keys() & now.keys()) if locked[name] != now[name]]
     new = [f"{name} is not in the lock" for name in sorted(now.keys() - locked.keys())]
-    gone = [f"{name} was locked, and is not given" for name in sorted(locked.keys() - now.keys())]
+    gone = [f"{name} is in the lock but was not passed" for name in sorted(locked.keys() - now.keys())]
     return (*changed, *new, *gone)
 
 
 def changed_steps(lock: Lock, steps: tuple[LockedStep, ...], stages: tuple[LockedStage, ...]) -> tuple[str, ...]:
-    """Say which steps and stages are not those that were locked; empty where all are."""
+    """Return descriptions of the steps and stages that differ from the lock."""
     locked = {f"step {number}": step for number, step in enumerate(lock.steps, 1)}
     now = {f"step {number}": step for number, step in enumerate(steps, 1)}
-    told = [
-        _told_step(name, locked.get(name), now.get(name))
+    found = [
+        _describe_step(name, locked.get(name), now.get(name))
         for name in dict.fromkeys((*locked, *now))
         if locked.get(name) != now.get(name)
     ]
     there, here = ({each.name: replace(each, digest="", pinned="") for each in made} for made in (lock.stages, stages))
-    told += [f"stage {name} has changed" for name in sorted(there.keys() & here.keys()) if there[name] != here[name]]
-    told += [f"stage {name} is not in the lock" for name in sorted(here.keys() - there.keys())]
-    return (*told, *(f"stage {name} was locked, and is not there" for name in sorted(there.keys() - here.keys())))
+    found += [f"stage {name} has changed" for name in sorted(there.keys() & here.keys()) if there[name] != here[name]]
+    found += [f"stage {name} is not in the lock" for name in sorted(here.keys() - there.keys())]
+    return (*found, *(f"stage {name} is only in the lock" for name in sorted(there.keys() - here.keys())))
 
 
-def _told_step(name: str, locked: LockedStep | None, now: LockedStep | None) -> str:
+def _describe_step(name: str, locked: LockedStep | None, now: LockedStep | None) -> str:
     if now is None:
-        return f"{name} was locked, and is not there: {locked}"
+        return f"{name} is only in the lock: {locked}"
     if locked is None:
         return f"{name} is not in the lock: {now}"
     was = {source.path: source.sha256 for source in locked.copy}
@@ -175,12 +173,12 @@ def _told_step(name: str, locked: LockedStep | None, now: LockedStep | None) -> 
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One difference; an empty side was not there.
+    """One difference between two locks; a value is empty if only the other lock has it.
 
     Attributes
     ----------
     what
-        ``package``, ``variable``, or the lock's own word: ``base``, ``python``, ``content``.
+        ``package``, ``variable``, or a key of the lock: ``base``, ``python``, ``content``.
     """
 
     what: str
@@ -189,7 +187,7 @@ class Change(msgspec.Struct, frozen=True):
     after: str
 
     def __str__(self) -> str:
-        """Render as one line: ``+`` came, ``-`` went, ``~`` changed."""
+        """Render as one line: ``+`` added, ``-`` removed, ``~`` changed."""
         if not self.before:
             return f"+ {self.what} {self.name} {self.after}"
         if not self.after:
@@ -198,7 +196,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def compare_locks(one: Lock, other: Lock) -> tuple[Change, ...]:
-    """Give what differs, packages first, each kind by name."""
+    """Return the differences between two locks: packages first, sorted by name."""
     return (
         *_compare("package", _packages(one), _packages(other)),
         *_compare("variable", dict(one.variables), dict(other.variables)),

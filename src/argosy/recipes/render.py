@@ -1,7 +1,7 @@
-"""Render a recipe's pip part for uv, the same bytes for the same files; it never writes them.
+"""Render a recipe's pip part as files for uv; the same recipe gives the same bytes.
 
-What comes out may hold secrets (a token in a URL, expanded from a variable): it belongs into a private work
-directory, never into an image.
+The text may contain secrets (a token in a URL, expanded from a variable): write it only to private work folders, never
+to an image.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from argosy.recipes.recipe import PipIndex, PipKind, PipLine, Recipe
 
 
 def render_requirements(recipe: Recipe) -> str:
-    """Render the packages, each below the line that asks for it; options are not here: see ``plan_uv_settings``.
+    """Render the packages, each below a comment with its position.
 
-    Nor are those that come from one index only: see `render_project`.
+    Options are passed as arguments (see ``plan_uv_settings``), and `render_project` renders packages with their own
+    index.
     """
     return "".join(_lines(line for line in recipe.pip if not line.index))
 
 
 def render_project(asked: Iterable[str], indexes: Mapping[str, PipIndex]) -> str:
-    """Render requirements with an index of their own as a project, where alone uv takes that; empty without any.
+    """Render requirements that have their own index as a project, the only form that uv accepts; empty if none.
 
     Parameters
     ----------
     indexes
-        The index, by the name of the package.
+        The index of each package, by the package's name.
     """
     wanted = "".join(f"  {json.dumps(text)},\n" for text in asked)
     if not wanted:
@@ -41,15 +42,15 @@ def render_project(asked: Iterable[str], indexes: Mapping[str, PipIndex]) -> str
 
 
 def render_constraints(recipe: Recipe) -> str:
-    """Render what ``-c`` files constrain; empty where there are none.
+    """Render the constraints of ``-c`` files; may be empty.
 
-    A local path constrains nothing for uv, and extras are not allowed there.
+    Local paths are omitted: uv ignores them as constraints.
     """
     return "".join(_lines(line for line in recipe.constraints if line.kind is not PipKind.LOCAL))
 
 
 def render_overrides(recipe: Recipe, held: Container[str]) -> str:
-    """Render overrides, less those of packages that are `held` already."""
+    """Render the overrides except those of packages in `held`."""
     return "".join(
         _lines(line for line in recipe.overrides if line.kind is not PipKind.LOCAL and line.name not in held)
     )
@@ -58,7 +59,7 @@ def render_overrides(recipe: Recipe, held: Container[str]) -> str:
 def _lines(packages: Iterable[PipLine]) -> Iterator[str]:
     seen: set[str] = set()
     for package in packages:
-        # uv wants hashes behind the marker, pip takes them anywhere.
+        # uv requires hashes after the marker; pip accepts them anywhere.
         hashes = "".join(f" \\\n    --hash={item}" for item in sorted(package.hashes))
         text = f"{package.requirement}{hashes}\n"
         if text not in seen:

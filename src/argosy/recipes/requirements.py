@@ -1,4 +1,4 @@
-"""Parse requirements files, in pip's full syntax; it never opens the files that they name.
+"""Parse requirements files in pip's full syntax; included files are not opened here.
 
 Source: "Requirements File Format" and "Requirement Specifiers" of pip's reference, PEP 508.
 """
@@ -22,7 +22,7 @@ from argosy.recipes.source_text import expand, parse_lines
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?"
 _REWRITES = (
-    # What was written, and what it usually means.  Order: the most specific first.
+    # Common mistakes and their corrections, the most specific first.
     (re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?pip[\d.]* install (?:-U |--upgrade )?"), ""),
     (re.compile(r"^[-*] +"), ""),
     (re.compile(r"""^["'](.*)["'],?$"""), r"\1"),
@@ -48,68 +48,68 @@ _PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|expor
 _OF_OTHERS = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
-        "a line of 'conda list --export': 'conda env export' writes an environment.yml",
+        "a line of 'conda list --export'; use 'conda env export' to write an environment.yml",
     ),
     (
         re.compile(r"^[\w.-]+\s+\d\S*\s+\S*_\d+(?:\s+[\w./:-]+)?$"),
-        "a line of 'conda list': 'conda env export' writes an environment.yml",
+        "a line of 'conda list'; use 'conda env export' to write an environment.yml",
     ),
     (
         re.compile(r"^[\w.-]+==\S+\s+\(/"),
-        "a package that is installed from a folder: name the folder, or NAME==VERSION alone",
+        "a package installed from a folder; write the folder, or only NAME==VERSION",
     ),
     (
         re.compile(r"^(?:[!%$>] *)?(?:sudo )?(?:python[\d.]* -m )?(?:uv )?pip[\d.]* install (?:.* )?-(?!U |-upgrade )"),
-        "a command: write what stands behind 'install', each option and each package on a line of its own",
+        "a command; write only the arguments after 'install', each option and package on its own line",
     ),
     (
         re.compile(rf"^(?:[!%$>] *)?(?:sudo )?(?:{_PROGRAMS})\s+[A-Za-z./~-]"),
-        "a command: name the packages, one a line; what it is to do can be a [[step]] of an argosy.toml",
+        "a command; list packages, one per line, and put other commands into a [[step]] of an argosy.toml",
     ),
-    (re.compile(r"^Package\s+Version\b"), "a table of 'pip list': 'pip freeze' writes a requirements file"),
-    (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message that got into the file: take it out"),
-    (re.compile(r"^\[[\w.-]+\]$"), "TOML: a project is read from its pyproject.toml, by that name"),
-    (re.compile(r"\{\{|\{%"), "a template: fill it in first"),
-    (re.compile(r"^(?:<<<<<<< |=======$|>>>>>>> )"), "left of a conflict that git could not merge: choose one side"),
-    (re.compile(r"^version https://git-lfs"), "a pointer of Git LFS, and not the file: git lfs pull"),
-    (re.compile(r"^<(?:!DOCTYPE|html|\?xml)", re.IGNORECASE), "a web page: download the file itself"),
-    (re.compile(r"^(?:import \w|from \w[\w.]* import )"), "Python: name the packages, one a line"),
-    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "copied with invisible characters: type the line anew"),
-    (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "typeset: write - and >= as a keyboard does"),
+    (re.compile(r"^Package\s+Version\b"), "a table of 'pip list'; use 'pip freeze' to write a requirements file"),
+    (re.compile(r"^(?:WARNING|ERROR|DEPRECATION): "), "a message of a program; remove it"),
+    (re.compile(r"^\[[\w.-]+\]$"), "TOML; a project file must have the name pyproject.toml"),
+    (re.compile(r"\{\{|\{%"), "a template; fill it in first"),
+    (re.compile(r"^(?:<<<<<<< |=======$|>>>>>>> )"), "a merge conflict of git; choose one side"),
+    (re.compile(r"^version https://git-lfs"), "a pointer of Git LFS, not the file itself; run git lfs pull"),
+    (re.compile(r"^<(?:!DOCTYPE|html|\?xml)", re.IGNORECASE), "a web page; download the file itself"),
+    (re.compile(r"^(?:import \w|from \w[\w.]* import )"), "Python code; list packages, one per line"),
+    (re.compile("[\u00a0\u200b-\u200f\u2060\ufeff]"), "text with invisible characters; type the line again"),
+    (re.compile("^[\u2013\u2014\u2212]|[\u201c\u201d\u2264\u2265]"), "text with typographic characters; use - and >="),
 )
-"""Lines of other programs and formats, as they are found in files of that name."""
+"""Patterns of lines of other programs and formats, with the rest of the hint."""
 
 _OF_COMMANDS = {
-    **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "take it out"),
-    "--install-option": "pip has it no more, take it out",
-    "--no-build-isolation": "take it out, and say --no-build-isolation NAME to argosy",
+    **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "remove it"),
+    "--install-option": "pip removed it; remove it here, too",
+    "--no-build-isolation": "remove it, and pass --no-build-isolation NAME to argosy",
 }
 
 
 def _suggest_for_option(name: str, known: Iterable[str]) -> str:
-    """Say what to do about an option that no requirements file knows."""
+    """Return the hint for an unknown option."""
     if name in _OF_COMMANDS:
-        return f"an option of the command 'pip install', and not of files: {_OF_COMMANDS[name]}"
+        return f"this is an option of the command 'pip install', not of files: {_OF_COMMANDS[name]}"
     near = suggest_word(name, known)
     return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
 
 
 def _suggest_for_foreign(text: str) -> str:
-    """Say what a line is that no requirements file has, and what to do about it; nothing where it may be one of its."""
+    """Return the hint for a line of another format; empty if the line may belong to a requirements file."""
     return next((f"this is {what}" for pattern, what in _OF_OTHERS if pattern.search(text)), "")
 
 
 def _suggest_requirement(text: str) -> str:
-    """Give the nearest line that pip would understand, or nothing.
+    """Return a corrected line that pip accepts, or an empty string.
 
-    One rewriting alone is tried before all of them together, so that as little as possible is changed.
+    Each correction is tried alone before all of them together, to change as little as possible.
     """
     return next((guess for guess in _guesses(text) if guess != text and _is_requirement(guess)), "")
 
 
 def _suggest_for_several(text: str) -> str:
-    """Say what to do about a line that names several packages; nothing where it does not."""
-    return "write one package a line" if _SEVERAL.match(text) else ""
+    """Return the hint for a line with several packages; empty for other lines."""
+    return "write one package per line" if _SEVERAL.match(text) else ""
 
 
 def _guesses(text: str) -> Iterator[str]:
@@ -160,12 +160,12 @@ def parse_requirements(
     Raises
     ------
     UsageError
-        For a line that pip would not understand, with the line, where it stands, and the nearest that it would.
+        If a line is invalid; the error shows the line, its position and a correction.
     """
     if "@EXPLICIT" in text.split():
         raise UsageError(
-            f"{file} is an explicit list of conda packages, which is not understood yet",
-            hint="name the packages in an environment.yml or a requirements.txt",
+            f"cannot include {file}: it is an explicit list of conda packages",
+            hint="pass it to argosy on its own, or list the packages in an environment.yml",
         )
     entries: list[Entry] = []
     for where, line in parse_lines(text, file, first=first_line):
@@ -176,13 +176,13 @@ def parse_requirements(
 def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iterator[Entry]:
     """Parse one logical line: a package with its options, or options for all of them."""
     if hint := _suggest_for_foreign(line):
-        raise bad_line("this is no line of a requirements file", where, line, hint=hint)
+        raise bad_line("invalid line in a requirements file", where, line, hint=hint)
     package, options = _split_options(expand(line, where, environment), where, line)
     for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
     for_all = [(name, value) for name, value in options if name not in OF_ONE_PACKAGE]
     if package:
         if for_all:
-            raise bad_line(f"{for_all[0][0]} cannot stand behind a package", where, line, hint="give it its own line")
+            raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint="write it on its own line")
         yield _with_options(parse_package(package, where, line), for_one, line)
         return
     entries = [_parse_option(name, value, where, line) for name, value in for_all]
@@ -193,14 +193,14 @@ def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iter
 
 
 def _split_options(text: str, where: Where, line: str) -> tuple[str, list[_Option]]:
-    """Split a line where its first option begins, as pip does."""
+    """Split a line at its first option, as pip does."""
     found = re.search(r"(?:^|\s)(?=-)", text)
     if not found:
         return text, []
     try:
         words = shlex.split(text[found.end() :])
     except ValueError as error:
-        raise bad_line(f"a quote is not closed ({error})", where, line) from error
+        raise bad_line(f"missing closing quote ({error})", where, line) from error
     return text[: found.start()].strip(), list(_pair_options(words, where, line))
 
 
@@ -224,10 +224,10 @@ def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option
 
 def _unknown(name: str, where: Where, line: str) -> UsageError:
     if not name.startswith("-"):
-        hint = "give each package its own line, and quote a path with blanks"
-        return bad_line(f"'{name}' is more than the option before it takes", where, line, hint=hint)
+        hint = "write each package on its own line, and quote paths that contain spaces"
+        return bad_line(f"unexpected argument '{name}'", where, line, hint=hint)
     hint = _suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
-    return bad_line(f"a requirements file knows no option {name}", where, line, hint=hint)
+    return bad_line(f"unknown option {name} in a requirements file", where, line, hint=hint)
 
 
 def _parse_option(name: str, value: str, where: Where, line: str) -> Entry:
@@ -239,22 +239,23 @@ def _parse_option(name: str, value: str, where: Where, line: str) -> Entry:
 
 
 def _with_options(package: PipLine, options: list[_Option], line: str) -> PipLine:
-    """Give the package its hashes and build settings."""
+    """Add hashes and build settings to a package."""
     hashes = tuple(value.lower() for name, value in options if name == "--hash")
     for item in hashes:
         algorithm, _, digest = item.partition(":")
         if len(digest) != HASH_DIGITS.get(algorithm) or not re.fullmatch("[0-9a-f]+", digest):
-            raise bad_line(f"'{item}' is no hash", package.where, line, hint="--hash=sha256:<64 hexadecimal digits>")
+            hint = "write --hash=sha256:<64 hexadecimal digits>"
+            raise bad_line(f"invalid hash '{item}'", package.where, line, hint=hint)
     if any(name == "--global-option" for name, _ in options):
-        raise bad_line("--global-option is not understood", package.where, line, hint="use --config-settings KEY=VALUE")
+        raise bad_line("--global-option is not supported", package.where, line, hint="use --config-settings KEY=VALUE")
     settings = tuple(value for name, value in options if name == "--config-settings")
     return replace(package, hashes=hashes, settings=settings)
 
 
 def parse_package(text: str, where: Where, line: str) -> PipLine:
-    """Parse what names a package: PEP 508, a URL, a version control address, a path."""
+    """Parse a requirement in the form of PEP 508, a URL, a version control address, or a path."""
     if _SHORT_SSH.match(text):
-        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, text)}")
+        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, text)}")
     if _looks_local(text):
         return _parse_local(text, where, line)
     if _URL.match(text):
@@ -265,14 +266,14 @@ def parse_package(text: str, where: Where, line: str) -> PipLine:
         raise _broken(text, where, line, error) from error
     name = canonicalize_name(parsed.name)
     if name == "python":
-        raise bad_line("Python itself is no pip package", where, line, hint=_PYTHON_HINT)
+        raise bad_line("Python is not a pip package", where, line, hint=_PYTHON_HINT)
     if parsed.url is None:
         return PipLine(line, name, PipKind.INDEX, where, spec=text)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
     return _place_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
 
 
-_PYTHON_HINT = "choose a base that has the Python you need, or ask with 'python=3.11' in an environment.yml"
+_PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
 
 
 def _looks_local(text: str) -> bool:
@@ -285,18 +286,18 @@ def _looks_local(text: str) -> bool:
 def _parse_local(text: str, where: Where, line: str) -> PipLine:
     found = _LOCAL.match(text)
     if not found or not found["path"].strip():
-        raise bad_line("a path was expected", where, line)
+        raise bad_line("expected a path", where, line)
     marker = _checked_marker(found["marker"] or "", where, line)
     extras = (found["extras"] or "").replace(" ", "")
     return PipLine(line, "", PipKind.LOCAL, where, path=found["path"].strip(), extras=extras, marker=marker)
 
 
 def _parse_url(text: str, where: Where, line: str) -> PipLine:
-    """Parse an address that stands alone; the name may follow as ``#egg=NAME``."""
+    """Parse an address without a name, or with the name in ``#egg=NAME``."""
     address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
     _checked_marker(marker, where, line)
     if address.startswith(_VCS) and _SCP.match(address):
-        raise bad_line("this is ssh's short form, not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, address)}")
+        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, address)}")
     egg = _EGG.search(address)
     name = canonicalize_name(egg[1]) if egg else ""
     package = PipLine(line, name, PipKind.URL, where, spec=text)
@@ -304,26 +305,26 @@ def _parse_url(text: str, where: Where, line: str) -> PipLine:
 
 
 def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLine:
-    """Say what kind of address it is."""
+    """Set the kind of a package by its address."""
     if url.startswith(_VCS):
         if not url.startswith("git+"):
-            hint = "name a release of it as NAME==VERSION, or a folder that you fetched it into"
-            raise bad_line("of version control only git is understood", package.where, package.text, hint=hint)
+            hint = "write a release as NAME==VERSION, or the path of a local copy"
+            raise bad_line("git is the only supported version control", package.where, package.text, hint=hint)
         return replace(package, kind=PipKind.VCS)
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise bad_line(f"this is no URL ({error})", package.where, package.text) from error
+        raise bad_line(f"invalid URL ({error})", package.where, package.text) from error
     if parts.scheme == "file":
         path = unquote(parts.path) or "/"
         return replace(package, kind=PipKind.LOCAL, spec="", path=path, marker=str(marker or ""))
     if not parts.scheme:
         guess = _suggest_requirement(package.text)
-        hint = f"did you mean {guess}?" if guess else "a version is written NAME==VERSION, the newest as NAME alone"
-        raise bad_line("what stands behind '@' is no address", package.where, package.text, hint=hint)
+        hint = f"did you mean {guess}?" if guess else "write NAME==VERSION for a version, or NAME for the newest"
+        raise bad_line("expected an address after '@'", package.where, package.text, hint=hint)
     if parts.scheme not in ("http", "https"):
         hint = {"git": "git+https://…", "ssh": "git+ssh://…"}.get(parts.scheme, "")
-        what = f"'{parts.scheme}' is no way to fetch a package"
+        what = f"cannot download a package by '{parts.scheme}'"
         raise bad_line(what, package.where, package.text, hint=f"write {hint}" if hint else "")
     return package
 
@@ -334,12 +335,12 @@ def _checked_marker(text: str, where: Where, line: str) -> str:
     try:
         return str(Marker(text))
     except InvalidMarker as error:
-        raise bad_line("the part behind ';' is no environment marker", where, line) from error
+        raise bad_line("invalid environment marker after ';'", where, line) from error
 
 
 def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
     guess = _suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
-    other = _suggest_for_several(text) or f"pip writes NAME[EXTRA]==VERSION; {reason}"
+    other = _suggest_for_several(text) or f"write NAME[EXTRA]==VERSION; {reason}"
     hint = f"did you mean {guess}?" if guess else other
-    return bad_line("this is no requirement that pip understands", where, line, hint=hint)
+    return bad_line("invalid requirement", where, line, hint=hint)

@@ -1,7 +1,7 @@
-"""Render a lock as a CycloneDX 1.6 bill of materials; it never adds what the lock does not say.
+"""Render a lock as a CycloneDX 1.6 bill of materials.
 
-Nothing in it is of the moment: its serial number comes from the content, its time from the lock.  Import this module
-where a bill is made, not before: it loads cyclonedx-python-lib.
+The same lock gives the same bytes: the serial number is computed from the content, and the time is that of the lock.
+Importing this module loads cyclonedx-python-lib, so import it only when a bill of materials is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind
 
 
 def render_sbom(lock: Lock) -> str:
-    """Render the bill of materials of an image as JSON, the same bytes for the same lock."""
+    """Render the bill of materials of an image as JSON; the same lock gives the same bytes."""
     image = Component(
         name="argosy-image",
         type=ComponentType.CONTAINER,
@@ -44,7 +44,7 @@ def render_sbom(lock: Lock) -> str:
 
 
 def _serial_number(lock: Lock) -> UUID:
-    """Make a UUID of version 8 (RFC 9562: its bits are the application's own) from content, base and time."""
+    """Return a UUID of version 8 (RFC 9562: application-specific bits) computed from content, base and time."""
     text = f"{lock.content}\n{lock.base.digest}\n{lock.time}\n"
     raw = bytearray(hashlib.sha256(text.encode()).digest()[:16])
     raw[6] = raw[6] & 0x0F | 0x80
@@ -82,7 +82,7 @@ def _package(package: LockedPackage) -> Component:
 
 
 def _qualifiers(package: LockedPackage) -> dict[str, str]:
-    """Say which of several packages of one name and version it is, in the words of the purl specification's types."""
+    """Return the qualifiers of the purl specification that distinguish packages of the same name and version."""
     if package.kind is PackageKind.PYPI:
         return {} if package.source is SourceKind.INDEX else {"argosy_source": str(package.source)}
     # …/CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda

@@ -1,4 +1,8 @@
-"""Read TOML of other tools: its text, the lines of its words, the hashes it names; it opens no file."""
+"""Parse text, TOML and requirement lines of other tools' files, and find the line of each value.
+
+Rules of pip's "Requirements File Format": a backslash at the end continues a line, ``#`` after white space begins a
+comment, ``${NAME}`` in capitals is an environment variable.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from argosy.core.errors import UsageError
 from argosy.recipes.recipe import Where, bad_line
 
 Finder = Callable[[str], Where]
-"""Gives the line on which a text stands."""
+"""Returns the position of a text in a file."""
 
 
 def load_toml(text: str, file: str) -> dict[str, Any]:
@@ -24,7 +28,7 @@ def load_toml(text: str, file: str) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        When it is none.
+        If it is not valid TOML.
     """
     try:
         return tomllib.loads(text)
@@ -33,7 +37,7 @@ def load_toml(text: str, file: str) -> dict[str, Any]:
 
 
 def finder(text: str, file: str) -> Finder:
-    """Give what finds the line of a word."""
+    """Return a function that finds the first line that contains a text; line 1 if there is none."""
     lines = text.splitlines()
 
     def where(part: str) -> Where:
@@ -43,32 +47,32 @@ def finder(text: str, file: str) -> Finder:
 
 
 def shaped(data: Any, shape: Any, file: str) -> Any:
-    """Give what a lock holds once it is known to have a shape: of each key that is read, the type.
+    """Check the types of the keys of a lock, and return its data.
 
     Raises
     ------
     UsageError
-        Naming the place that is otherwise.
+        If a value has another type; the error names its path.
     """
     try:
         return msgspec.convert(data, shape)
     except (msgspec.ValidationError, TypeError) as error:
         hint = "lock again with its own tool"
-        raise UsageError(f"{file} is of a form that is not known", evidence=str(error), hint=hint) from error
+        raise UsageError(f"{file} has an unknown structure", evidence=str(error), hint=hint) from error
 
 
 def checked_marker(text: str, where: Where) -> str:
-    """Give a marker in its usual form.
+    """Return an environment marker in its normal form.
 
     Raises
     ------
     UsageError
-        When it is none.
+        If it is not valid.
     """
     try:
         return str(Marker(text))
     except InvalidMarker as error:
-        raise bad_line("this is no environment marker", where, text) from error
+        raise bad_line("invalid environment marker", where, text) from error
 
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*\Z")
@@ -91,7 +95,7 @@ def decode(data: bytes, file: str) -> str:
     Raises
     ------
     UsageError
-        When the bytes are no text in that encoding.
+        If the bytes are not valid in that encoding.
     """
     encoding = "utf-8"
     if found := _CODING.match(data[:400]):
@@ -108,16 +112,16 @@ def decode(data: bytes, file: str) -> str:
             f"{file} is not text", evidence=f"{file}:{line}: {error}", hint="save it with the encoding UTF-8"
         ) from error
     except (LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"{file} names an encoding that is not known", evidence=f"{file}:1: {encoding}") from error
+        raise UsageError(f"{file} declares an unknown encoding", evidence=f"{file}:1: {encoding}") from error
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a name that the system gave can be written as text."""
+    """Return whether a file name is valid UTF-8."""
     return not re.search("[\ud800-\udfff]", text)
 
 
 def parse_lines(text: str, file: str, *, first: int) -> Iterator[tuple[Where, str]]:
-    """Give the logical lines that are not empty: continued ones joined, comments taken off."""
+    """Yield the logical lines that are not empty, with continued lines joined and comments removed."""
     held: list[str] = []
     start = first
     for number, line in enumerate(_ENDS.split(text), first):
@@ -127,7 +131,7 @@ def parse_lines(text: str, file: str, *, first: int) -> Iterator[tuple[Where, st
         if line.endswith("\\") and not comment:
             held.append(line.rstrip("\\"))
             continue
-        # A comment line ends what was continued; the blank keeps it a comment once it is joined.
+        # A comment line ends a continued line; the blank keeps it a comment after joining.
         held.append(f" {line}" if comment else line)
         yield from _finish(held, Where(file, start))
         held = []
@@ -140,12 +144,12 @@ def _finish(held: list[str], where: Where) -> Iterator[tuple[Where, str]]:
 
 
 def expand(line: str, where: Where, environment: Mapping[str, str]) -> str:
-    """Put in the variables of the environment.
+    """Expand environment variables in a line.
 
     Raises
     ------
     UsageError
-        When one is not set: pip would go on with the name in place of the value, and fail far from here.
+        If a variable is not set. pip would keep the text ``${NAME}`` and fail later with another message.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -155,5 +159,5 @@ def expand(line: str, where: Where, environment: Mapping[str, str]) -> str:
 
     expanded = _VARIABLE.sub(value, line)
     if _CONTROL.search(expanded) or "\n" in expanded:
-        raise bad_line("a control character stands in a line", where, repr(line))
+        raise bad_line("the line contains a control character", where, repr(line))
     return expanded

@@ -1,7 +1,9 @@
-"""Find the uv workspace that a project is of, and where its other projects lie; it reads ``pyproject.toml`` files.
+"""Read tables of other tools in ``pyproject.toml``: uv's workspace, and packages of Poetry, PDM, hatch and pixi.
 
-Source: "Using workspaces" of uv's documentation.  The root's ``tool.uv`` holds for all members; of sources a member's
-own come first.
+In a uv workspace, ``tool.uv`` of the root applies to all members; a member's own sources take precedence.
+
+Sources: "Using workspaces" of uv's documentation, "The pyproject.toml file" of Poetry 2, "pyproject.toml" of PDM, hatch
+and pixi.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ class Workspace(msgspec.Struct, frozen=True):
     Attributes
     ----------
     root
-        The folder whose project file names the members; the lock is there.
+        Folder of the lock and of the project file that lists the members.
     members
-        Folders by the name of the project.
+        Folder of each project, by the project's name.
     uv
-        The root's ``tool.uv``.
+        The root's table ``tool.uv``.
     """
 
     root: Path
@@ -40,13 +42,13 @@ class Workspace(msgspec.Struct, frozen=True):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Give where the root takes packages from, for a reader that is in another folder."""
+        """Return the root's sources with absolute paths."""
         found = self.uv.get("sources")
         return {name: self._placed(each) for name, each in found.items()} if isinstance(found, dict) else {}
 
     @property
     def indexes(self) -> list[dict[str, Any]]:
-        """Give the root's indexes, for a reader that is in another folder."""
+        """Return the root's indexes with absolute paths."""
         found = self.uv.get("index")
         rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
         return [{**row, "url": _in_folder(str(row.get("url", "")), self.root)} for row in rows]
@@ -59,17 +61,17 @@ class Workspace(msgspec.Struct, frozen=True):
         return source
 
     def member_at(self, path: str) -> bool:
-        """Tell whether a folder is that of a member."""
+        """Return whether a folder is that of a member."""
         return Path(path) in self.members.values()
 
 
 def _in_folder(address: str, folder: Path) -> str:
-    """Give the address of an index for a reader that is in another folder: a path begins at that of its file."""
+    """Return the address of an index; a relative path becomes absolute."""
     return address if "://" in address or not address else str(folder / address)
 
 
 def find_workspace(project: Path) -> Workspace | None:
-    """Find the workspace of a project's folder: that of the nearest folder above it that has one, if it is a member."""
+    """Return the workspace of which a project is a member, defined in the closest parent folder; None without one."""
     project = project.resolve()
     for folder in (project, *project.parents):
         uv = _uv(_tables(folder))
@@ -96,7 +98,7 @@ def _matching(root: Path, patterns: Any) -> Iterator[Path]:
 
 
 def is_virtual(folder: Path) -> bool:
-    """Tell whether a project is never installed, only what it needs."""
+    """Return whether only the dependencies of a project are installed, not the project itself."""
     return _uv(_tables(folder)).get("package", True) is False
 
 
@@ -112,7 +114,7 @@ def _uv(tables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _tables(folder: Path) -> dict[str, Any]:
-    """Read a project file; nothing where there is none that parses: it may be another's, far above."""
+    """Read a project file; return nothing if it is missing or invalid, as it may belong to somebody else."""
     try:
         return load_toml(decode((folder / FILE).read_bytes(), FILE), FILE)
     except (OSError, UsageError):
@@ -120,7 +122,7 @@ def _tables(folder: Path) -> dict[str, Any]:
 
 
 PLACES = frozenset({"git", "path", "url", "file", "source"})
-"""Keys with which Poetry takes a package from another place than the index."""
+"""Keys with which Poetry installs a package from another source than the index."""
 
 OF_PIXI = ("dependencies", "pypi-dependencies", "host-dependencies", "build-dependencies")
 
@@ -128,38 +130,38 @@ Tables = Mapping[str, Any]
 
 
 def judge_other_tables(tools: Tables, wanted: Collection[str], own: str, file: str, where: Finder) -> Iterator[Note]:
-    """Note what tables of other tools ask for and a build does not follow.
+    """Yield a note for each table of another tool whose packages or indexes a build ignores.
 
     Parameters
     ----------
     tools
         The table ``tool``.
     wanted
-        Normalised names of the packages that the project asks for in ``[project]`` and in the chosen groups.
+        Normalised names of the packages in ``[project]`` and in the requested groups.
     own
         Normalised name of the project itself.
 
     Raises
     ------
     UsageError
-        When Poetry would install packages, or take them from places, that ``[project]`` does not name.
+        If ``[tool.poetry]`` has packages or sources that are not in ``[project]``.
     """
     _refuse_poetry(_table(tools, "poetry"), wanted, file, where)
     yield from _unread_groups(tools, where)
     for name, lock in (("pixi", "pixi.lock"), ("conda-lock", "conda-lock.yml")):
         if any(_conda_tables(_table(tools, name), own)):
-            text = f"the packages of [tool.{name}] are not installed: name {lock}, which holds them"
+            text = f"the packages of [tool.{name}] are not installed; pass {lock} to install them"
             yield Note(text, where(f"[tool.{name}"))
     for name in ("poetry", "pdm"):
         if _table(tools, name).get("source"):
-            text = f"the indexes of [[tool.{name}.source]] are not used: UV_INDEX=URL names one"
+            text = f"the indexes of [[tool.{name}.source]] are not used; set UV_INDEX=URL to add one"
             yield Note(text, where(f"[[tool.{name}.source"))
     if _table(tools, "pdm", "resolution").get("overrides"):
-        yield Note("the overrides of [tool.pdm.resolution] are not followed", where("[tool.pdm.resolution"))
+        yield Note("the overrides of [tool.pdm.resolution] are ignored", where("[tool.pdm.resolution"))
 
 
 def poetry_groups(tools: Tables) -> tuple[str, ...]:
-    """Name Poetry's groups that hold packages; a table of its first version is the group dev."""
+    """Return Poetry's groups that contain packages; ``dev-dependencies`` of Poetry 1 is the group dev."""
     groups = _table(tools, "poetry", "group")
     named = [name for name in groups if _table(groups, name).get("dependencies")]
     return (*named, *(("dev",) if _table(tools, "poetry").get("dev-dependencies") else ()))
@@ -171,11 +173,11 @@ def _refuse_poetry(poetry: Tables, wanted: Collection[str], file: str, where: Fi
     elsewhere = [name for name, spec in asked.items() if canonicalize_name(name) in wanted and _is_placed(spec)]
     if not lost and not elsewhere:
         return
-    what = "packages" if lost else "places of packages"
+    what = "packages" if lost else "sources of packages"
     raise UsageError(
-        f"{file} has {what} in [tool.poetry.dependencies], which is not read",
+        f"{file} has {what} in [tool.poetry.dependencies], which Argosy does not read",
         evidence=f"{where('[tool.poetry.dependencies')}: {', '.join(lost or elsewhere)}",
-        hint="name the poetry.lock that 'poetry lock' writes, or write them into 'dependencies' of [project]",
+        hint="pass the poetry.lock that 'poetry lock' writes, or move them into 'dependencies' of [project]",
     )
 
 
@@ -188,7 +190,7 @@ def _is_placed(spec: Any) -> bool:
 
 
 def _unread_groups(tools: Tables, where: Finder) -> Iterator[Note]:
-    """Note groups and environments of tools that cannot be chosen in brackets."""
+    """Yield notes for groups and environments of tools that names in brackets cannot select."""
     hatch = _table(tools, "hatch", "envs")
     envs = [name for name in hatch if {"dependencies", "extra-dependencies"} & _table(hatch, name).keys()]
     for place, names in (
@@ -202,7 +204,7 @@ def _unread_groups(tools: Tables, where: Finder) -> Iterator[Note]:
 
 
 def _conda_tables(table: Tables, own: str) -> Iterator[bool]:
-    """Tell of each list of packages that pixi or conda-lock would install whether it names more than the project."""
+    """Yield for each package list of pixi or conda-lock whether it contains more than the project itself."""
     features = _table(table, "feature")
     for one in (table, *(_table(features, name) for name in features)):
         targets = _table(one, "target")

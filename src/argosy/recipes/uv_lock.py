@@ -1,8 +1,7 @@
-"""Parse a uv.lock (version 1, by its own text) into constraints; it opens no file.
+"""Parse a uv.lock (version 1) into constraints for its project.
 
-What the project asks for is taken at the versions it was locked to, a repository at the commit that was locked.  A
-package may be there in several versions: for extras that exclude each other, or for machines.  Those hold that the
-project reaches by its dependencies, with the extras and groups asked for, on Linux.
+A lock may contain several versions of a package, for extras that exclude each other or for different machines. The
+parser keeps those that the project depends on, with the requested extras and groups, on Linux.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ MACHINES: tuple[dict[str, str], ...] = tuple(
     }
     for machine, minor in product(("x86_64", "aarch64"), range(8, 20))
 )
-"""What an image may be of: its base, and so its Python, is not known yet."""
+"""All machines and Python versions that an image may have: the base is not known yet."""
 
 _OF_CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+-(?P<name>[^']+)'")
-"""How uv writes, in markers, that an extra or a group is asked for which excludes another one."""
+"""uv's form of conditions on extras and groups that exclude each other."""
 
 
 def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...]) -> Part:
@@ -79,18 +78,18 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
     Parameters
     ----------
     project
-        The project's folder, as it is called from that of the lock.
+        The project's folder, relative to that of the lock.
     asked
-        Names of its extras and groups.
+        Names of requested extras and groups.
 
     Raises
     ------
     UsageError
-        When it is of a version that is not known.
+        If the version of the format is unknown.
     """
     data = load_toml(text, file)
     if data.get("version") != 1:
-        raise UsageError(f"{file} is of version {data.get('version')}, which is not known", hint="update argosy")
+        raise UsageError(f"{file} has the unknown version {data.get('version')}", hint="update argosy")
     where = finder(text, file)
     packages = _meant(
         shaped(data, _Lock, file).get("package", []), project, frozenset(str(canonicalize_name(x)) for x in asked)
@@ -126,12 +125,12 @@ def _placed(package: _Package, where: Finder) -> PipLine:
 
 
 def _address(source: Mapping[str, Any]) -> str:
-    """Give the address of a package that is in no index: a repository at the commit that was locked, or a file."""
+    """Return the address of a package that is not from an index: a repository at the locked commit, or a file."""
     if git := source.get("git"):
         parts = urlsplit(str(git))
-        wished = parse_qs(parts.query).get("subdirectory", [""])[0]
-        behind = f"#subdirectory={wished}" if wished else ""
-        return f"git+{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{behind}"
+        folder = parse_qs(parts.query).get("subdirectory", [""])[0]
+        suffix = f"#subdirectory={folder}" if folder else ""
+        return f"git+{parts._replace(query='', fragment='').geturl()}@{parts.fragment}{suffix}"
     url, part = str(source.get("url", "")), source.get("subdirectory")
     return f"{url}#subdirectory={part}" if url and part else url
 
@@ -143,7 +142,7 @@ def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _meant(packages: list[_Package], project: str, asked: frozenset[str]) -> list[_Package]:
-    """Leave out, of what is there in several versions, those that the project does not reach."""
+    """Return the packages without those versions, out of several, on which the project does not depend."""
     named: dict[str, list[_Package]] = {}
     for package in packages:
         named.setdefault(_name(package), []).append(package)
@@ -160,7 +159,7 @@ def _folder(package: _Package) -> str:
 
 
 def _reach(root: _Package, named: Mapping[str, list[_Package]], asked: frozenset[str]) -> frozenset[int]:
-    """Follow the dependencies of a package; give the packages by their `id`."""
+    """Return the `id` of each package that a package depends on, directly or indirectly."""
     own = _name(root)
     active = frozenset(f"{own}-{extra}" for extra in asked) | {own}
     seen: set[tuple[int, frozenset[str]]] = set()
@@ -186,12 +185,12 @@ def _needs(package: _Package, extras: frozenset[str]) -> Iterator[Mapping[str, A
 
 
 def _is_named(package: _Package, row: Mapping[str, Any]) -> bool:
-    """Tell whether a dependency means this package: version and source are said where there are several."""
+    """Return whether a dependency means this package; uv adds version and source if there are several."""
     return all(row.get(key, package.get(key)) == package.get(key) for key in ("version", "source"))
 
 
 def _may_hold(marker: str, active: frozenset[str]) -> bool:
-    """Tell whether a marker holds for any image that may be made, with these extras."""
+    """Return whether a marker holds for any possible image with these extras."""
     if not marker:
         return True
     try:
@@ -206,9 +205,10 @@ def _decided(active: frozenset[str], found: re.Match[str]) -> str:
 
 
 def hold_to_lock(project: Part, locked: Part) -> Part:
-    """Join a project and its lock: what it names by an address is taken at that of the lock.
+    """Apply a lock to its project: packages with an address get the locked address.
 
-    Of its own overrides those hold that the lock has no address for; what a repository asks for in turn is overridden.
+    The project's overrides are kept unless the lock has an address for the package. Dependencies of repositories are
+    overridden by the lock.
     """
     paths = {line.name: line for line in locked.overrides}
     own = {line.name for line in project.pip}
@@ -226,7 +226,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
 
 
 def _held(line: PipLine, place: PipLine | None) -> PipLine:
-    line = replace(line, index=None)  # its hash holds it: a mirror may bring the same file
+    line = replace(line, index=None)  # the hash identifies the file, so any mirror may provide it
     if place is None or line.kind not in (PipKind.VCS, PipKind.URL, PipKind.INDEX):
         return line
     spec = at_address(line, place.spec.partition(" @ ")[2])

@@ -1,8 +1,8 @@
-"""Translate pip's settings and a recipe's pip options into uv's arguments and variables; it touches no disk.
+"""Translate pip's settings and a recipe's pip options into arguments and variables for uv.
 
-pip looks at all indexes as one and takes the best version; uv takes the first index that knows the package unless it
-is told ``--index-strategy unsafe-best-match``.  Credentials never become arguments, which every user of a machine can
-read in the process list: uv takes them as ``UV_INDEX_<NAME>_USERNAME`` and ``…_PASSWORD``.
+pip chooses the best version from all indexes. uv chooses the first index that has the package, except with
+``--index-strategy unsafe-best-match``. Credentials are never arguments, which all users of a machine can see in the
+process list; uv reads them from ``UV_INDEX_<NAME>_USERNAME`` and ``…_PASSWORD``.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from argosy.recipes.pip_settings import LISTS, PipConfig, PipSetting
 from argosy.recipes.recipe import PYPI, PipOption, Recipe
 
 NOT_TRANSLATED = {
-    "prefer-binary": "uv has no such choice; 'only-binary' is understood",
-    "keyring-provider": "no keyring is reached from a build; use ~/.netrc",
-    "no-build-isolation": "packages are built apart from each other",
-    "no-deps": "an environment without its dependencies would not start",
-    "target": "an image has its own place for packages",
-    "prefix": "an image has its own place for packages",
-    "root": "an image has its own place for packages",
-    "user": "an image has its own place for packages",
+    "prefer-binary": "uv has no such option; use 'only-binary'",
+    "keyring-provider": "builds cannot access a keyring; use ~/.netrc",
+    "no-build-isolation": "use --no-build-isolation NAME of argosy",
+    "no-deps": "an environment needs its dependencies",
+    "target": "the folder of packages in an image is fixed",
+    "prefix": "the folder of packages in an image is fixed",
+    "root": "the folder of packages in an image is fixed",
+    "user": "the folder of packages in an image is fixed",
     "platform": "packages are chosen for the base",
     "python-version": "packages are chosen for the base",
-    "use-feature": "it is about pip's own insides",
-    "exclude-newer": "no time limit is set; a lock holds versions",
-    "index-strategy": "the best version of all indexes is taken, as by pip",
-    "override": "overrides are read from a pyproject.toml",
-    "resolution": "the newest versions are chosen",
-    "torch-backend": "say it with --torch-backend",
-    "config-file": "no configuration of uv's is read but its variables",
-    "uploaded-prior-to": "no time limit is set",
+    "use-feature": "it concerns pip only",
+    "exclude-newer": "use a lock to keep versions",
+    "index-strategy": "the best version of all indexes is used, as in pip",
+    "override": "write overrides into a pyproject.toml",
+    "resolution": "the newest versions are used",
+    "torch-backend": "use --torch-backend of argosy",
+    "config-file": "of uv's configuration, only variables are used",
+    "uploaded-prior-to": "use a lock to keep versions",
 }
+"""Settings that are ignored, each with the reason or a replacement."""
 
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class PipOptions(msgspec.Struct, frozen=True):
-    """All settings folded into one state, as pip folds them."""
+    """The merged pip options."""
 
     indexes: tuple[str, ...] = (PYPI,)
     no_index: bool = False
@@ -63,14 +64,14 @@ class PipOptions(msgspec.Struct, frozen=True):
 
 
 def _fold_config(config: PipConfig) -> PipOptions:
-    """Give what the machine's configuration says."""
+    """Convert the machine's configuration to options."""
     value = {setting.key: setting.value for setting in config.settings}
     words = {key: tuple(value.get(key, "").split()) for key in LISTS}
     no_index = _flag(config.find("no-index"))
     no_binary, only_binary = _fold_formats((), (), value.get("no-binary", ""))
     only_binary, no_binary = _fold_formats(only_binary, no_binary, value.get("only-binary", ""))
     notes = [
-        f"{setting.source}: '{setting.key}' is not followed: {NOT_TRANSLATED[setting.key]}"
+        f"{setting.source}: '{setting.key}' is ignored: {NOT_TRANSLATED[setting.key]}"
         for setting in config.settings
         if setting.key in NOT_TRANSLATED and setting.value.lower() not in _FALSE
     ]
@@ -89,7 +90,7 @@ def _fold_config(config: PipConfig) -> PipOptions:
 
 
 def _present_links(links: tuple[str, ...], config: PipConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Leave out the folders that are not there: pip warns and goes on, uv would stop."""
+    """Remove missing folders, for which pip warns and uv fails."""
     present: list[str] = []
     notes: list[str] = []
     for link in links:
@@ -97,8 +98,8 @@ def _present_links(links: tuple[str, ...], config: PipConfig) -> tuple[tuple[str
         if not path or path in config.folders:
             present.append(link)
             continue
-        why = "it is a file, and uv takes folders" if path in config.files else "there is no such folder"
-        notes.append(f"find-links {path} is left out: {why}")
+        why = "it is a file, and uv needs a folder" if path in config.files else "no such folder"
+        notes.append(f"find-links {path} is ignored: {why}")
     return tuple(present), tuple(notes)
 
 
@@ -106,12 +107,12 @@ def _flag(setting: PipSetting | None) -> bool:
     if setting is None or setting.value.lower() in _FALSE:
         return False
     if setting.value.lower() not in _TRUE:
-        raise _bad_setting(setting, "is no yes or no")
+        raise _bad_setting(setting, "must be yes or no")
     return True
 
 
 def _bad_setting(setting: PipSetting, why: str) -> UsageError:
-    """Make the error for a setting that cannot be meant, with who set it."""
+    """Return the error for an invalid setting, with its source."""
     evidence = f"{setting.source}: {setting.key} = {redact(setting.value)}"
     return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence)
 
@@ -119,7 +120,7 @@ def _bad_setting(setting: PipSetting, why: str) -> UsageError:
 def _fold_formats(
     target: tuple[str, ...], other: tuple[str, ...], value: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Add a value of ``no-binary`` or ``only-binary`` to its own list; what is in one leaves the other."""
+    """Add a value of ``no-binary`` or ``only-binary`` to its list, and remove it from the other list."""
     for word in filter(None, (word.strip() for word in value.split(","))):
         name = word if word in (":all:", ":none:") else canonicalize_name(word)
         if name == ":all:":
@@ -132,58 +133,58 @@ def _fold_formats(
     return target, other
 
 
-def _fold_recipe(wishes: PipOptions, recipe: Recipe) -> PipOptions:
-    """Add a recipe's options, in the order of its files."""
+def _fold_recipe(options: PipOptions, recipe: Recipe) -> PipOptions:
+    """Apply a recipe's options in the order of its files."""
     for option in recipe.options:
         if fold := FOLDS.get(option.name):
-            wishes = fold(wishes, option)
+            options = fold(options, option)
         elif option.name in NOT_TRANSLATED:
-            note = f"{option.where}: '--{option.name}' is not followed: {NOT_TRANSLATED[option.name]}"
-            wishes = replace(wishes, notes=(*wishes.notes, note))
-    return wishes
+            note = f"{option.where}: '--{option.name}' is ignored: {NOT_TRANSLATED[option.name]}"
+            options = replace(options, notes=(*options.notes, note))
+    return options
 
 
-def _replace_indexes(wishes: PipOptions, option: PipOption) -> PipOptions:
-    """Take a file's ``--index-url`` for all indexes before it, as pip does, and say what that drops."""
-    if wishes.no_index:
-        return wishes
-    dropped = [redact(index) for index in wishes.indexes if index not in (PYPI, option.value)]
+def _replace_indexes(options: PipOptions, option: PipOption) -> PipOptions:
+    """Replace all earlier indexes by a file's ``--index-url``, as pip does, and note the replaced ones."""
+    if options.no_index:
+        return options
+    dropped = [redact(index) for index in options.indexes if index not in (PYPI, option.value)]
     note = f"{option.where}: --index-url replaces {', '.join(dropped)}, as in pip"
-    return replace(wishes, indexes=(option.value,), notes=(*wishes.notes, note) if dropped else wishes.notes)
+    return replace(options, indexes=(option.value,), notes=(*options.notes, note) if dropped else options.notes)
 
 
-def _take_links(wishes: PipOptions, option: PipOption) -> PipOptions:
-    """Let folders or pages of links stand in PyPI's place."""
-    others = tuple(index for index in wishes.indexes if index != PYPI)
-    return replace(wishes, indexes=others, links=(*wishes.links, option.value))
+def _take_links(options: PipOptions, option: PipOption) -> PipOptions:
+    """Replace PyPI by a folder or page of links."""
+    others = tuple(index for index in options.indexes if index != PYPI)
+    return replace(options, indexes=others, links=(*options.links, option.value))
 
 
-def _add_index(wishes: PipOptions, option: PipOption) -> PipOptions:
-    return wishes if wishes.no_index else replace(wishes, indexes=(*wishes.indexes, option.value))
+def _add_index(options: PipOptions, option: PipOption) -> PipOptions:
+    return options if options.no_index else replace(options, indexes=(*options.indexes, option.value))
 
 
-def _add_no_binary(wishes: PipOptions, option: PipOption) -> PipOptions:
-    no_binary, only_binary = _fold_formats(wishes.no_binary, wishes.only_binary, option.value)
-    return replace(wishes, no_binary=no_binary, only_binary=only_binary)
+def _add_no_binary(options: PipOptions, option: PipOption) -> PipOptions:
+    no_binary, only_binary = _fold_formats(options.no_binary, options.only_binary, option.value)
+    return replace(options, no_binary=no_binary, only_binary=only_binary)
 
 
-def _add_only_binary(wishes: PipOptions, option: PipOption) -> PipOptions:
-    only_binary, no_binary = _fold_formats(wishes.only_binary, wishes.no_binary, option.value)
-    return replace(wishes, no_binary=no_binary, only_binary=only_binary)
+def _add_only_binary(options: PipOptions, option: PipOption) -> PipOptions:
+    only_binary, no_binary = _fold_formats(options.only_binary, options.no_binary, option.value)
+    return replace(options, no_binary=no_binary, only_binary=only_binary)
 
 
 FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = MappingProxyType(
     {
-        "no-index": lambda wishes, _: replace(wishes, no_index=True, indexes=()),
+        "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
         "index-url": _replace_indexes,
         "extra-index-url": _add_index,
-        "find-links": lambda wishes, option: replace(wishes, links=(*wishes.links, option.value)),
+        "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
         "default-links": _take_links,
-        "own-index": lambda wishes, option: replace(wishes, own_indexes=(*wishes.own_indexes, option.value)),
-        "own-links": lambda wishes, option: replace(wishes, own_links=(*wishes.own_links, option.value)),
-        "trusted-host": lambda wishes, option: replace(wishes, hosts=(*wishes.hosts, option.value)),
-        "pre": lambda wishes, _: replace(wishes, pre=True),
-        "require-hashes": lambda wishes, _: replace(wishes, hashes=True),
+        "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
+        "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
+        "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
+        "pre": lambda options, _: replace(options, pre=True),
+        "require-hashes": lambda options, _: replace(options, hashes=True),
         "no-binary": _add_no_binary,
         "only-binary": _add_only_binary,
     }
@@ -191,20 +192,20 @@ FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = MappingProx
 
 
 class UvSettings(msgspec.Struct, frozen=True):
-    """What uv is started with.
+    """Arguments and variables for uv.
 
     Attributes
     ----------
     arguments
-        For ``uv pip install`` and ``uv pip compile``; hold no secret.
+        Arguments for ``uv pip install`` and ``uv pip compile``, without secrets.
     environment
-        Variables; may hold secrets, so they are shown by `render_uv_settings` only.
+        Variables, possibly with secrets; only `render_uv_settings` may print them.
     local_paths
-        Folders and files that uv must see where it runs.
+        Folders and files that must be visible where uv runs.
     notes
-        What was left out or is otherwise than pip has it.
+        Differences from pip and ignored settings.
     own
-        More arguments, for installing what was chosen: the indexes that only those packages come from which name them.
+        More arguments for the installation: indexes that serve only packages that name them.
     """
 
     arguments: tuple[str, ...] = ()
@@ -214,38 +215,38 @@ class UvSettings(msgspec.Struct, frozen=True):
     own: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Leave the variables out: they may hold secrets."""
+        """Render without the variables, which may contain secrets."""
         return f"UvSettings(arguments={self.arguments!r}, notes={self.notes!r})"
 
 
 def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
-    """Give uv all that pip would have gone by: the machine's configuration first, then the recipe's own options.
+    """Convert the machine's pip configuration and the recipe's options to settings for uv.
 
     Raises
     ------
     UsageError
-        For a setting that pip would stop at too: a word that is no boolean or number, a file that is not there.
+        If a setting is invalid for pip, too: an invalid boolean or number, or a missing file.
     """
-    wishes = _fold_recipe(_fold_config(config), recipe)
+    options = _fold_recipe(_fold_config(config), recipe)
     parts = (
-        _plan_indexes(wishes, config),
-        _plan_links(wishes, config),
-        _plan_choices(wishes, recipe),
+        _plan_indexes(options, config),
+        _plan_links(options, config),
+        _plan_choices(options, recipe),
         _plan_constraints(config),
-        _plan_network(wishes, config),
+        _plan_network(options, config),
         _plan_packages(recipe),
     )
     return UvSettings(
         arguments=tuple(word for part in parts for word in part.arguments),
         environment=tuple(pair for part in parts for pair in part.environment),
         local_paths=tuple(dict.fromkeys(path for part in parts for path in part.local_paths)),
-        notes=(*wishes.notes, *(note for part in parts for note in part.notes)),
+        notes=(*options.notes, *(note for part in parts for note in part.notes)),
         own=tuple(word for part in parts for word in part.own),
     )
 
 
 def render_uv_settings(settings: UvSettings) -> str:
-    """Render what ``--verbose`` shows: one setting a line, no secret."""
+    """Render the settings for ``--verbose``, one per line, without secrets."""
     lines = [redact(" ".join(settings.arguments))] if settings.arguments else []
     for name, value in settings.environment:
         secret = name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
@@ -254,11 +255,11 @@ def render_uv_settings(settings: UvSettings) -> str:
     return "\n".join(lines)
 
 
-def _plan_indexes(wishes: PipOptions, config: PipConfig) -> UvSettings:
-    indexes = tuple(dict.fromkeys(wishes.indexes or wishes.own_indexes))
-    if wishes.no_index or not indexes:
+def _plan_indexes(options: PipOptions, config: PipConfig) -> UvSettings:
+    indexes = tuple(dict.fromkeys(options.indexes or options.own_indexes))
+    if options.no_index or not indexes:
         return UvSettings(("--no-index",))
-    own = tuple(index for index in dict.fromkeys(wishes.own_indexes) if index not in indexes)
+    own = tuple(index for index in dict.fromkeys(options.own_indexes) if index not in indexes)
     arguments, environment, paths = _name_indexes(indexes + own, config)
     if indexes == (PYPI,):
         arguments[:2] = []
@@ -273,13 +274,13 @@ def _plan_indexes(wishes: PipOptions, config: PipConfig) -> UvSettings:
 
 
 def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """Give the arguments that name indexes, the first one as the default; their logins, as variables; their folders."""
+    """Return arguments for the indexes (the first one is the default), variables with logins, and local folders."""
     arguments: list[str] = []
     environment: list[tuple[str, str]] = []
     paths: list[str] = []
     for number, index in enumerate(indexes):
         path = config.local_path(index)
-        # A mirror's pages link to ../../packages, beside its simple/.
+        # A mirror's pages link to ../../packages, next to its simple/.
         paths += [path.removesuffix("/simple") or "/"] if path else []
         bare, user, password = split_login(_file_url(path) if path else index)
         if user or password:
@@ -290,9 +291,9 @@ def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str
     return arguments, environment, paths
 
 
-def _plan_links(wishes: PipOptions, config: PipConfig) -> UvSettings:
-    paths = [path for link in (*wishes.links, *wishes.own_links) if (path := config.local_path(link))]
-    urls, own = (_links_urls(links, config) for links in (wishes.links, wishes.own_links))
+def _plan_links(options: PipOptions, config: PipConfig) -> UvSettings:
+    paths = [path for link in (*options.links, *options.own_links) if (path := config.local_path(link))]
+    urls, own = (_links_urls(links, config) for links in (options.links, options.own_links))
     if any(split_login(url)[1] for url in (*urls, *own)):
         return UvSettings((), (("UV_FIND_LINKS", ",".join((*urls, *own))),), tuple(paths))
     named, of_own = (tuple(_repeat("--find-links", links)) for links in (urls, own))
@@ -300,7 +301,7 @@ def _plan_links(wishes: PipOptions, config: PipConfig) -> UvSettings:
 
 
 def _links_urls(links: tuple[str, ...], config: PipConfig) -> list[str]:
-    # uv takes a comma in --find-links for the end of one, so it is encoded; a missing folder stops it (uv 0.13).
+    # uv splits --find-links at commas, so they are encoded. It fails for a missing folder (uv 0.13).
     urls = (_file_url(path) if (path := config.local_path(link)) else link.replace(",", "%2C") for link in links)
     return list(dict.fromkeys(urls))
 
@@ -314,12 +315,12 @@ def _repeat(name: str, values: list[str] | tuple[str, ...]) -> Iterator[str]:
         yield from (name, value)
 
 
-def _plan_choices(wishes: PipOptions, recipe: Recipe) -> UvSettings:
-    arguments = [*_repeat("--no-binary", wishes.no_binary), *_repeat("--only-binary", wishes.only_binary)]
-    if wishes.pre:
+def _plan_choices(options: PipOptions, recipe: Recipe) -> UvSettings:
+    arguments = [*_repeat("--no-binary", options.no_binary), *_repeat("--only-binary", options.only_binary)]
+    if options.pre:
         arguments += ["--prerelease", "allow"]
-    # pip asks for all hashes as soon as one line has any.
-    if wishes.hashes or any(package.hashes for package in recipe.pip):
+    # pip requires hashes of all packages if one line has a hash.
+    if options.hashes or any(package.hashes for package in recipe.pip):
         arguments.append("--require-hashes")
     return UvSettings(tuple(arguments))
 
@@ -332,21 +333,19 @@ def _plan_constraints(config: PipConfig) -> UvSettings:
         for word in setting.value.split() if setting else ():
             path = config.local_path(word)
             if setting and path not in config.files:
-                raise _bad_setting(
-                    setting, "names a file that is not there" if path else "names no file of this machine"
-                )
+                raise _bad_setting(setting, "names a missing file" if path else "must name a local file")
             arguments += [option, path]
             paths.append(path)
     return UvSettings(tuple(arguments), (), tuple(paths))
 
 
-def _plan_network(wishes: PipOptions, config: PipConfig) -> UvSettings:
+def _plan_network(options: PipOptions, config: PipConfig) -> UvSettings:
     environment = [*_certificates(config), *_proxies(config), *_numbers(config)]
     paths = [value for name, value in environment if name.startswith("SSL_")]
     if config.netrc:
         environment.append(("NETRC", config.netrc))
         paths.append(config.netrc)
-    hosts = tuple(_repeat("--allow-insecure-host", tuple(dict.fromkeys(wishes.hosts))))
+    hosts = tuple(_repeat("--allow-insecure-host", tuple(dict.fromkeys(options.hosts))))
     return UvSettings(hosts, tuple(environment), tuple(paths))
 
 
@@ -356,7 +355,7 @@ def _certificates(config: PipConfig) -> Iterator[tuple[str, str]]:
             continue
         path = config.absolute(setting.value)
         if path not in config.files | config.folders:
-            raise _bad_setting(setting, "names a file that is not there")
+            raise _bad_setting(setting, "names a missing file")
         yield ("SSL_CERT_DIR" if path in config.folders and key == "cert" else name), path
 
 
@@ -377,19 +376,19 @@ def _numbers(config: PipConfig) -> Iterator[tuple[str, str]]:
         try:
             number = math.ceil(float(setting.value))
         except (ValueError, OverflowError) as error:
-            raise _bad_setting(setting, "is no number") from error
+            raise _bad_setting(setting, "must be a number") from error
         if number < 0:
-            raise _bad_setting(setting, "is less than nothing")
+            raise _bad_setting(setting, "cannot be negative")
         yield name, str(number)
 
 
 def _plan_packages(recipe: Recipe) -> UvSettings:
-    """Give what single packages need: their build settings, and the local ones to be seen."""
+    """Return the settings of single packages: build settings and local paths."""
     settings = [f"{line.name}:{item}" for line in recipe.pip for item in line.settings if line.name]
     nameless = [line for line in recipe.pip if line.settings and not line.name]
-    notes = tuple(f"{line.where}: --config-settings need the package's name before its address" for line in nameless)
+    notes = tuple(f"{line.where}: --config-settings is ignored; write NAME @ ADDRESS" for line in nameless)
     paths = tuple(path for line in recipe.pip for path in (line.path, *_repository(line.spec)) if path)
-    # Its folder is known: a project that names it as one of its workspace would look for that above its own copy.
+    # The folder is known. If a project names the package as a workspace member, uv would search above its copy.
     placed = sorted({line.name for line in recipe.pip if line.path and line.name})
     arguments = (
         *_repeat("--config-settings-package", settings),
@@ -400,7 +399,7 @@ def _plan_packages(recipe: Recipe) -> UvSettings:
 
 
 def _repository(spec: str) -> tuple[str, ...]:
-    """Give the folder of a repository on this machine; with what may be a revision or a part of its name, too."""
+    """Return the folder of a local repository, with and without the text after ``@``, which may be a revision."""
     address = (spec if spec.startswith("git+") else spec.partition(" @ ")[2]).partition(" ;")[0].strip()
     if not address.startswith("git+file://"):
         return ()

@@ -152,7 +152,7 @@ def test_of_many_packages_the_first_are_named_and_what_was_hardly_meant_is_said(
     recipe.write_text(f"dependencies: [{{pip: [{', '.join(f'p{number}' for number in range(10_000))}]}}]\n")
     assert render_preview(preview_build(request_, session)).splitlines()[2].endswith("p38, p39 and 9960 more")
     recipe.write_text("dependencies: []\n")
-    assert "note         no package is asked for" in render_preview(preview_build(request_, session))
+    assert "note         the files request no package" in render_preview(preview_build(request_, session))
 
 
 def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, request_: BuildRequest) -> None:

@@ -158,7 +158,7 @@ def test_the_null_device_as_configuration_file_means_none(tmp_path: Path) -> Non
 
 
 def test_a_configuration_that_does_not_parse_is_said_with_its_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not parse") as caught:
+    with pytest.raises(UsageError, match="is invalid") as caught:
         read(home_with(tmp_path, "index-url = x\n"))
     assert str(tmp_path) in caught.value.evidence
 
@@ -277,8 +277,8 @@ def test_variables_of_uv_that_would_change_what_is_chosen_are_named(tmp_path: Pa
     told = {"UV_EXCLUDE_NEWER": "2024-01-01", "UV_TORCH_BACKEND": "auto", "PIP_CONFIG_FILE": "/dev/null"}
     planned = plan_uv_settings(read(tmp_path, told), Recipe())
     assert planned.notes == (
-        "variable UV_EXCLUDE_NEWER: 'exclude-newer' is not followed: no time limit is set; a lock holds versions",
-        "variable UV_TORCH_BACKEND: 'torch-backend' is not followed: say it with --torch-backend",
+        "variable UV_EXCLUDE_NEWER: 'exclude-newer' is ignored: use a lock to keep versions",
+        "variable UV_TORCH_BACKEND: 'torch-backend' is ignored: use --torch-backend of argosy",
     )
 
 

@@ -93,7 +93,7 @@ def test_a_poetry_lock_gives_its_main_group_with_hashes(tmp_path: Path) -> None:
     ]
     assert recipe.pip[0].hashes == (OTHER, SHA)
     assert recipe.python == ">=3.10,<4"
-    assert [note.text for note in recipe.notes] == ["not asked for, and left out: dev, cpu, cuda"]
+    assert [note.text for note in recipe.notes] == ["not requested and not installed: dev, cpu, cuda"]
 
 
 def test_of_a_poetry_lock_extras_and_groups_are_chosen_in_brackets(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_of_a_poetry_lock_extras_and_groups_are_chosen_in_brackets(tmp_path: Pat
 
 
 def test_a_poetry_lock_that_does_not_tell_its_groups_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"of version 2\.0") as error:
+    with pytest.raises(UsageError, match=r"has version 2\.0") as error:
         read(tmp_path, "poetry.lock", POETRY.replace('"2.1"', '"2.0"'))
     assert "poetry export" in error.value.hint
 
@@ -126,14 +126,14 @@ def test_poetrys_versions_of_python_are_understood(tmp_path: Path, written: str,
 
 
 def test_an_empty_poetry_lock_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no lock of Poetry"):
+    with pytest.raises(UsageError, match="is not a lock of Poetry"):
         read(tmp_path, "poetry.lock", "")
 
 
 def test_a_poetry_lock_without_the_extra_says_which_it_has(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no extra or group 'rocm'") as error:
         read(tmp_path, "poetry.lock", POETRY, "[rocm]")
-    assert error.value.evidence == "it has cpu, cuda, dev"
+    assert error.value.evidence == "known: cpu, cuda, dev"
 
 
 def pipfile(**tables: dict[str, Any]) -> str:
@@ -157,7 +157,7 @@ def test_a_pipfile_lock_gives_its_default_packages_with_hashes(tmp_path: Path) -
     assert [(option.name, option.value) for option in recipe.options] == [
         ("extra-index-url", "https://ada:word@example.org/simple")
     ]
-    assert [note.text for note in recipe.notes] == ["not asked for, and left out: develop"]
+    assert [note.text for note in recipe.notes] == ["not requested and not installed: develop"]
 
 
 def test_the_categories_of_a_pipfile_lock_are_chosen_in_brackets(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_project_of_a_pipfile_lock_is_a_local_package(tmp_path: Path) -> Non
     (tmp_path / "setup.py").touch()
     recipe = read(tmp_path, "Pipfile.lock", pipfile(default={"mine": {"editable": True, "path": "."}}))
     assert recipe.pip[0].path == str(tmp_path)
-    assert "installed as a copy" in recipe.notes[0].text
+    assert "copied into the image" in recipe.notes[0].text
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,6 @@ def test_a_project_that_leaves_its_versions_to_a_lock_names_it(tmp_path: Path, n
 def test_a_poetry_lock_beside_a_project_is_said_not_to_be_followed(tmp_path: Path) -> None:
     (tmp_path / "poetry.lock").write_text(POETRY)
     recipe = read(tmp_path, "pyproject.toml", '[project]\nname = "x"\ndependencies = ["six"]\n')
-    assert "poetry.lock is not followed: name it to have its versions" in [note.text for note in recipe.notes]
+    assert "the versions of poetry.lock are not used; pass that file to use them" in [
+        note.text for note in recipe.notes
+    ]

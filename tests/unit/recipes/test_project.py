@@ -116,10 +116,10 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ("[image]\nbase = debian:bookworm\n", 2, "quotes"),
         ("[image\n", 1, "TOML"),
         ("[[step]]\nrun = 'a'\ncopy = 'b'\n", 1, "run and copy"),
-        ("[[step]]\n", 1, "none of them"),
+        ("[[step]]\n", 1, "found none"),
         ("[[step]]\ncopy = 'b'\n", 2, "absolute path"),
         ("[[step]]\ncopy = 'b'\nto = 'opt'\n", 3, "absolute path"),
-        ("[[step]]\nrun = 'b'\nto = '/opt'\n", 3, "has no 'to'"),
+        ("[[step]]\nrun = 'b'\nto = '/opt'\n", 3, "cannot have 'to'"),
         ("[[step]]\nfetch = { url = 'https://x.org/a' }\nto = '/a'\n", 2, "sha256"),
         (f"[[step]]\nfetch = {{ url = 'x.org/a', sha256 = '{DIGEST}' }}\nto = '/a'\n", 2, "address"),
         ("[[stage]]\nname = 'a'\nbase = 'b'\nrun = 'c'\n", 1, "results"),
@@ -142,7 +142,7 @@ def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, l
 
 def test_a_link_to_a_project_file_that_is_gone_is_said(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").symlink_to("gone.toml")
-    with pytest.raises(UsageError, match=r"is a link to gone\.toml, which is not there"):
+    with pytest.raises(UsageError, match=r"is a broken link to gone\.toml"):
         find_project(tmp_path)
 
 
@@ -156,14 +156,14 @@ def test_what_is_to_be_copied_and_is_not_there_is_told_before_anything_is_made(
     (tmp_path / "there").touch()
     project = read_project(tmp_path / "argosy.toml")
     request = BuildRequest((), "debian:bookworm", tmp_path / "x.sif", project=project)
-    with pytest.raises(UsageError, match="the project has no file gone") as caught:
+    with pytest.raises(UsageError, match="no such file: gone") as caught:
         read_inputs(request, make_session(tmp_path))
     assert caught.value.evidence.startswith("argosy.toml:2:")
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_bytes(b"\xff\xfe\x00[")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         read_project(tmp_path / "argosy.toml")
 
 

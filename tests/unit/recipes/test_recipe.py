@@ -261,7 +261,7 @@ def test_files_that_agree_are_merged(tmp_path: Path) -> None:
     [
         ("dependencies: [python=3.11]", "dependencies: [python=3.12]", "Python"),
         ("channels: [x, y]\ndependencies: []", "channels: [y, x]\ndependencies: []", "channels"),
-        ("variables: {A: 1}\ndependencies: []", "variables: {A: 2}\ndependencies: []", "A different"),
+        ("variables: {A: 1}\ndependencies: []", "variables: {A: 2}\ndependencies: []", "A to different"),
     ],
 )
 def test_files_that_contradict_each_other_are_refused_with_both_lines(
@@ -329,7 +329,7 @@ def test_the_same_files_render_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(UsageError, match=r"pipe\.txt is a device or a pipe, and no file"):
+    with pytest.raises(UsageError, match=r"pipe\.txt is a device or a pipe, not a file"):
         read_recipe(["pipe.txt"], cwd=tmp_path)
 
 
@@ -353,7 +353,7 @@ def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:
 
 def test_a_yaml_file_of_another_kind_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
     (tmp_path / "mkdocs.yml").write_text("site_name: mine\nplugins: []\n")
-    with pytest.raises(UsageError, match="is no environment file"):
+    with pytest.raises(UsageError, match="is not an environment file"):
         read_recipe(["mkdocs.yml"], cwd=tmp_path)
     (tmp_path / "e.yml").write_text("dependancies: []\n")
     with pytest.raises(UsageError) as caught:
@@ -376,5 +376,5 @@ def test_a_file_may_have_any_name_and_a_folder_of_a_package_one_that_is_text(tmp
     folder.mkdir()
     (folder / "setup.py").touch()
     (folder / "r.txt").write_text(".\n")
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not UTF-8"):
         read_recipe([str(folder / "r.txt")], cwd=tmp_path)

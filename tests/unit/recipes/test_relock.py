@@ -67,7 +67,7 @@ def test_what_the_bases_own_layer_has_is_not_installed_again() -> None:
 
 def test_a_package_from_a_folder_cannot_be_brought_back() -> None:
     local = LockedPackage("here", "1.0", (), SourceKind.LOCAL)
-    with pytest.raises(CheckFailed, match=r"here==1.0 was installed from a folder"):
+    with pytest.raises(CheckFailed, match=r"cannot install here==1.0 from the lock"):
         locked_recipe(replace(LOCK, packages=(local,)), "argosy.lock")
 
 
@@ -108,7 +108,7 @@ def test_folders_and_logins_of_this_machine_stay_out_of_a_lock() -> None:
 def test_changed_new_and_missing_files_are_named() -> None:
     now = (LockedSource("environment.yml", "d" * 64), LockedSource("more.txt", SHA))
     assert changed_sources(LOCK, now) == ("environment.yml has changed", "more.txt is not in the lock")
-    assert changed_sources(LOCK, ()) == ("environment.yml was locked, and is not given",)
+    assert changed_sources(LOCK, ()) == ("environment.yml is in the lock but was not passed",)
     assert changed_sources(LOCK, LOCK.sources) == ()
 
 

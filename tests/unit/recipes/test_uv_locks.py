@@ -151,7 +151,7 @@ def test_projects_of_a_workspace_are_installed_with_what_they_need(workspace: Pa
     ]
     assert all(not line.editable for line in recipe.pip if line.kind is PipKind.LOCAL)
     assert [note.text for note in recipe.notes] == [
-        "the project itself is not installed, only what it needs: its code can change without a new image"
+        "only the project's dependencies are installed, so its code can change without a new image"
     ]
     planned = plan_uv_settings(PipConfig(), recipe).arguments
     assert planned[-4:] == ("--no-sources-package", "my-lib", "--no-sources-package", "tools")
@@ -181,7 +181,7 @@ def test_a_project_that_the_workspace_leaves_out_stands_alone(workspace: Path) -
 
 def test_a_project_that_no_workspace_has_is_told_with_those_that_it_has(workspace: Path) -> None:
     (workspace / "packages/lib/pyproject.toml").write_text("[project]\nname = 'other'\n")
-    with pytest.raises(UsageError, match="the workspace has no project of that name") as error:
+    with pytest.raises(UsageError, match="the workspace has no such project") as error:
         read_recipe(["pyproject.toml"], cwd=workspace)
     assert error.value.evidence == "pyproject.toml:3: my-lib[fast]"
-    assert error.value.hint == "projects of the workspace: app, helper, other"
+    assert error.value.hint == "its projects: app, helper, other"
