@@ -208,7 +208,7 @@ def test_a_pixi_lock_gives_the_environment_asked_for_by_the_name_of_its_platform
         read_recipe(["pixi.lock"], cwd=tmp_path)
     assert error.value.hint == "known: pixi.lock[cuda]"
     empty = text.replace("  cuda:\n", "  default:\n    packages: {}\n  cuda:\n")
-    with pytest.raises(UsageError, match="that environment in .* is empty") as error:
+    with pytest.raises(UsageError, match=r"that environment in .* is empty") as error:
         read_recipe([write(tmp_path, "pixi.lock", empty)], cwd=tmp_path)
     assert error.value.hint == "other environments: pixi.lock[cuda]"
 
