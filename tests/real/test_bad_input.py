@@ -347,7 +347,7 @@ def test_the_error_of_a_package_that_does_not_build_shows_why(shop: Shop) -> Non
     shop.tool("tar", "-C", shop.folder, "-czf", shop.folder / "broken-1.0.tar.gz", "broken")
     done = attempt(shop, f"--find-links {shop.folder}\nbroken==1.0\n")
     assert done.code == 5, done.err
-    assert "broken==1.0 has no wheel" in done.err
+    assert "cannot build broken==1.0, which has no wheel" in done.err
     assert "setuptools" in done.err  # the shop has none: that is the reason here
 
 

@@ -334,6 +334,3 @@ def _keep_tools(tools: Path, session: Session) -> None:
                 tool.rename(beside / "from-bundle")
                 for entry in (beside / "from-bundle").iterdir():
                     entry.rename(beside / entry.name)
-
-
-__all__ = ["BundleReport", "InstalledLayer", "build_bundle", "bundle"]
