@@ -193,7 +193,7 @@ def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str
     Parameters
     ----------
     hint
-        What the user can do if the runtime did not attach the image's layer.
+        Hint for the user if the runtime did not attach the image's layer.
     """
     return layout.require_layer(entry.image.path, command, hint=hint) if entry.image.argosy else command
 
