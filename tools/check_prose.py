@@ -71,7 +71,6 @@ NOT_YET = (
     "src/argosy/host/**/*",
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
-    "src/argosy/sites/**/*",
     "src/argosy/slurm/**/*",
     "src/argosy/wrap/**/*",
 )

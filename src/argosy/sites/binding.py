@@ -1,4 +1,4 @@
-"""CPU binding from topology: range lists, masks out of a GPU -> CPU map, and the proof that they fit; pure."""
+"""Plan CPU masks from the GPU -> CPU map of a node, and check that the map fits the node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from argosy.core.errors import SiteError
 from argosy.sites.profile import Node
 
 MOST_CORES = 1 << 16
-"""No node has more."""
+"""Highest core number that is accepted."""
 
 MAP = "node.gpu_cpus"
 
@@ -19,12 +19,12 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     Parameters
     ----------
     key
-        The value of a profile that it is.
+        Key of the profile that the text comes from, for errors.
 
     Raises
     ------
     SiteError
-        When it is not one.
+        When the text is not a range list.
     """
     cores: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
@@ -32,30 +32,30 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if not first <= last <= MOST_CORES:
             raise SiteError(
-                f"{text!r} is no list of cores", evidence=f"at {part!r}", hint="write it as 0,8-10", key=key
+                f"invalid list of cores {text!r}", evidence=f"at {part!r}", hint="write it like 0,8-10", key=key
             )
         cores.update(range(first, last + 1))
     return frozenset(cores)
 
 
 def usable_cores(node: Node) -> frozenset[int]:
-    """Give the cores of a node that jobs get."""
+    """Return the cores of a node that jobs can use."""
     return frozenset(range(node.cores)) - parse_ranges(node.reserved, "node.reserved")
 
 
 def plan_masks(node: Node) -> tuple[int, ...]:
-    """Give the CPU mask of each local rank of a full node, one rank per GPU; empty where no map is known.
+    """Return the CPU mask of each local rank of a full node, one rank per GPU; empty without a map.
 
     Raises
     ------
     SiteError
-        When the map contradicts the node: another number of GPUs, a reserved or missing core, two GPUs on one core.
+        When the map contradicts the node: wrong number of GPUs, a reserved or missing core, a core of two GPUs.
     """
     if not node.gpu_cpus:
         return ()
     if len(node.gpu_cpus) != node.gpus:
-        rows = f"{len(node.gpu_cpus)} rows for {node.gpus} GPUs"
-        raise SiteError("the GPU -> CPU map does not fit", evidence=rows, key=MAP)
+        rows = f"it has {len(node.gpu_cpus)} rows, and the node {node.gpus} GPUs"
+        raise SiteError("the GPU -> CPU map does not fit the node", evidence=rows, key=MAP)
     usable = usable_cores(node)
     taken: set[int] = set()
     masks: list[int] = []
@@ -63,21 +63,23 @@ def plan_masks(node: Node) -> tuple[int, ...]:
         cores = parse_ranges(text, MAP)
         if not cores or cores - usable:
             wrong = f"{sorted(cores - usable)}"
-            raise SiteError(f"GPU {index} is bound to cores that jobs do not get", evidence=wrong, key=MAP)
+            raise SiteError(f"the map binds GPU {index} to cores that jobs cannot use", evidence=wrong, key=MAP)
         if cores & taken:
-            raise SiteError(f"GPU {index} shares cores with another one", evidence=f"{sorted(cores & taken)}", key=MAP)
+            raise SiteError(
+                f"the map gives GPU {index} cores of another GPU", evidence=f"{sorted(cores & taken)}", key=MAP
+            )
         taken |= cores
         masks.append(sum(1 << core for core in cores))
     return tuple(masks)
 
 
 def render_mask_option(masks: tuple[int, ...]) -> str:
-    """Render masks as srun takes them: ``mask_cpu:0xfe,0xfe00``; Slurm gives the n-th to the task of local id n."""
+    """Render masks for srun's --cpu-bind: ``mask_cpu:0xfe,0xfe00``; the n-th is for the task with local id n."""
     return "mask_cpu:" + ",".join(f"{mask:#x}" for mask in masks)
 
 
 def render_core_list(mask: int) -> str:
-    """Render one mask as taskset's list of cores: ``1-7``."""
+    """Render a mask as a list of cores for taskset: ``1-7``."""
     cores = [core for core in range(mask.bit_length()) if mask >> core & 1]
     runs: list[list[int]] = []
     for core in cores:

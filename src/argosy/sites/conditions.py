@@ -1,12 +1,12 @@
-"""Conditions of a profile, as data: a table of fact -> comparison; total, three-valued, and nothing in it can run.
+"""Parse and evaluate the conditions of a profile: tables of fact -> comparison, which never run code.
 
 ::
 
     when = { nodes = "> 1", rocm = "< 6.2", partition = "standard-g | small-g" }
 
-Every row must hold.  A comparison is a word, several words with ``|`` between them, or one of ``< <= > >= == !=`` and a
-value.  Versions compare number by number.  A fact that is not known makes the condition unknown: what depends on it is
-then left out, and the plan says so.
+All comparisons must hold. A comparison is a word, several words separated by ``|``, or one of ``< <= > >= == !=`` and
+a value. Versions are compared number by number. If a fact is unknown, the condition is unknown: the plan then omits the
+part, and lists it as not set.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ORDER = frozenset({"<=", ">=", "<", ">"})
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What conditions may ask about a job; empty where it is not known.
+    """The facts about a job that conditions compare; empty if unknown.
 
     Attributes
     ----------
     nodes, ranks, ranks_per_node, gpus_per_node
         The job's shape.
     whole_nodes
-        ``yes`` or ``no``: whether the job has its nodes for itself.
+        ``yes`` or ``no``: whether the job has whole nodes.
     runtime_version, slurm
-        Versions of the runtime and of Slurm there, as far as the profile tells.
+        Versions of the runtime and of Slurm at the site, if the profile contains them.
     rocm, cuda, torch, nccl
-        Versions of what the image holds.
+        Versions of the software in the image.
     """
 
     nodes: str = ""
@@ -59,7 +59,7 @@ KNOWN = Facts.__struct_fields__
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One comparison: a fact, an operator, and the values of which one must hold."""
+    """One comparison of a fact; it holds if it holds for one of the values."""
 
     fact: str
     operator: str
@@ -70,12 +70,12 @@ Condition = tuple[Row, ...]
 
 
 def parse_condition(table: Mapping[str, str]) -> Condition:
-    """Read a condition.
+    """Parse a condition.
 
     Raises
     ------
     ValueError
-        When it asks for a fact that there is not (the nearest is named), or compares with nothing.
+        When a fact does not exist (the message suggests the most similar one), or a comparison is invalid.
     """
     return tuple(_parse_row(fact, text) for fact, text in table.items())
 
@@ -84,17 +84,17 @@ def _parse_row(fact: str, text: str) -> Row:
     if fact not in KNOWN:
         near = suggest_word(fact, KNOWN)
         raise ValueError(
-            f"when: there is no fact {fact!r}" + (f", did you mean {near!r}?" if near else f": {', '.join(KNOWN)}")
+            f"when: unknown fact {fact!r}" + (f", did you mean {near!r}?" if near else f": {', '.join(KNOWN)}")
         )
     operator = next((each for each in OPERATORS if text.strip().startswith(each)), "")
     values = tuple(part.strip() for part in text.strip().removeprefix(operator).split("|"))
     if not all(values) or (operator in ORDER and not all(re.match(r"\d", value) for value in values)):
-        raise ValueError(f"when: {fact} = {text!r} is no comparison; write a word, or an operator and a number")
+        raise ValueError(f"when: invalid comparison {fact} = {text!r}; write a word, or an operator and a number")
     return Row(fact, operator or "==", values)
 
 
 def judge_condition(condition: Condition, facts: Facts) -> bool | None:
-    """Tell whether a condition holds; None where it asks for what is not known, and nothing else denies it."""
+    """Return whether a condition holds; None if that depends on an unknown fact."""
     verdicts = [_judge_row(row, str(getattr(facts, row.fact))) for row in condition]
     if False in verdicts:
         return False
@@ -102,12 +102,12 @@ def judge_condition(condition: Condition, facts: Facts) -> bool | None:
 
 
 def unknown_facts(condition: Condition, facts: Facts) -> tuple[str, ...]:
-    """Name the facts that a condition needs and that are not known."""
+    """Return the unknown facts that a condition compares."""
     return tuple(row.fact for row in condition if not getattr(facts, row.fact))
 
 
 def render_condition(table: Mapping[str, str]) -> str:
-    """Say a condition in words, for people."""
+    """Render a condition for people."""
     return " and ".join(f"{fact} {text}" if text[:1] in "<>=!" else f"{fact} = {text}" for fact, text in table.items())
 
 
@@ -137,7 +137,7 @@ def _compare(operator: str, fact: str, value: str) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Give a version's numbers without trailing zeros, so that 6.2 and 6.2.0 are one."""
+    """Return the numbers of a version without trailing zeros, so that 6.2 equals 6.2.0."""
     numbers = [int(part) for part in re.findall(r"\d+", text)]
     while numbers and numbers[-1] == 0:
         numbers.pop()

@@ -1,6 +1,6 @@
-"""A node of a site as a picture (SVG): cores, reserved ones, GPUs, NICs, and who is bound where; pure.
+"""Draw a node of a site as SVG: its cores, reserved cores, GPUs, NICs, and the CPU binding of ranks.
 
-Only what the profile knows is drawn: a node without a GPU -> CPU map has no picture, since its lines would be invented.
+A node without a GPU -> CPU map has no picture, since its binding is unknown.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from argosy.sites.profile import Node, Site
 __all__ = ["picture_missing", "render_picture"]
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#009988")
-"""One for each GPU of a node; distinct also for the colour-blind (Paul Tol's bright and vibrant schemes)."""
+"""Colours of the GPUs, also distinct for colour-blind readers (Paul Tol's bright and vibrant schemes)."""
 DARK_TEXT = frozenset({"#ccbb44", "#66ccee"})
 
 CELL, GAP, PAD, MARGIN = 22, 3, 14, 24
-"""Pixels: a core, the room between two, the room inside a box, the room around the node."""
+"""Sizes in pixels: a core, the gap between cores, the padding of a box, the margin around the node."""
 GPU_HEIGHT, HEAD, FOOT = 44, 64, 62
 FEW_COLUMNS, MORE_COLUMNS = 8, 12
-"""Cores in a row: of a NUMA node of some cores, of one of many."""
+"""Cores in a row, for NUMA nodes with few and with many cores."""
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """Cores that are near to each other, and the GPUs that are near to them: a NUMA node, or a GPU's own cores.
+    """A box of the picture: a NUMA node with its GPUs, or a GPU with its cores.
 
     Attributes
     ----------
     numa
-        Number of the NUMA node; None where cores are not divided among NUMA nodes.
+        Number of the NUMA node; None if the map does not follow the NUMA nodes.
     """
 
     numa: int | None
@@ -41,16 +41,16 @@ class Domain(msgspec.Struct, frozen=True):
 
 
 def picture_missing(node: Node) -> str:
-    """Say why a node cannot be drawn; empty where it can."""
+    """Return why a node cannot be drawn; empty if it can."""
     if not node.gpus:
         return "its nodes have no GPU"
     if not node.cores or len(node.gpu_cpus) != node.gpus:
-        return "no map of GPUs to cores is known, so each rank gets its share of the cores and no mask is planned"
+        return "no GPU -> CPU map is known, so each rank gets its share of the cores without a CPU mask"
     return ""
 
 
 def render_picture(site: Site) -> str:
-    """Render a node of the site; empty where its profile has no map (see `picture_missing`)."""
+    """Render a node of the site; empty without a map (see `picture_missing`)."""
     node = site.node
     if picture_missing(node):
         return ""
@@ -68,7 +68,7 @@ def render_picture(site: Site) -> str:
 
 
 def _domains(node: Node) -> tuple[Domain, ...]:
-    """Divide the cores among NUMA nodes, if the map agrees with equal blocks; else among GPUs."""
+    """Divide the cores among NUMA nodes if the map agrees with equal blocks, else among GPUs."""
     numas = node.numa
     if numas and node.cores % numas == 0 and len(node.gpu_numa) == node.gpus:
         block = node.cores // numas
@@ -93,19 +93,19 @@ def _head(site: Site, width: int, height: int) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" font-family="system-ui, sans-serif">\n'
-        f"<title>A node of {title}</title>\n<desc>{escape(_words(site.node))}</desc>\n"
+        f"<title>A node of {title}</title>\n<desc>{escape(_describe(site.node))}</desc>\n"
         f'<rect x="1" y="1" width="{width - 2}" height="{height - 2}" rx="10" fill="#ffffff" stroke="#888888"/>\n'
         f'<text x="{MARGIN}" y="30" font-size="17" font-weight="600" fill="#222222">{title}</text>\n'
-        f'<text x="{MARGIN}" y="50" font-size="12" fill="#555555">{escape(_told(site.node))}</text>'
+        f'<text x="{MARGIN}" y="50" font-size="12" fill="#555555">{escape(_render_facts(site.node))}</text>'
     )
 
 
-def _words(node: Node) -> str:
-    """Say in words what the picture shows."""
+def _describe(node: Node) -> str:
+    """Describe the picture in text."""
     return "; ".join(f"GPU {gpu}: cores {cores}" for gpu, cores in enumerate(node.gpu_cpus))
 
 
-def _told(node: Node) -> str:
+def _render_facts(node: Node) -> str:
     reserved = len(parse_ranges(node.reserved))
     facts = [
         node.cpu_model,
@@ -124,14 +124,14 @@ def _draw_domain(
     if domain.numa is not None:
         yield f'<text x="{left + PAD}" y="{top + 19}" font-size="12" fill="#555555">NUMA node {domain.numa}</text>'
     gpu_top = top + PAD + 16
-    for place, gpu in enumerate(domain.gpus):
+    for column, gpu in enumerate(domain.gpus):
         share = (wide - 2 * PAD + GAP) / len(domain.gpus)
-        yield from _draw_gpu(node, gpu, (left + PAD + place * share, gpu_top), share - GAP)
+        yield from _draw_gpu(node, gpu, (left + PAD + column * share, gpu_top), share - GAP)
     owner = {core: gpu for gpu in domain.gpus for core in parse_ranges(node.gpu_cpus[gpu])}
     reserved = parse_ranges(node.reserved)
-    for place, core in enumerate(domain.cores):
-        x = left + PAD + place % columns * (CELL + GAP)
-        y = gpu_top + GPU_HEIGHT + PAD + place // columns * (CELL + GAP)
+    for position, core in enumerate(domain.cores):
+        x = left + PAD + position % columns * (CELL + GAP)
+        y = gpu_top + GPU_HEIGHT + PAD + position // columns * (CELL + GAP)
         yield _draw_core(core, (x, y), owner.get(core), reserved=core in reserved)
 
 
@@ -153,18 +153,18 @@ def _draw_gpu(node: Node, gpu: int, corner: tuple[float, float], wide: float) ->
 
 def _draw_core(core: int, corner: tuple[int, int], gpu: int | None, *, reserved: bool) -> str:
     left, top = corner
-    colour, text, told, cross = "#e4e4e0", "#777777", "no rank is bound here", ""
+    colour, text, title, cross = "#e4e4e0", "#777777", "no rank is bound here", ""
     if gpu is not None:
-        colour, told = COLOURS[gpu % len(COLOURS)], f"rank of GPU {gpu}"
+        colour, title = COLOURS[gpu % len(COLOURS)], f"rank of GPU {gpu}"
         text = "#222222" if colour in DARK_TEXT else "#ffffff"
     if reserved:
-        told, size = "reserved by the system", CELL - 6
+        title, size = "reserved by the system", CELL - 6
         cross = (
             f'<path d="M{left + 3} {top + 3}l{size} {size}m0 {-size}l{-size} {size}" '
             f'stroke="#bbbbbb" stroke-width="1.5"/>'
         )
     return (
-        f'<g><title>core {core}: {told}</title><rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="3" '
+        f'<g><title>core {core}: {title}</title><rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="3" '
         f'fill="{colour}"/>{cross}<text x="{left + CELL / 2:g}" y="{top + 15}" font-size="10" text-anchor="middle" '
         f'fill="{text}">{core}</text></g>'
     )

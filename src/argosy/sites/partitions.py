@@ -1,4 +1,4 @@
-"""Choose and judge a partition: what the site allows, what it bills; every refusal names both numbers.  Pure."""
+"""Choose the partition of a job, and check a job against its limits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from argosy.sites.resolve import at_partition, evident_choice, gpus_of
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a job asks of a partition.
+    """The resources that a job requests of a partition.
 
     Attributes
     ----------
     time
-        As given to ``--time``; empty where nothing was said.
+        As given to ``--time``; empty if not given.
     """
 
     nodes: int
@@ -30,12 +30,12 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition | None, tuple[Choice, ...]]:
-    """Choose the partition: as asked, else the first that the profile lets choose and that allows the job.
+    """Choose the partition: the requested one, else the first with ``choose`` that allows the job.
 
     Raises
     ------
     SiteError
-        When the one asked for, or every one, does not allow the job: with what was asked and what is allowed.
+        When the requested partition, or none of the others, allows the job. The evidence has both numbers.
     """
     if asked:
         partition = _asked_partition(site, asked, demand)
@@ -48,19 +48,19 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
         raise SiteError(
             f"no partition of {site.name} allows this job",
             evidence="\n".join(f"{p.name}: {refuse_demand(p, demand)}" for p in candidates),
-            hint="ask for less, or submit several jobs",
+            hint="request less, or submit several jobs",
             key=f"partitions.{candidates[-1].name}",
         )
     whole = is_whole(site, None, demand)
     with_gpus = [p for p in fitting if demand.gpus_per_node <= gpus_of(site, p)] or fitting
     chosen = next((p for p in with_gpus if p.whole_nodes == whole), with_gpus[0])
     why = "the job uses whole nodes" if whole else "the job uses parts of nodes"
-    row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; none was asked for")
+    row = evident_choice(site, chosen, ChoiceKey.PARTITION, chosen.name, why=f"{why}; no partition was given")
     return chosen, (row, *_billing(site, chosen, demand))
 
 
 def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None:
-    """Give the partition that was asked for, if it allows the job; None where the profile does not know it."""
+    """Return the requested partition if it allows the job; None if the profile does not contain it."""
     partition = site.partition(asked)
     refusal = refuse_demand(partition, demand) if partition else ""
     if not refusal:
@@ -69,54 +69,54 @@ def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None
     raise SiteError(
         f"the partition {asked} of {site.name} does not allow this job",
         evidence=refusal,
-        hint=f"use --partition {fitting[0]}" if fitting else "ask for less, or submit several jobs",
+        hint=f"use --partition {fitting[0]}" if fitting else "request less, or submit several jobs",
         key=f"partitions.{asked}",
     )
 
 
 def _unknown(site: Site, asked: str) -> Iterator[Choice]:
-    """Say that a partition is not in the profile: it may be new, or a slip of the hand."""
+    """Return a note if a partition is not in the profile: it may be new, or misspelt."""
     known = [p.name for p in site.partitions]
     if not known or site.partition(asked):
         return
     near = suggest_word(asked, known)
-    meant = f"asked for; did you mean {near}" if near else f"asked for; known: {', '.join(known)}"
-    why, mark = f"{meant}; the profile of {site.name} does not name it", Mark.DOUBTFUL if near else Mark.NONE
+    meant = f"as requested; did you mean {near}" if near else f"as requested; known: {', '.join(known)}"
+    why, mark = f"{meant}; it is not in the profile of {site.name}", Mark.DOUBTFUL if near else Mark.NONE
     yield Choice(ChoiceKey.PARTITION, asked, why, "option", mark=mark)
 
 
 def refuse_demand(partition: Partition, demand: Demand) -> str:
-    """Say why a partition does not allow a job; empty where nothing is known against it."""
+    """Return why a partition does not allow a job; empty if no known limit forbids it."""
     limits = (
         (partition.max_nodes and demand.nodes > partition.max_nodes, "at most", partition.max_nodes),
         (partition.min_nodes and demand.nodes < partition.min_nodes, "at least", partition.min_nodes),
     )
     for broken, words, number in limits:
         if broken:
-            return f"{demand.nodes} nodes were asked for, it takes {words} {number}"
+            return f"{demand.nodes} nodes requested, {words} {number} allowed"
     limit = time_limit(partition, demand.nodes)
     if demand.time and limit and parse_minutes(demand.time) > parse_minutes(limit):
-        return f"{demand.time} was asked for, its limit for {demand.nodes} node(s) is {limit}"
+        return f"{demand.time} requested, the limit for {demand.nodes} node(s) is {limit}"
     if partition.gpus is not None and demand.gpus_per_node > partition.gpus:
-        return f"{demand.gpus_per_node} GPUs per node were asked for, its nodes have {partition.gpus}"
+        return f"{demand.gpus_per_node} GPUs per node requested, its nodes have {partition.gpus}"
     return ""
 
 
 def time_limit(partition: Partition, nodes: int) -> str:
-    """Give the time limit of a job of so many nodes; empty where none is known."""
+    """Return the time limit of a job with this number of nodes; empty if unknown."""
     steps = sorted((int(most), time) for most, time in partition.time_by_nodes.items())
     return next((time for most, time in steps if nodes <= most), partition.max_time)
 
 
 def is_whole(site: Site, partition: Partition | None, demand: Demand) -> bool:
-    """Tell whether a job uses or gets whole nodes, as far as the profile tells."""
+    """Return whether a job uses or gets whole nodes, as far as the profile knows."""
     if demand.exclusive or site.slurm.whole_nodes or (partition is not None and partition.whole_nodes):
         return True
     return partition is None and bool(site.node.gpus) and demand.gpus_per_node == site.node.gpus
 
 
 def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterator[Choice]:
-    """Note, before it is submitted, that a job pays for more than it uses."""
+    """Yield a choice if a job is billed for more GPUs than it uses."""
     by_partition = partition is not None and partition.whole_nodes
     gpus = gpus_of(site, partition)
     if not (by_partition or site.slurm.whole_nodes or demand.exclusive) or demand.gpus_per_node >= gpus:
@@ -131,27 +131,27 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
         return
     shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or refuse_demand(p, demand))]
     cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]
-    way_out = f"; --partition {cheaper[0]} bills what is used" if cheaper else ""
-    why = f"{partition.name} gives whole nodes, and {used}{way_out}"
+    hint = f"; --partition {cheaper[0]} bills only what is used" if cheaper else ""
+    why = f"{partition.name} allocates whole nodes, and {used}{hint}"
     yield evident_choice(site, partition, ChoiceKey.BILLED, billed, why=why)
 
 
 def parse_minutes(text: str) -> float:
-    """Read a time limit as sbatch(1) takes it, in minutes; `math.inf` where it asks for no limit, as zero does.
+    """Parse a time limit of sbatch(1), in minutes; `math.inf` for no limit, which is also what zero means.
 
     The forms are ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS`` and ``UNLIMITED``.
 
     Raises
     ------
     SiteError
-        When it is none.
+        When the text is not a time limit.
     """
     if text.upper() in {"UNLIMITED", "INFINITE", "-1"}:
         return math.inf
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004
-        raise SiteError(f"{text!r} is no time", evidence=f"--time {text}", hint="write it as 1:30:00 or 2-00:00:00")
+        raise SiteError(f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use 1:30:00 or 2-00:00:00")
     numbers = [int(part) for part in parts]
     if dash:
         hours, mins, seconds = [*numbers, 0, 0][:3]

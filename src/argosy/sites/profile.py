@@ -4,7 +4,7 @@ A value has ``why``, ``source`` and ``checked``. Its ``proof`` is ``documented``
 site. Unknown values keep their empty default and are listed in `Site.open_questions`.
 """
 
-# Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
+# No `from __future__ import annotations`: msgspec would evaluate each annotation again at every start.
 
 import re
 from typing import Annotated, Literal
@@ -23,7 +23,16 @@ from argosy.sites.profile_parts import (
     SiteBind,
     Validated,
 )
-from argosy.sites.software import Bandwidth, Build, Images, LauncherPolicy, Modules, Network, RuntimeFacts
+from argosy.sites.software import (
+    Bandwidth,
+    Build,
+    Images,
+    LauncherPolicy,
+    Modules,
+    Network,
+    RuntimeFacts,
+    check_processor,
+)
 
 __all__ = [
     "Avoid",
@@ -54,7 +63,7 @@ __all__ = [
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}|unlimited|infinite|", re.IGNORECASE)
-"""How Slurm writes a time limit: ``30``, ``1:30:00``, ``2-00:00:00``; empty for none."""
+"""Forms of a time limit in Slurm: ``30``, ``1:30:00``, ``2-00:00:00``; empty for none."""
 
 
 class Identity(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,51 +109,51 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes
     ----------
     cores
-        Cores that Slurm knows, the reserved ones included; 0 where it is not known.
+        Cores that Slurm knows, including the reserved ones; 0 if unknown.
     reserved
-        Cores that jobs do not get (CpuSpecList), as a range list: ``0,8,16``.
+        Cores that jobs cannot use (CpuSpecList), as a range list: ``0,8,16``.
     sockets
-        Processors of a node; 0 where it is not known.
+        Sockets of a node; 0 if unknown.
     numa
-        NUMA nodes of a node; 0 where it is not known.
+        NUMA nodes of a node; 0 if unknown.
     arch
-        Architecture, as ``uname -m`` writes it.
+        Architecture, as ``uname -m`` prints it.
     cpu_model
-        The processor's name.
+        Model of the CPU.
     gpus
         GPUs of a full node, as Slurm counts them.
     gpu_vendor
         ``amd``, ``intel`` or ``nvidia``; empty for nodes without GPUs.
     gpu_model
-        The GPU's name.
+        Model of the GPU.
     gpu_device
-        Device node without which a node has no GPU; empty for the vendor's usual one.
+        Device file that every node with GPUs has; empty for the vendor's usual one.
     devices_per_gpu
-        Root devices of one GPU: ranks per GPU (two stacks of Intel's Max cards are two of them).
+        Root devices of one GPU, and so ranks per GPU; the two stacks of an Intel Max GPU are two devices.
     gpu_cpus
-        For each GPU the cores nearest to it, as range lists: ``49-55``; empty where no map is known.
+        For each GPU the cores closest to it, as a range list: ``49-55``; empty if unknown.
     gpu_numa
-        NUMA node of each GPU, in the order of their numbers.
+        NUMA node of each GPU, in the order of the GPU numbers.
     gpu_pci
         PCI bus of each GPU, in the same order: ``c1``.
     cuda, rocm
-        Newest CUDA or ROCm that the nodes' driver is known to support: ``12.8``; empty where none is known.
+        Newest CUDA or ROCm that the driver of the nodes is known to support: ``12.8``; empty if unknown.
     archspec
-        Instruction set as archspec names it: ``zen3``; empty: the architecture's common one.
+        Instruction set by its archspec name: ``zen3``; empty: the baseline of the architecture.
     memory_mb
-        Memory of a node as Slurm knows it, in MB.
+        Memory of a node according to Slurm, in MB.
     gpu_memory_gb
         Memory of one GPU, in GB.
     nics
-        Network cards of a node; 0 where it is not known.
+        Network cards of a node; 0 if unknown.
     nic
-        Kind of these cards.
+        Type of the cards.
     nic_gbit
         Speed of one card, in Gbit/s.
     local_disk
-        Whether nodes have a disk of their own.
+        Whether nodes have a local disk.
     tmp_in_memory
-        Whether ``/tmp`` of a node lies in its memory.
+        Whether ``/tmp`` of a node is in memory.
     """
 
     cores: Count = 0
@@ -173,43 +182,41 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tmp_in_memory: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no version, and what is no name of a processor."""
+        """Reject invalid versions and CPU names."""
         for name, text in (("cuda", self.cuda), ("rocm", self.rocm)):
             if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
-                raise ValueError(f'{name} = {text!r} is no version; write {name} = "12.8"')
+                raise ValueError(f'{name} = {text!r} is not a version; write {name} = "12.8"')
         if self.archspec:
-            from argosy.sites.software import refuse_processor  # noqa: PLC0415 - most profiles name none
-
-            refuse_processor(self.archspec, self.arch)
+            check_processor(self.archspec, self.arch)
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A partition with its limits; 0 and empty where none is known.
+    """A partition with its limits; 0 or empty if unknown.
 
     Attributes
     ----------
     name
-        As ``--partition`` takes it.
+        Name for ``--partition``.
     min_nodes
-        Fewest nodes that a job may have.
+        Smallest number of nodes of a job.
     max_nodes
-        Most nodes that a job may have.
+        Largest number of nodes of a job.
     max_jobs
-        Most jobs of one user in it, waiting ones included.
+        Largest number of jobs of one user, including waiting jobs.
     max_running
-        Most jobs of one user that run in it at once.
+        Largest number of running jobs of one user.
     max_time
-        As Slurm writes it: ``2-00:00:00``.
+        Time limit in Slurm's form: ``2-00:00:00``.
     time_by_nodes
-        Shorter limits of smaller jobs: most nodes -> time.
+        Shorter time limits of smaller jobs: largest number of nodes -> time limit.
     whole_nodes
-        Whether jobs get, and pay for, whole nodes.
+        Whether jobs get, and are billed for, whole nodes.
     choose
-        Whether it may be chosen where the user names none; the first that allows the job's shape is.
+        Whether Argosy may choose it for jobs without ``--partition``: the first such one that allows the job is chosen.
     debug
-        Whether it is the one for short tests.
+        Whether it is for short tests.
     gpus, cores, cpus_per_gpu, gpu_model
-        Where its nodes differ from the profile's; ``gpus = 0`` where they have none.
+        Set if its nodes differ from the nodes in ``[node]``; ``gpus = 0`` for nodes without GPUs.
     """
 
     name: str
@@ -228,54 +235,54 @@ class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_model: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a name that no option of sbatch takes, and what is no time."""
+        """Reject names that sbatch does not accept, and invalid time limits."""
         if not re.fullmatch(r"[^\s,]+", self.name):
-            raise ValueError(f"name = {self.name!r} is no name of a partition")
+            raise ValueError(f"name = {self.name!r} is not a valid name of a partition")
         for time in (self.max_time, *self.time_by_nodes.values()):
             if not TIME.fullmatch(time):
-                raise ValueError(f"{time!r} is no time: write it as 1:30:00 or 2-00:00:00")
+                raise ValueError(f"{time!r} is not a time limit; write 1:30:00 or 2-00:00:00")
 
 
 class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How jobs are asked for at a site.
+    """How jobs are submitted at a site.
 
     Attributes
     ----------
     version
-        Of Slurm, as documented.
+        Version of Slurm, as documented.
     gpu_option
-        ``gpus-per-node``, ``gres``, or ``none`` where the option of srun does it.
+        Option that requests GPUs: ``gpus-per-node``, ``gres``, or ``none`` if an option of srun does so.
     cpus_per_gpu
-        Cores that go with a GPU where no map is known; 0 leaves it to Slurm.
+        Cores per GPU if no map is known; 0: Slurm decides.
     cpus_option
-        Whether the job says ``--cpus-per-task`` at all (false where no script of the site does).
-    cpus_beside_mask
-        Whether ``--cpus-per-task`` may stand beside a mask on one srun.
+        Whether jobs set ``--cpus-per-task``; false if no script of the site does.
+    cpus_with_mask
+        Whether one srun may have both ``--cpus-per-task`` and a CPU mask.
     mask_needs_whole_nodes
-        Whether masks hold only where the job has whole nodes.
+        Whether CPU masks work on whole nodes only.
     required
-        Options without which the site refuses a job: ``account``, ``time``.
+        Options that the site requires of every job: ``account``, ``time``.
     mem, mem_per_gpu
-        Memory to ask for where the user says nothing.
+        Memory to request if the user gives none.
     whole_nodes
         Whether every job gets whole nodes.
     several_nodes_whole
-        Whether a job on several nodes must ask for all GPUs of each.
+        Whether a job on several nodes must request all GPUs of each node.
     polling_seconds
-        How often the controller may be asked about a job.
+        Seconds between two queries about a job.
     master_suffix
-        What is added to the first host's name for the rendezvous.
+        Suffix that is added to the first host name for the rendezvous.
     account_form
-        How account names look, for error messages.
+        Form of account names, for error messages.
     debug_qos
-        QOS for short tests, where a partition for them is not what the site has.
+        QOS for short tests, at a site without a partition for them.
     """
 
     version: str = ""
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     cpus_per_gpu: Count = 0
     cpus_option: bool = True
-    cpus_beside_mask: bool = True
+    cpus_with_mask: bool = True
     mask_needs_whole_nodes: bool = False
     required: tuple[Literal["account", "partition", "qos", "time", "mem", "constraint", "reservation"], ...] = ()
     mem: str = ""
@@ -288,20 +295,20 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     debug_qos: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a suffix that is no part of a host's name: it stands in the script as it is."""
+        """Reject a suffix that is not part of a host name, since job scripts contain it unquoted."""
         if not re.fullmatch(r"[A-Za-z0-9.-]*", self.master_suffix):
-            raise ValueError(f"master_suffix = {self.master_suffix!r} is no part of a host name")
+            raise ValueError(f"master_suffix = {self.master_suffix!r} is not part of a host name")
 
 
 class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A named way to use the site (``--mode``); what belongs to it says ``when = { mode = "NAME" }``.
+    """A named mode of the site (``--mode``); its parts have ``when = { mode = "NAME" }``.
 
     Attributes
     ----------
     default
-        Whether it holds where the user names no mode.
+        Whether it applies without ``--mode``.
     devices_per_gpu
-        In place of `Node.devices_per_gpu`; 0 leaves it.
+        Replaces `Node.devices_per_gpu`; 0 keeps it.
     """
 
     default: bool = False
@@ -309,26 +316,27 @@ class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine, as its profile describes it.
+    """A site, as its profile describes it.
 
     Attributes
     ----------
     name
-        As ``--site`` takes it; the file is called ``NAME.toml``.
+        Name for ``--site``; the file is called ``NAME.toml``.
     title
-        The machine in words: name, place, what its nodes have.
+        One line for people: machine, operator, hardware of the nodes.
     scheduler
         ``local`` or ``slurm``.
     use
-        Fragments, or other sites, whose parts are taken first; a site of one's own name is the next on the search path.
+        Fragments or other sites to include before this profile. Its own name means the next profile of that name on the
+        search path.
     checked
-        Date for every part that has none of its own.
+        Date for all parts without a date.
     sources
-        Short name -> beginning of an address, for the `source` of parts.
+        Short name -> beginning of a URL, for the `source` of parts.
     open_questions
-        What nobody could find out yet; what depends on it says so instead of guessing.
+        Facts that are not known yet. Argosy does not guess them.
     validated
-        What a run of ``argosy sites validate`` found.
+        Results of ``argosy sites validate``.
     """
 
     name: str = ""
@@ -357,9 +365,9 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     validated: Validated = Validated()
 
     def __post_init__(self) -> None:
-        """Refuse a name that is no plain word: it stands in scripts and in names of files."""
+        """Reject names that are not safe in scripts and file names."""
         if not re.fullmatch(r"[A-Za-z0-9._-]*", self.name):
-            raise ValueError(f"name = {self.name!r} is no plain word: letters, digits, '.', '_' and '-'")
+            raise ValueError(f"name = {self.name!r} may only contain letters, digits, '.', '_' and '-'")
 
     @property
     def has_slurm(self) -> bool:
@@ -367,5 +375,5 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.scheduler == "slurm"
 
     def partition(self, name: str) -> Partition | None:
-        """Give the partition of that name, if the profile has it."""
+        """Return the partition of that name, if the profile contains it."""
         return next((each for each in self.partitions if each.name == name), None)

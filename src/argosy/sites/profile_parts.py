@@ -1,6 +1,6 @@
-"""The parts of a profile that come in lists, each with its evidence and its condition; they decide nothing."""
+"""Define the parts of a profile that come in lists, each with its evidence and condition."""
 
-# Without annotations as text (__future__): msgspec would evaluate each of them anew at every start.
+# No `from __future__ import annotations`: msgspec would evaluate each annotation again at every start.
 
 import re
 from typing import Annotated, Literal
@@ -14,36 +14,36 @@ Proof = Literal["documented", "validated"]
 
 BRACES = re.compile(r"\{(\w*)\}")
 LATE = ("user", "job", "infiniband", "devices")
-"""What may stand in braces."""
+"""Names that a text may contain in braces."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _refuse_no_variable(*names: str) -> None:
+def _reject_variable_names(*names: str) -> None:
     for name in names:
         if not VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a variable")
+            raise ValueError(f"{name!r} is not a valid name of a variable")
 
 
-def _refuse_braces(text: str) -> None:
+def _reject_braces(text: str) -> None:
     for name in BRACES.findall(text):
         if name not in LATE:
-            raise ValueError(f"{{{name}}} means nothing here; known: {', '.join('{' + each + '}' for each in LATE)}")
+            raise ValueError(f"{{{name}}} is unknown; known: {', '.join('{' + each + '}' for each in LATE)}")
 
 
 class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every part of a profile carries.
+    """The evidence that every part of a profile has.
 
     Attributes
     ----------
     source
-        Public address of the fact, or a key of the profile's ``[sources]`` and the rest of the address.
+        Public URL, or a key of the profile's ``[sources]`` and the rest of the URL.
     checked
-        Date on which somebody last looked at the source; empty takes the profile's.
+        Date when somebody last read the source; empty: the date of the profile.
     sources
-        For a part with several keys: key -> its own source, where it differs from `source`.
+        For a part with several keys: key -> its source, if it differs from `source`.
     proofs
-        Keys whose value a run at the site has shown: key -> date, job and versions, as ``argosy sites merge`` writes.
+        Validated keys: key -> date, job and versions of the run. ``argosy sites merge`` writes it.
     """
 
     why: str = ""
@@ -55,33 +55,32 @@ class Evident(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Conditional(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part that holds under a condition: ``when = { nodes = "> 1", rocm = "< 6.2" }``; all must hold."""
+    """A part with a condition: ``when = { nodes = "> 1", rocm = "< 6.2" }``. All comparisons must hold."""
 
     when: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a condition that nothing here understands."""
+        """Reject an invalid condition."""
         parse_condition(self.when)
 
     @property
     def condition(self) -> Condition:
-        """The condition, read."""
+        """The parsed condition."""
         return parse_condition(self.when)
 
 
 class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A variable that a site wants inside the container.
+    """A variable that the site sets inside the container.
 
     Attributes
     ----------
     name
         Name of the variable.
     value
-        Arrives as it is, whatever characters it holds.
+        Verbatim value.
     late
-        Instead of `value`: text with ``{user}``, ``{job}`` or ``{infiniband}`` (``all`` if the job's first node has
-        InfiniBand, else ``void``), known on the node only, or ``{devices}``, the list of the job's devices on a node
-        (``0,1,2``).
+        Instead of `value`: a text with ``{user}``, ``{job}``, ``{devices}`` (the job's devices on a node: ``0,1,2``) or
+        ``{infiniband}`` (``all`` if the first node of the job has InfiniBand, else ``void``).
     """
 
     name: str
@@ -89,78 +88,77 @@ class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True
     late: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no variable, and two values for one."""
+        """Reject invalid names, and a setting with two values."""
         Conditional.__post_init__(self)
-        _refuse_no_variable(self.name)
-        _refuse_braces(self.late)
+        _reject_variable_names(self.name)
+        _reject_braces(self.late)
         if self.value and self.late:
-            raise ValueError(f"{self.name} has both value and late: say one of them")
+            raise ValueError(f"{self.name} has both value and late; keep one of them")
 
 
 class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder that is made on each node, and the variables that name it.
+    """A folder that is created on each node, and the variables that contain its path.
 
     Attributes
     ----------
     variables
         Names of the variables that are set to the path.
     path
-        With the same braces as `Setting.late`.
+        Absolute path; may contain the same names in braces as `Setting.late`.
     """
 
     variables: tuple[str, ...]
     path: str
 
     def __post_init__(self) -> None:
-        """Refuse what is no variable, and a path of which a node would make another folder, or two."""
+        """Reject invalid names, and paths that a node would read as another path or as two."""
         Conditional.__post_init__(self)
-        _refuse_no_variable(*self.variables)
-        _refuse_braces(self.path)
+        _reject_variable_names(*self.variables)
+        _reject_braces(self.path)
         if not self.path.startswith("/") or len(self.path.split()) != 1:
-            raise ValueError(f"path = {self.path!r} is no absolute path without blanks")
+            raise ValueError(f"path = {self.path!r} is not an absolute path without blanks")
 
 
 class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Paths of the host that containers must see.
+    """Paths of the host that containers need.
 
     Attributes
     ----------
     paths
-        Absolute paths, the same on both sides.  One with ``*``, or all with `if_there`, are looked for on the node, and
-        left out where they are not there: versioned libraries change their names with each update.
+        Absolute paths, the same on host and container. Paths with ``*``, and all paths with `if_there`, are searched on
+        the node and skipped if they do not exist: versioned libraries change their names with each update.
     if_there
-        Whether all paths are looked for on the node.
+        Whether all paths are optional.
     """
 
     paths: tuple[str, ...]
     if_there: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a path that is not absolute."""
+        """Reject relative paths."""
         Conditional.__post_init__(self)
         for path in self.paths:
             if not path.startswith("/"):
-                raise ValueError(f"{path!r} is no absolute path")
+                raise ValueError(f"{path!r} is not an absolute path")
 
 
 class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image to build on that a site has or recommends: ``[[images.bases]]``.
+    """A base image that the site provides or recommends: ``[[images.bases]]``.
 
     Attributes
     ----------
     name
-        As ``--base`` takes it.
+        Reference for ``--base``.
     vendor
-        Whose GPUs it is for; empty for a base without such software.
+        Vendor of the GPUs that it supports; empty for a base without GPU software.
     rocm, cuda, oneapi, python, torch
-        Versions of what is in it, as far as the source says; empty for what is not there or not known.
+        Versions of its software; empty if absent or unknown.
     holds
-        What else is known to be in it; ``net-plugin`` is what brings RCCL or NCCL to the site's network.
+        Other software that it contains; ``net-plugin`` connects NCCL or RCCL to the network of the site.
     conda
-        Prefix of a conda of its own, active without being asked; empty where there is none.
+        Prefix of a conda installation that is always active; empty without one.
     enter
-        How its own programs are reached: ``exec``; ``run``, by its start script; ``with-conda``, by the lines in
-        ``$WITH_CONDA``, evaluated inside.
+        How to enter it: ``exec``, ``run`` (by its runscript) or ``with-conda`` (by the lines in ``$WITH_CONDA``).
     """
 
     name: str
@@ -176,36 +174,36 @@ class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A word that sbatch, srun or the runtime is given at this site.
+    """An argument that the site adds to sbatch, srun or the container runtime.
 
     Attributes
     ----------
     to
-        ``srun`` words are given where srun starts a task per rank; ``srun-always`` ones on any srun;
-        an ``annotation`` is NAME=VALUE, for the hooks of a runtime that has such (edf).
+        ``srun``: the srun that starts a task per rank; ``srun-always``: every srun; ``annotation``: NAME=VALUE for the
+        hooks of the runtime edf.
     word
-        One word, as the program takes it: ``--mpi=cray_shasta``.
+        One argument: ``--mpi=cray_shasta``.
     """
 
     to: Literal["sbatch", "srun", "srun-always", "runtime", "annotation"]
     word: str
 
     def __post_init__(self) -> None:
-        """Refuse a word with a line break: no script has one."""
+        """Reject an argument with a line break."""
         Conditional.__post_init__(self)
         if "\n" in self.word:
             raise ValueError(f"{self.word!r} has a line break")
 
 
 class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What job scripts must not say at this site; `why` tells what happens then.
+    """An option or variable that job scripts at this site must not use; `why` tells what happens.
 
     Attributes
     ----------
     word
         An option (``--gpus-per-task``), also with its value (``--mem=0``), or ``NAME=VALUE`` of a variable.
     instead
-        What to say in its place.
+        What to use instead.
     """
 
     word: str
@@ -213,16 +211,16 @@ class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``argosy sites validate`` found at the site, beyond the values that other parts hold.
+    """Results of ``argosy sites validate`` that are not values of other parts.
 
     Attributes
     ----------
     date, job
-        Of the run.
+        Date and job id of the run.
     versions
-        Of Slurm and of the runtime that it ran with.
+        Versions of Slurm and of the runtime during the run.
     facts
-        Name -> what was found: ``attach.overlay`` -> ``yes``.
+        Name of the fact -> result: ``attach.overlay`` -> ``yes``.
     """
 
     date: str = ""

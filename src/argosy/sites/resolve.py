@@ -1,4 +1,4 @@
-"""From a profile and a job's facts to what the job gets: each value with its reason, source, date and proof; pure."""
+"""Resolve a profile for a job: the settings that apply, each with its reason, source, date and proof."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from argosy.sites.profile import Mode, Partition, Site
 from argosy.sites.profile_parts import BRACES, Cache, Conditional, Evident, Option, Setting
 
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
-"""What a node with InfiniBand has: enroot's hook 99-mellanox.sh fails without it."""
+"""Files of a node with InfiniBand: enroot's hook 99-mellanox.sh fails without them."""
 
 LATE_NAMES = {
     "user": "${USER:-$SLURM_JOB_USER}",
     "job": "$SLURM_JOB_ID",
     "infiniband": f"$(ls {INFINIBAND} >/dev/null 2>&1 && echo all || echo void)",
 }
-"""What ``late`` texts may hold, and how a job script says it; ``{devices}`` is known when planning."""
+"""Name in a ``late`` text -> its shell form in a job script. ``{devices}`` is replaced when planning."""
 
 
 class SiteDemands(msgspec.Struct, frozen=True):
-    """What a site adds to a job.
+    """The settings that a site adds to a job.
 
     Attributes
     ----------
     variables
-        Forced inside the container.
+        Variables to set inside the container.
     binds, late_binds
-        Paths that containers see; the late ones are looked for on each node and may hold ``*``.
+        Bind mounts; the late ones are searched on each node and may contain ``*``.
     folders
-        Made on each node before its ranks start.
+        Folders to create on each node before its ranks start.
     sbatch, srun, srun_always, runtime
-        Words for these programs.
+        Arguments for these programs.
     annotations
-        What hooks of the runtime are told, by name.
+        Names and values for hooks of the runtime.
     choices
-        The reason of each.
+        The reason of each setting.
     """
 
     variables: tuple[Variable, ...] = ()
@@ -61,7 +61,7 @@ DATE = len("2026-11-21")
 
 
 def full_address(site: Site, source: str) -> str:
-    """Write a source in full: in ``LUG docs/x.md`` the key of ``[sources]`` is replaced by its address."""
+    """Return the full URLs of a source: in ``LUG docs/x.md``, the key of ``[sources]`` is replaced by its URL."""
     whole = []
     for part in source.split("; "):
         key, _, rest = part.partition(" ")
@@ -70,21 +70,21 @@ def full_address(site: Site, source: str) -> str:
 
 
 def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: str = "", why: str = "") -> Choice:
-    """Say one value of a profile as a choice of a plan.
+    """Return a value of a profile as a choice of a plan.
 
     Parameters
     ----------
     key
-        As of `Choice`.
+        Key of the choice.
     field
-        The key of the part that the value comes from, if the part holds several values.
+        Key of the part that contains the value, if the part has several values.
     """
     source = part.sources.get(field, part.source)
     shown = part.proofs.get(field, "")
     return Choice(
         key,
         value,
-        why or part.why or "the site's own",
+        why or part.why or "set by the site",
         f"site {site.name}",
         evidence="; ".join(filter(None, (full_address(site, source), shown and f"validated {shown}"))),
         checked=shown[:DATE] or part.checked or site.checked,
@@ -93,12 +93,12 @@ def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: st
 
 
 def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
-    """Apply a mode: the one asked for, else the site's default one; empty where the site has none.
+    """Apply the requested mode, else the default mode of the site, and return its name; empty without modes.
 
     Raises
     ------
     SiteError
-        When the site has no such mode; the nearest is named.
+        When the site has no such mode; the hint suggests the most similar one.
     """
     if asked and asked not in site.modes:
         near = suggest_word(asked.upper(), [name.upper() for name in site.modes])
@@ -106,7 +106,7 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
         raise SiteError(
             f"{site.name} has no mode {asked!r}",
             evidence=f"its modes: {', '.join(site.modes) or 'none'}",
-            hint=f"did you mean --mode {meant}?" if meant else "leave --mode out",
+            hint=f"did you mean --mode {meant}?" if meant else "remove --mode",
         )
     name = asked or next((name for name, mode in site.modes.items() if mode.default), "")
     mode = site.modes.get(name, Mode())
@@ -117,7 +117,7 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
 
 
 def at_partition(site: Site, partition: Partition | None) -> Site:
-    """Give the site with the nodes of one partition; for nodes of another kind it has no map of cores."""
+    """Return the site with the nodes of one partition; without a core map if they differ from the profile's nodes."""
     if partition is None:
         return site
     node = site.node
@@ -140,24 +140,24 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
 
 
 def gpus_of(site: Site, partition: Partition | None) -> int:
-    """Give the GPUs of a node of a partition: those of the profile's nodes, where it does not say."""
+    """Return the number of GPUs of a partition's nodes; if the partition does not set it, the number of the profile."""
     return site.node.gpus if partition is None or partition.gpus is None else partition.gpus
 
 
 def _has_usual_nodes(site: Site, partition: Partition) -> bool:
-    """Tell whether the nodes of a partition are those that the profile describes."""
+    """Return whether the nodes of a partition are those that the profile describes."""
     same_model = partition.gpu_model in {"", site.node.gpu_model}
     same_cores = partition.cores in {0, site.node.cores}
     return same_model and same_cores and gpus_of(site, partition) == site.node.gpus
 
 
 def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
-    """Give everything that the profile adds to a job of these facts.
+    """Return everything that the profile adds to a job with these facts.
 
     Parameters
     ----------
     devices
-        Root devices that the job has on each node.
+        Number of root devices of the job on each node.
     """
     settings = _settings(site, facts)
     caches = [cache for cache in site.caches if judge_condition(cache.condition, facts)]
@@ -178,22 +178,22 @@ def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
         binds=tuple(plain),
         late_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
         folders=folders,
-        sbatch=_words(options, "sbatch"),
-        srun=_words(options, "srun"),
-        srun_always=_words(options, "srun-always"),
-        runtime=_words(options, "runtime"),
-        annotations=tuple(_pair(word) for word in _words(options, "annotation")),
+        sbatch=_arguments(options, "sbatch"),
+        srun=_arguments(options, "srun"),
+        srun_always=_arguments(options, "srun-always"),
+        runtime=_arguments(options, "runtime"),
+        annotations=tuple(_pair(word) for word in _arguments(options, "annotation")),
         choices=rows,
     )
 
 
 def _option_key(option: Option) -> str:
-    """Return the key of the choice for a word that the profile adds: the program that it is for."""
+    """Return the key of the choice for an argument that the profile adds: the program that it is for."""
     program = option.to.partition("-")[0]
     return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
 
 
-def _words(options: list[Option], to: str) -> tuple[str, ...]:
+def _arguments(options: list[Option], to: str) -> tuple[str, ...]:
     return tuple(option.word for option in options if option.to == to)
 
 
@@ -203,23 +203,23 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def _settings(site: Site, facts: Facts) -> list[Setting]:
-    """Give the settings whose condition holds; the last one of a name wins."""
+    """Return the settings whose condition holds; of several with one name the last one."""
     found = {setting.name: setting for setting in site.settings if judge_condition(setting.condition, facts)}
     return list(found.values())
 
 
 def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
-    """Give a row for each part whose condition cannot be judged, since a fact is not known here."""
+    """Yield a choice for each part whose condition depends on an unknown fact."""
     parts: tuple[Conditional, ...] = (*site.settings, *site.caches, *site.binds, *site.options)
     for part in parts:
         if judge_condition(part.condition, facts) is None:
             missing = ", ".join(unknown_facts(part.condition, facts))
-            why = f"only for {render_condition(part.when)}, and {missing} is not known here"
+            why = f"only for {render_condition(part.when)}, and {missing} is unknown"
             yield replace(evident_choice(site, part, _part_name(part), "not set", why=why), mark=Mark.UNSET)
 
 
 def _part_name(part: Conditional) -> str:
-    """Give what a part is called in an explanation."""
+    """Return the name of a part for explanations."""
     match part:
         case Setting():
             return part.name
@@ -232,12 +232,12 @@ def _part_name(part: Conditional) -> str:
 
 
 def _setting_word(setting: Setting, devices: int) -> Word:
-    """Give a setting's value: verbatim, or known on the node only."""
+    """Return the value of a setting, verbatim or as a shell expression."""
     return late_word(setting.late, devices) if setting.late else setting.value
 
 
 def late_word(text: str, devices: int) -> Word:
-    """Turn a text with names in braces, as ``{user}``, into a word; a profile has no other names in braces."""
+    """Convert a text with names in braces, such as ``{user}``, to a word of a script."""
     filled = text.replace("{devices}", ",".join(map(str, range(devices))))
     if not BRACES.search(filled):
         return filled

@@ -1,4 +1,4 @@
-"""Say a profile in rows: every value with its reason, source, date, proof, and the line it was read from."""
+"""List the values of a profile, each with its reason, source, date, proof, file and line."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Row(msgspec.Struct, frozen=True):
     Attributes
     ----------
     key
-        Its place: ``slurm.gpu_option``, ``settings.NCCL_SOCKET_IFNAME``.
+        Dotted key: ``slurm.gpu_option``, ``settings.NCCL_SOCKET_IFNAME``.
     origin
-        File and line that it was read from.
+        File and line of the value.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...]:
-    """Give every value of a site's profile, with where it was read."""
+    """Return every value of a site's profile, with file and line."""
     path = find_profile(name, folders)
     paths = [path, *reversed(fragment_files(path, folders))]
     texts = [(place, place.read_text(encoding="utf-8"), read_table(place)) for place in paths]
@@ -50,7 +50,7 @@ def explain_site(name: str, folders: Sequence[Path] = (DATA,)) -> tuple[Row, ...
 
 
 def rows_of(site: Site) -> Iterator[Row]:
-    """Give every value that a site's profile sets."""
+    """Yield every value that a site's profile sets."""
     for field in site.__struct_fields__:
         value = getattr(site, field)
         if isinstance(value, Evident):
@@ -116,7 +116,7 @@ def _text(value: Any) -> str:
 
 
 def _with_origin(row: Row, texts: list[tuple[Path, str, dict[str, Any]]]) -> Row:
-    """Find the file that a value is from: the profile's own, else the last fragment that has it."""
+    """Add file and line of a value: those of the profile, else of the last fragment that contains it."""
     section, _, key = row.key.partition(".")
     for path, text, table in texts:
         part = table.get(section)
@@ -144,13 +144,13 @@ def _raw_name(part: dict[str, Any]) -> str:
 
 
 def diff_sites(first: Site, second: Site) -> tuple[tuple[str, str, str], ...]:
-    """Give key and both values where two profiles differ; empty for a value that one of them has not."""
+    """Return key and both values for each difference of two profiles; empty for a value that one does not set."""
     left, right = ({row.key: row.value for row in rows_of(site)} for site in (first, second))
     keys = [*left, *(key for key in right if key not in left)]
     return tuple((key, left.get(key, ""), right.get(key, "")) for key in keys if left.get(key) != right.get(key))
 
 
 def profile_schema() -> dict[str, Any]:
-    """Give the JSON schema of a profile, for editors."""
+    """Return the JSON schema of profiles, for editors."""
     schema = msgspec.json.schema(Site)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Argosy site profile", **schema}

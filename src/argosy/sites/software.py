@@ -1,4 +1,4 @@
-"""What a profile says of software: how containers run, ranks start and images are built; it decides nothing."""
+"""Define the parts of a profile about software: container runtime, launchers, network, images and builds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes
     ----------
     name
-        The word of ``--runtime``.
+        Value of ``--runtime``.
     version
-        As documented.
+        Version, as documented.
     gpu
-        The word of ``--gpu``; empty leaves it to the vendor.
+        Value of ``--gpu``; empty: chosen by the vendor of the GPUs.
     user_namespaces
-        Whether users may make them there; None where it is not known.
+        Whether users can create user namespaces; None if unknown.
     """
 
     name: str = ""
@@ -36,16 +36,16 @@ class RuntimeFacts(Evident, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Modules(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Modules that a job loads before it starts its ranks.
+    """Environment modules that a job loads before it starts its ranks.
 
     Attributes
     ----------
     purge
-        Whether ``module purge`` comes first.
+        Whether to run ``module purge`` first.
     use
         Folders for ``module use``.
     load
-        Modules for ``module load``, in this order.
+        Modules for ``module load``, in order.
     """
 
     purge: bool = False
@@ -59,16 +59,16 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes
     ----------
     default
-        For Python programs, where the user names none.
+        Launcher for Python programs without ``--launcher``.
     avoid
-        Launchers that the site advises against; `why` says so.
+        Launchers that the site advises against; `why` gives the reason.
     torchrun
-        Python module that the site's users start in place of ``torch.distributed.run``.  Plans do not need it, and say
-        so: they tell each node its rank, and which of them holds the store, so no host names are compared.
+        Python module that users of the site start instead of ``torch.distributed.run``. Plans do not need it: they give
+        each node its rank and the host of the store, so host names are not compared.
     mpi
-        Wire-up of srun where none is asked for: ``pmix`` or ``pmi2``.
+        Default of ``srun --mpi``: ``pmix`` or ``pmi2``.
     mpiexec
-        The host's own launcher for `mpi` instead of srun: ``hydra`` (``-n -ppn --hosts``); empty for srun.
+        Launcher of the host for `mpi` instead of srun: ``hydra`` (``-n -ppn --hosts``); empty: srun.
     """
 
     default: Literal["", "torchrun", "srun", "mpi", "none"] = ""
@@ -78,9 +78,9 @@ class LauncherPolicy(Evident, frozen=True, kw_only=True, forbid_unknown_fields=T
     mpiexec: Literal["", "hydra"] = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is no name of a Python module."""
+        """Reject invalid names of Python modules."""
         if not re.fullmatch(r"[A-Za-z0-9_.]*", self.torchrun):
-            raise ValueError(f"torchrun = {self.torchrun!r} is no name of a Python module")
+            raise ValueError(f"torchrun = {self.torchrun!r} is not a valid name of a Python module")
 
 
 class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,13 +91,13 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     nodes
         Nodes of the run.
     gpus_per_node
-        GPUs that it used on each of them.
+        GPUs of each node.
     gigabytes
         Bus bandwidth of an all-reduce, in GB/s (1e9 bytes).
     payload_gb
-        Size of the message, in GB; 0 where it is not known.
+        Size of the message, in GB; 0 if unknown.
     source
-        Public address of the figure.
+        Public URL of the figure.
     """
 
     nodes: int
@@ -108,14 +108,14 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Network(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run shows that it used the fast network.
+    """How to verify that a run used the fast network.
 
     Attributes
     ----------
     plugin
-        Library by which NCCL or RCCL reaches the network: ``aws-ofi-rccl``.
+        Network plugin of NCCL or RCCL: ``aws-ofi-rccl``.
     proof_lines
-        Regular expressions; one must match a line of the communication library's log.
+        Regular expressions; one of them must match a line of the log of NCCL, RCCL or oneCCL.
     """
 
     plugin: str = ""
@@ -129,15 +129,15 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes
     ----------
     folders
-        Where the site keeps them.
+        Folders with images of the site.
     catalog
-        Command that lists them.
+        Command that lists the images of the site.
     bases
-        Bases to build on; the first one is recommended.
+        Base images, the recommended one first.
     signed_by
-        Fingerprints of OpenPGP keys, one of which must have signed an image that is launched; empty takes any image.
+        Fingerprints of OpenPGP keys; one of them must have signed every image that is launched. Empty: any image.
     cotainr_systems
-        The words of ``cotainr build --system`` -> the base that each stands for.
+        Value of ``cotainr build --system`` -> base image.
     """
 
     folders: tuple[str, ...] = ()
@@ -147,32 +147,32 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no fingerprint of a key."""
+        """Reject invalid fingerprints."""
         for key in self.signed_by:
             plain_fingerprint(key)
 
 
 class Build(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where and how images are built at the site.
+    """How to build images at the site.
 
     Attributes
     ----------
     where
-        In words: login node, partition, QOS.
+        Place for builds, in words: login node, partition, QOS.
     network
-        Whether compute nodes reach the internet; None where it is not known.
+        Whether compute nodes have internet access; None if unknown.
     backends
         Build backends that work there, as ``--build-backend`` takes them; empty: not known.
     programs
         Program -> command that makes it available to users without root.
     variables
-        Variables that a build sets.
+        Environment variables of builds.
     unload
-        Modules that break a build.
+        Environment modules that break builds.
     partition, qos, time, mem, cpus, gpus, exclusive
-        What a job that builds an image asks for (`argosy build --on-node`, `--submit`); empty and 0 leave it to Slurm.
+        Resources of a job that builds an image (`argosy build --on-node`, `--submit`); empty or 0: Slurm decides.
     work_dir
-        Folder of compute nodes for work files; empty leaves it to Argosy.
+        Folder of compute nodes for work files; empty: Argosy decides.
     """
 
     where: str = ""
@@ -205,26 +205,26 @@ _POWER = "power10le power8le power9le ppc64le"
 ARCHSPEC: Mapping[str, frozenset[str]] = MappingProxyType(
     {"x86_64": frozenset(_X86.split()), "aarch64": frozenset(_ARM.split()), "ppc64le": frozenset(_POWER.split())}
 )
-"""Architecture -> its names: microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
+"""Architecture -> its CPU names, from microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
 
 
-def refuse_processor(name: str, arch: str) -> None:
-    """Refuse a name that archspec does not have, or has for another architecture.
+def check_processor(name: str, arch: str) -> None:
+    """Check that archspec knows a CPU name, and for this architecture.
 
     Parameters
     ----------
     arch
-        Architecture of the node; empty where it is not known.
+        Architecture of the node; empty if unknown.
 
     Raises
     ------
     ValueError
-        Naming the nearest.
+        When it does not; the message suggests the most similar name.
     """
     home = next((each for each, names in ARCHSPEC.items() if name in names), "")
     if not home:
         near = suggest_word(name, sorted(frozenset[str]().union(*ARCHSPEC.values())))
-        hint = f"did you mean {near}?" if near else 'write one, as archspec = "zen3"'
-        raise ValueError(f"archspec = {name!r} is none of archspec's names; {hint}")
+        hint = f"did you mean {near}?" if near else 'use a name such as "zen3"'
+        raise ValueError(f"archspec does not know the CPU {name!r}; {hint}")
     if arch in ARCHSPEC and arch != home:
-        raise ValueError(f"archspec = {name!r} is a processor of {home}, and arch = {arch!r}")
+        raise ValueError(f"archspec = {name!r} is a CPU of {home}, but arch = {arch!r}")

@@ -11,7 +11,7 @@
 #
 # train on aac6: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = 1CN192C4G1H_MI300A_Ubuntu22: the job uses whole nodes; none was asked for
+#   partition = 1CN192C4G1H_MI300A_Ubuntu22: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
 #   gpu = rocm: 4 amd GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here
@@ -37,7 +37,7 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
-    export APPTAINERENV_NCCL_SOCKET_IFNAME=enp129s0  # the interface of the nodes there
+    export APPTAINERENV_NCCL_SOCKET_IFNAME=enp129s0  # selects the network interface of the nodes
 
     # --- Start: one container per rank -----------------------------------------------------------
     run_step srun --nodes="$argosy_nodes" \

@@ -11,7 +11,7 @@
 # train on alps-clariden: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
-#   partition = normal: the job uses whole nodes; none was asked for
+#   partition = normal: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = edf: the site's runtime
 #   gpu = nv: 1 nvidia GPU; edf finds the driver

@@ -10,9 +10,9 @@
 # train on dawn: 1 node(s), 4 GPU(s) and 8 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
-#   partition = pvc9: the job uses whole nodes; none was asked for
+#   partition = pvc9: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
-#   gpu = by /dev: Intel's GPUs are device nodes, which come in with /dev
+#   gpu = by /dev: containers see /dev, and so Intel's GPU devices
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at dawn
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -44,17 +44,17 @@ main() {
     # the cores that Slurm gives on the node, divided by its ranks
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"
     export APPTAINERENV_ZE_FLAT_DEVICE_HIERARCHY=FLAT  # each stack is a root device
-    # every rank sees all root devices that the job has on its node
+    # every rank sees all root devices of the job on its node
     export APPTAINERENV_ZE_AFFINITY_MASK=0,1,2,3,4,5,6,7
-    # oneCCL learns its ranks from Intel MPI's launcher
+    # oneCCL gets its ranks from the launcher of Intel MPI
     export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra
     export APPTAINERENV_CCL_ATL_TRANSPORT=ofi  # the transport mpi is slower
     # as the author's scripts set it
     export APPTAINERENV_CCL_ATL_SHM=0 APPTAINERENV_CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK=0
-    export APPTAINERENV_CCL_LOG_LEVEL=warn  # errors are seen, and nothing else
-    # the bound libraries of the host are found
+    export APPTAINERENV_CCL_LOG_LEVEL=warn  # prints errors only
+    # lets programs find the host libraries that are mounted
     export APPTAINERENV_LD_LIBRARY_PATH=/usr/lib64/libibverbs:/usr/lib64:/.singularity.d/libs
-    # the only mechanism that these bind mounts enable
+    # the only transport that these bind mounts support
     export APPTAINERENV_CCL_ZE_IPC_EXCHANGE=sockets
     enable_modules
     module purge

@@ -11,11 +11,11 @@
 #
 # train on frontier: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is not known here
-#   partition = batch: the job uses whole nodes; none was asked for
-#   launcher = srun: torchrun lacks the mapping of tasks to NUMA nodes, and starts slowly there
+#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is unknown
+#   partition = batch: the job uses whole nodes; no partition was given
+#   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6
-#   gpu = rocm: --rocm is required for AMD GPUs there
+#   gpu = rocm: AMD GPUs need --rocm at this site
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at frontier
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -39,18 +39,18 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS=7  # the cores of a rank
-    export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3  # Slingshot's interfaces
+    export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3  # selects the Slingshot interfaces
     # the site's recommended value
     export APPTAINERENV_NCCL_CROSS_NIC=1 APPTAINERENV_HSA_FORCE_FINE_GRAIN_PCIE=1
     export APPTAINERENV_FI_MR_CACHE_MONITOR=kdreg2  # memhooks can deadlock with the plugin
     # the site's recommended value
     export APPTAINERENV_FI_CXI_DISABLE_HOST_REGISTER=1 APPTAINERENV_FI_CXI_DEFAULT_CQ_SIZE=131072
     export APPTAINERENV_FI_CXI_DEFAULT_TX_SIZE=2048
-    export APPTAINERENV_FI_CXI_RDZV_PROTO=alt_read  # goes with --network=disable_rdzv_get
+    export APPTAINERENV_FI_CXI_RDZV_PROTO=alt_read  # needs --network=disable_rdzv_get
     # the site's recommended value
     export APPTAINERENV_FI_CXI_RDZV_EAGER_SIZE=0 APPTAINERENV_FI_CXI_RDZV_THRESHOLD=0
     export APPTAINERENV_FI_CXI_RDZV_GET_MIN=0 APPTAINERENV_FI_CXI_RX_MATCH_MODE=hybrid
-    # MIOpen's database is kept off the shared file system; each node has its own folder
+    # keeps MIOpen's database off the shared file system; each node has its own folder
     export APPTAINERENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export APPTAINERENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
 

@@ -11,10 +11,10 @@
 # train on frontier: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   billed = 8 GPUs per node: every job there gets whole nodes, and 1 of 8 GPUs are used
-#   partition = batch: the job uses whole nodes; none was asked for
-#   launcher = srun: torchrun lacks the mapping of tasks to NUMA nodes, and starts slowly there
+#   partition = batch: the job uses whole nodes; no partition was given
+#   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6
-#   gpu = rocm: --rocm is required for AMD GPUs there
+#   gpu = rocm: AMD GPUs need --rocm at this site
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at frontier
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -38,7 +38,7 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 7
-    # MIOpen's database is kept off the shared file system; each node has its own folder
+    # keeps MIOpen's database off the shared file system; each node has its own folder
     export APPTAINERENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export APPTAINERENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
 

@@ -11,7 +11,7 @@
 #
 # train on isambard-ai: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = workq: the job uses whole nodes; none was asked for
+#   partition = workq: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

@@ -11,9 +11,9 @@
 #
 # train on isambard-ai: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = workq: the job uses whole nodes; none was asked for
+#   partition = workq: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: the site's own
+#   gpu = nv: set by the site
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at isambard-ai
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -37,8 +37,8 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
-    export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn  # Slingshot's interfaces
-    export APPTAINERENV_NCCL_NET_GDR_LEVEL=PHB  # GPUDirect through the NIC beside the GPU
+    export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn  # selects the Slingshot interfaces
+    export APPTAINERENV_NCCL_NET_GDR_LEVEL=PHB  # uses GPUDirect only with the NIC next to the GPU
     # the site's recommended value
     export APPTAINERENV_NCCL_CROSS_NIC=1 APPTAINERENV_NCCL_MIN_NCHANNELS=4
     export APPTAINERENV_NCCL_GDRCOPY_ENABLE=1 APPTAINERENV_NCCL_NET_FORCE_FLUSH=0

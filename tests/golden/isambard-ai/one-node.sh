@@ -11,10 +11,10 @@
 #
 # train on isambard-ai: 1 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = workq: the job uses whole nodes; none was asked for
+#   partition = workq: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: the site's own
+#   gpu = nv: set by the site
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at isambard-ai
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

@@ -11,7 +11,7 @@
 #
 # train on jean-zay: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = gpu_p13: the job uses whole nodes; none was asked for
+#   partition = gpu_p13: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image has torch
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here

@@ -34,8 +34,10 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
-    export APPTAINERENV_NCCL_SOCKET_IFNAME=ib0  # NCCL's own choice fails there
-    export APPTAINERENV_GLOO_SOCKET_IFNAME=ib0  # gloo's own choice fails there
+    # the interface that NCCL chooses does not work there
+    export APPTAINERENV_NCCL_SOCKET_IFNAME=ib0
+    # the interface that gloo chooses does not work there
+    export APPTAINERENV_GLOO_SOCKET_IFNAME=ib0
 
     # --- Start: one container per rank -----------------------------------------------------------
     run_step srun --nodes="$argosy_nodes" \

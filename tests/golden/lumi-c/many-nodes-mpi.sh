@@ -11,7 +11,7 @@
 #
 # train on lumi-c: 2 node(s) and 128 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = small: the job uses parts of nodes; none was asked for
+#   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at lumi-c

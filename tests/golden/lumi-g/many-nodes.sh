@@ -12,12 +12,12 @@
 #
 # train on lumi-g: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is not known here
-#   mode = cray: images without a libfabric of their own take the host's
-#   partition = standard-g: the job uses whole nodes; none was asked for
+#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
+#   mode = cray: images without libfabric use the host's
+#   partition = standard-g: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
-#   gpu = by /dev: SingularityCE comes with the system, without a module
+#   gpu = by /dev: SingularityCE is installed without a module
 #   assumed = /project/images/train.sif: the image is not here
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
@@ -44,14 +44,14 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
     export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
-    # without it RCCL may choose an interface that is not Slingshot's
+    # without it RCCL may choose another interface than Slingshot
     export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
-    # data loader workers that are forked would break CXI's pinned memory
+    # forked data loader workers would corrupt CXI's pinned memory
     export SINGULARITYENV_CXI_FORK_SAFE=1
     export SINGULARITYENV_CXI_FORK_SAFE_HP=1  # the same for huge pages
-    # completion queues out of huge pages do not survive a fork
+    # completion queues in huge pages do not survive a fork
     export SINGULARITYENV_FI_CXI_DISABLE_CQ_HUGETLB=1
-    # MIOpen keeps an SQLite file, whose locks fail on Lustre when several nodes share it
+    # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
     export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
 

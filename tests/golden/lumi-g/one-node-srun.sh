@@ -12,10 +12,10 @@
 #
 # train on lumi-g: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   mode = cray: images without a libfabric of their own take the host's
-#   partition = standard-g: the job uses whole nodes; none was asked for
+#   mode = cray: images without libfabric use the host's
+#   partition = standard-g: the job uses whole nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
-#   gpu = by /dev: SingularityCE comes with the system, without a module
+#   gpu = by /dev: SingularityCE is installed without a module
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at lumi-g
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
@@ -41,7 +41,7 @@ main() {
     # Forced by name: an image's own value beats a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
     export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
-    # MIOpen keeps an SQLite file, whose locks fail on Lustre when several nodes share it
+    # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
     export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
 

@@ -13,7 +13,7 @@
 # train on mn5-acc: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
-#   gpu = nv: the version that the module printed in the repository's logs
+#   gpu = nv: the module prints this version in the repository's logs
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at mn5-acc
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

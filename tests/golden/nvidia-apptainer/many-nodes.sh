@@ -12,7 +12,7 @@
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: --nv carries the driver's libraries in
+#   gpu = nv: --nv mounts the driver's libraries
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at nvidia-apptainer
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

@@ -11,7 +11,7 @@
 #
 # train on snellius: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
-#   partition = gpu_a100: the job uses whole nodes; none was asked for
+#   partition = gpu_a100: the job uses whole nodes; no partition was given
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: not this machine's: the job's own at snellius

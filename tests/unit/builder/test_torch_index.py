@@ -155,7 +155,7 @@ def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:
 
 
 def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="is not a version"):
         Node(cuda="twelve")
 
 
@@ -163,14 +163,14 @@ def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
     ("word", "near"), [("Zen 3", "zen3"), ("zen9", "zen"), ("sapphire-rapids", "sapphirerapids"), ("EPYC", "zen3")]
 )
 def test_a_processor_that_archspec_does_not_know_is_refused_with_the_nearest_name(word: str, near: str) -> None:
-    with pytest.raises(ValueError, match="none of archspec's names") as error:
+    with pytest.raises(ValueError, match="archspec does not know the CPU") as error:
         Node(archspec=word)
     assert near in str(error.value)
 
 
 def test_a_processor_of_another_architecture_than_the_nodes_is_refused() -> None:
     assert Node(archspec="neoverse_v2", arch="aarch64").archspec == "neoverse_v2"
-    with pytest.raises(ValueError, match="'neoverse_v2' is a processor of aarch64, and arch = 'x86_64'"):
+    with pytest.raises(ValueError, match="'neoverse_v2' is a CPU of aarch64, but arch = 'x86_64'"):
         Node(archspec="neoverse_v2", arch="x86_64")
 
 

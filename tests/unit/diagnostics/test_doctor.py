@@ -90,14 +90,15 @@ def test_a_user_without_namespaces_builds_with_proot() -> None:
     assert "proot" not in states(replace(without, host=replace(HOST, programs={**HOST.programs, "proot": "/x"})))
 
 
-def test_a_laptop_is_not_a_site_without_marks_and_lacks_what_the_site_needs() -> None:
+def test_a_laptop_is_not_the_site_and_lacks_what_the_site_needs() -> None:
     laptop, lumi = with_programs("mksquashfs", "bwrap"), read_site("lumi-g")
     here = is_here(lumi, (), laptop.host)
     found = {each.what: each for each in check_machine(laptop, lumi, here=here)}
     assert {found[name].state for name in ("site", "site runtime", "proot")} == {"warn"}
     assert "module load LUMI systools" in found["proot"].hint
     assert "user namespaces" in found
-    assert is_here(lumi, (), HOST) is Here.UNKNOWN
+    assert is_here(read_site("frontier"), (), HOST) is Here.UNKNOWN
+    assert is_here(read_site("frontier"), (), laptop.host) is Here.NO
 
 
 def test_at_a_site_without_user_namespaces_they_are_not_missed() -> None:

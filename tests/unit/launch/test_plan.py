@@ -65,7 +65,7 @@ IMAGE = Image(
 LAB = Site(name="lab", title="the lab", scheduler="slurm", node=Node(cores=8))
 NEAREST = ("49-55", "57-63", "17-23", "25-31", "1-7", "9-15", "33-39", "41-47")
 EIGHT = Node(cores=64, reserved="0,8,16,24,32,40,48,56", gpus=8, gpu_vendor="amd", gpu_cpus=NEAREST)
-FULL = Site(name="full", title="full nodes", scheduler="slurm", node=EIGHT, slurm=Slurm(cpus_beside_mask=False))
+FULL = Site(name="full", title="full nodes", scheduler="slurm", node=EIGHT, slurm=Slurm(cpus_with_mask=False))
 COMMAND = ("python", "train.py", "--epochs", "20")
 
 
@@ -267,7 +267,7 @@ def test_a_step_whose_masks_leave_cores_over_has_all_of_the_nodes(
     cores: int, reserved: str, gpu_cpus: tuple[str, ...], each: int, *, beside: bool
 ) -> None:
     node = Node(cores=cores, reserved=reserved, gpus=len(gpu_cpus), gpu_vendor="amd", gpu_cpus=gpu_cpus)
-    site = Site(name="spare", title="spare", scheduler="slurm", node=node, slurm=Slurm(cpus_beside_mask=beside))
+    site = Site(name="spare", title="spare", scheduler="slurm", node=node, slurm=Slurm(cpus_with_mask=beside))
     usable = cores - len(parse_ranges(reserved))
     by_rank = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="srun").script
     assert {"--exclusive", f"--cpus-per-task={each}"} <= set(directives(by_rank))

@@ -182,7 +182,7 @@ PROFILES = (
         "\n[slurm]",
         '\n[launcher]\ndefault = "srun"\navoid = ["srun"]\nsource = "https://e.org"\n\n[slurm]',
     ),
-    ("wrong-gpu-way", "\n[slurm]", '\n[runtime]\nname = "apptainer"\ngpu = "nv"\nsource = "https://e.org"\n\n[slurm]'),
+    ("wrong-gpu-mode", "\n[slurm]", '\n[runtime]\nname = "apptainer"\ngpu = "nv"\nsource = "https://e.org"\n\n[slurm]'),
     ("impossible-partition", "\n[slurm]", PARTITION + "min_nodes = 5\nmax_nodes = 2\n\n[slurm]"),
     ("impossible-partition", "\n[slurm]", PARTITION + PARTITION + "\n[slurm]"),
     ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
@@ -261,7 +261,7 @@ def test_every_rule_says_why_and_who_says_so() -> None:
 def test_a_finding_names_file_line_and_the_way_out() -> None:
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport MIOPEN_USER_DB=/tmp/x\n")
     text = render_findings((finding,))
-    assert text.startswith("job.sh:2: fail: nothing reads MIOPEN_USER_DB [misspelt-variable]\n")
+    assert text.startswith("job.sh:2: fail: no library reads MIOPEN_USER_DB [misspelt-variable]\n")
     assert text.endswith("-> did you mean MIOPEN_USER_DB_PATH?")
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport CCL_KVS_MOD=mpi\n")
     assert "oneCCL" in finding.source

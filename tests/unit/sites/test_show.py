@@ -92,7 +92,7 @@ def test_two_profiles_differ_where_their_values_do() -> None:
 
 def test_the_schema_names_every_key_of_the_format() -> None:
     schema = json.dumps(profile_schema())
-    for word in ("gpu_cpus", "cpus_beside_mask", "if_there", "open_questions", "additionalProperties"):
+    for word in ("gpu_cpus", "cpus_with_mask", "if_there", "open_questions", "additionalProperties"):
         assert f'"{word}"' in schema
 
 
@@ -254,7 +254,7 @@ def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.
     assert run_app([*words, "--image-has", "rocm=6.2", *more]) == 0
     assert "NCCL_NET_GDR_LEVEL=" not in capsys.readouterr().out
     assert run_app([*words, "--image-has", "numpy=2", *more]) == 2
-    assert "write it as torch=2.7" in capsys.readouterr().err
+    assert "use NAME=VERSION, for example torch=2.7" in capsys.readouterr().err
 
 
 def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
@@ -276,7 +276,7 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert run_app(words) == 0
     text = capsys.readouterr().out
     assert not [name for name in ("SLURM", "RUNTIME_VERSION", "NCCL") if f"ENV_BY_{name}=1" in text]
-    assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is not known here" in text
+    assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is unknown" in text
 
 
 def test_a_launcher_that_the_site_advises_against_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +296,7 @@ def test_a_profile_that_cannot_be_read_is_said_and_hides_no_other(
     assert run_app(["sites", "ls"]) == 0
     told = capsys.readouterr()
     assert "lumi-g" in told.out
-    assert "skipped: the profile wrong.toml has an unknown key 'nodes'" in told.err
+    assert "skipped: unknown key 'nodes' in the profile wrong.toml" in told.err
     assert "wrong.toml:1: nodes" in told.err
     run_app(["sites", "detect"])
     assert "skipped" in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     assert run_app(["explain", *words[1:-3], "--json", "--", "true"]) == 0
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "profile"]
     assert row["value"] == str(own)
-    assert row["why"] == "this folder's own; it takes the place of the shipped profile lumi-g"
+    assert row["why"] == "from this folder; it replaces the shipped profile lumi-g"
     assert run_app(["launch", "/x/x.sif", "--site", "argosy-sites/lumi-g.toml", *words[4:]]) == 0
     assert "profile =" not in capsys.readouterr().out
 

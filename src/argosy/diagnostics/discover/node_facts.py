@@ -122,7 +122,7 @@ def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, s
             *facts,
             Fact("node", "gpu_cpus", list(shares), source, why),
             Fact("slurm", "mask_needs_whole_nodes", True, source, whole),
-            Fact("slurm", "cpus_beside_mask", False, source, "the two may contradict each other"),
+            Fact("slurm", "cpus_with_mask", False, source, "the two may contradict each other"),
         )
     )
 

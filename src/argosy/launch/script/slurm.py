@@ -381,7 +381,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     masked = bool(facts.masks) and per_rank
     spare = spare_cores(facts.script.shape, facts.site) if masked else 0
     # Beside masks that leave cores over, a step asked for a number of cores may be given others than the masks name.
-    counted = not masked or (facts.site.slurm.cpus_beside_mask and not spare)
+    counted = not masked or (facts.site.slurm.cpus_with_mask and not spare)
     if masked:
         # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")

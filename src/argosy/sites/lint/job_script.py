@@ -1,4 +1,4 @@
-"""Read a job script as far as rules need it: directives, variables, commands with their lines; it runs nothing."""
+"""Parse a job script for the rules: directives, variables and commands, each with its line number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT = {
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A name with a value, and the line, from 1, on which it stands."""
+    """A name with a value, and its line number from 1."""
 
     line: int
     name: str
@@ -40,11 +40,11 @@ class Script(msgspec.Struct, frozen=True):
     Attributes
     ----------
     lines
-        Number and text of each command, its continued lines joined.
+        Number and text of each command, with continued lines joined.
     directives, late_directives
-        Options of sbatch; the late ones stand below the first command, where sbatch does not read them.
+        Options of sbatch. sbatch ignores the late ones, which follow the first command.
     variables
-        What is assigned or exported; names of variables of a container without their prefix.
+        Assigned or exported variables, without prefixes for containers (APPTAINERENV_).
     """
 
     path: str
@@ -55,34 +55,34 @@ class Script(msgspec.Struct, frozen=True):
     variables: tuple[Named, ...]
 
     def option(self, *names: str) -> str:
-        """Give the value of the last directive of these names; empty where there is none."""
+        """Return the value of the last directive of these names; empty without one."""
         return next((each.value for each in reversed(self.directives) if each.name in names), "")
 
     def number(self, *names: str) -> int:
-        """Give the first number in a directive's value; 0 where there is none."""
+        """Return the first number in a directive's value; 0 without one."""
         found = re.search(r"\d+", self.option(*names).rsplit(":", maxsplit=1)[-1])
         return int(found[0]) if found else 0
 
     @property
     def nodes(self) -> int:
-        """The nodes asked for; 1 where nothing is said."""
+        """Number of nodes; 1 by default."""
         found = re.match(r"\d+", self.option("nodes"))
         return int(found[0]) if found else 1
 
     @property
     def gpus(self) -> int:
-        """GPUs of each node; 0 where none are asked for."""
+        """GPUs per node; 0 by default."""
         per_node = self.number("gpus-per-node", "gres")
         return per_node or self.number("gpus") // max(1, self.nodes)
 
     @property
     def starts(self) -> tuple[tuple[int, str], ...]:
-        """The commands that call srun."""
+        """Commands that call srun."""
         return tuple((n, text) for n, text in self.lines if re.search(r"(^|[\s;&|])srun\s", text))
 
 
 def parse_script(path: str, raw: str) -> Script:
-    """Read a job script."""
+    """Parse a job script."""
     lines = tuple(_join_lines(raw))
     directives: list[Named] = []
     late: list[Named] = []
@@ -103,31 +103,31 @@ def parse_script(path: str, raw: str) -> Script:
 
 
 def _join_lines(raw: str) -> list[tuple[int, str]]:
-    """Join lines that end in a backslash, and those of a text in quotes; a comment ends at its own line.
+    """Join lines that end with a backslash, and the lines of a quoted text; a comment ends with its line.
 
-    The text of a quoted here-document is left out: other shells run it, on other nodes.
+    Quoted here-documents are skipped: other shells run them, on other nodes.
     """
     out: list[tuple[int, str]] = []
-    quote, goes_on, end = "", False, ""
+    quote, continued, end = "", False, ""
     for number, line in enumerate(raw.splitlines(), 1):
         if end:
             end = "" if line.strip() == end else end
             continue
         if quote:
             out[-1] = (out[-1][0], f"{out[-1][1]}\n{line}")
-        elif goes_on:
+        elif continued:
             out[-1] = (out[-1][0], f"{out[-1][1][:-1].rstrip()} {line.strip()}")
         else:
             out.append((number, line))
         quote, comment = _scan(line, quote)
-        goes_on = line.endswith("\\") and not quote and not comment
+        continued = line.endswith("\\") and not quote and not comment
         document = HERE_DOCUMENT.search(line)
         end = document[1] if document and not quote and not comment else ""
     return out
 
 
 def _scan(line: str, quote: str) -> tuple[str, bool]:
-    """Tell which quote is open at the end of a line, and whether the line ends in a comment."""
+    """Return the quote that is open at the end of a line, and whether the line ends with a comment."""
     before, skip = " ", False
     for sign in line:
         if skip:
@@ -145,7 +145,7 @@ def _scan(line: str, quote: str) -> tuple[str, bool]:
 
 
 def _options(line: int, text: str) -> list[Named]:
-    """Read the words of one ``#SBATCH`` line."""
+    """Parse the options of one ``#SBATCH`` line."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError:
@@ -163,7 +163,7 @@ def _options(line: int, text: str) -> list[Named]:
 
 
 def srun_options(text: str) -> tuple[str, ...]:
-    """Give the words of a command between srun and the program that it starts."""
+    """Return the arguments of a command between srun and the program that it starts."""
     words = WORD.findall(re.split(r"(?:^|[\s;&|])srun\s", text, maxsplit=1)[-1])
     out: list[str] = []
     for word in words:
@@ -176,23 +176,23 @@ def srun_options(text: str) -> tuple[str, ...]:
 
 
 def _unquoted(text: str) -> str:
-    """Give a value without the quotes around it."""
+    """Return a value without the quotes around it."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-NOWHERE = Site()
-"""No site: nothing is known of it."""
+NO_SITE = Site()
+"""The site of a script without ``--site``: nothing is known about it."""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job script, and the site that it is for, where that is known."""
+    """A job script and its site."""
 
     script: Script
-    site: Site = NOWHERE
+    site: Site = NO_SITE
 
     @property
     def facts(self) -> Facts:
-        """What conditions of the profile may ask, as far as the script tells."""
+        """The facts for conditions of the profile that the script contains."""
         script, node = self.script, self.site.node
         return Facts(
             nodes=str(script.nodes),
@@ -202,7 +202,7 @@ class Job(msgspec.Struct, frozen=True):
         )
 
     def variables(self, *names: str) -> Iterator[tuple[int, str, str]]:
-        """Give line, name and value of what the script sets, of these names only where some are given."""
+        """Yield line, name and value of the variables that the script sets; only of `names` if they are given."""
         for each in self.script.variables:
             if not names or each.name in names:
                 yield each.line, each.name, each.value

@@ -120,7 +120,7 @@ FALSE_FRIENDS = {
     "FI_CXI_RDZV_SIZE": "FI_CXI_RDZV_THRESHOLD",
     "ZE_FLAT_DEVICE_HIERARCY": "ZE_FLAT_DEVICE_HIERARCHY",
 }
-"""Names that people write and that nothing reads."""
+"""Names that occur in job scripts but that no library reads -> the right name."""
 
 _OPTIONS = """
     account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container

@@ -1,4 +1,4 @@
-"""The rules for site profiles: evidence, contradictions, staleness; pure."""
+"""Define the lint rules for site profiles: evidence, contradictions and age."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from argosy.sites.resolve import full_address
 from argosy.sites.software import Images
 
 OLDEST = dt.timedelta(days=540)
-"""How long a fact is believed without anybody looking again: sites change their software about once a year."""
+"""Age after which a source must be read again: sites change their software about once a year."""
 
-OURS = "the format of profiles"
+FORMAT = "the format of site profiles"
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher", "network", "images", "build")
 LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
-GPU_WAYS = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
+GPU_MODES = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A profile, its text, and the day on which it is looked at."""
+    """A profile, its text, and the current date."""
 
     site: Site
     text: str
     today: dt.date
 
     def line(self, *keys: str) -> int:
-        """Give the line of a key; that of a part of a fragment is the line of ``use``."""
+        """Return the line of a key; for a part of a fragment the line of ``use``."""
         return find_line(self.text, keys)
 
     def parts(self) -> Iterator[tuple[tuple[str, ...], Evident]]:
-        """Give every part with its place, those that say nothing left out."""
+        """Yield every part that is not empty, with its keys."""
         for section in SECTIONS:
             part: Evident = getattr(self.site, section)
             own = msgspec.structs.replace(part, bases=()) if isinstance(part, Images) else part
@@ -57,14 +57,14 @@ class Profile(msgspec.Struct, frozen=True):
             yield ("modes", name), mode
 
     def index(self, key: str, part: Evident) -> int:
-        """Give a part's number within this file: parts of fragments come first in the joined list."""
+        """Return the index of a part within this file: parts of fragments come first in the merged list."""
         parts: tuple[Evident, ...] = getattr(self.site, key)
         here = len(re.findall(rf"^\s*\[\[\s*{key}\s*\]\]", self.text, re.MULTILINE))
         return parts.index(part) - (len(parts) - here)
 
 
 def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[FileFinding, ...]:
-    """Check a profile whose format is valid."""
+    """Check a profile with a valid format."""
     profile = Profile(site, text, today)
     found = (file_finding(path, rule, each) for rule in PROFILE_RULES for each in rule.check(profile))
     return tuple(sorted(found, key=lambda finding: finding.line))
@@ -81,14 +81,16 @@ def _without_source(profile: Profile) -> Iterator[Fault]:
             for address in full_address(profile.site, source).split("; "):
                 if not re.match(r"https?://[\w.-]+|asked: .+ on [\w.-]+$", address):
                     yield Fault(
-                        profile.line(*keys), f"{address!r} is no address", "write it out, or add it to [sources]"
+                        profile.line(*keys),
+                        f"{address!r} is not a URL",
+                        "write the whole URL, or add its begin to [sources]",
                     )
 
 
 def _without_reason(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         if isinstance(part, Conditional) and not part.why:
-            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has no why", "say what happens without it")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has no why", "add why: what happens without it")
 
 
 def _stale(profile: Profile) -> Iterator[Fault]:
@@ -97,15 +99,17 @@ def _stale(profile: Profile) -> Iterator[Fault]:
         try:
             day = dt.date.fromisoformat(checked)
         except ValueError:
-            said = f": checked = {checked!r} is no date" if checked else " does not say when its source was looked at"
-            hint = f'add checked = "{profile.today}", the day on which you looked'
-            yield Fault(profile.line(*keys), f"{'.'.join(keys)}{said}", hint)
+            what = f"checked = {checked!r} is not a date" if checked else "the date of its source is missing"
+            hint = f'add checked = "{profile.today}", the day on which you read the source'
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)}: {what}", hint)
             continue
         if day > profile.today:
-            yield Fault(profile.line(*keys), f"{'.'.join(keys)} was checked in the future: {checked}", "")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)}: checked is in the future: {checked}")
         elif profile.today - day > OLDEST:
             yield Fault(
-                profile.line(*keys), f"{'.'.join(keys)} was last checked on {checked}", "look again, set checked"
+                profile.line(*keys),
+                f"{'.'.join(keys)} was last checked on {checked}",
+                "read the source again, and update checked",
             )
 
 
@@ -114,11 +118,11 @@ def _wrong_map(profile: Profile) -> Iterator[Fault]:
     try:
         plan_masks(node)
     except SiteError as error:
-        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", "")
+        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}")
     for key in ("gpu_numa", "gpu_pci"):
         rows = getattr(node, key)
         if rows and len(rows) != node.gpus:
-            yield Fault(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs", "")
+            yield Fault(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs")
 
 
 def _misspelt_setting(profile: Profile) -> Iterator[Fault]:
@@ -127,19 +131,19 @@ def _misspelt_setting(profile: Profile) -> Iterator[Fault]:
         if near := meant_variable(name):
             yield Fault(
                 profile.line(key, str(profile.index(key, part))),
-                f"nothing reads {name}",
+                f"no library reads {name}",
                 f"did you mean {near}?",
                 documented(near),
             )
     for cache in profile.site.caches:
         for name in cache.variables:
             if near := meant_variable(name):
-                what = f"nothing reads {name}"
+                what = f"no library reads {name}"
                 yield Fault(profile.line("caches"), what, f"did you mean {near}?", documented(near))
 
 
 def _phb_with_new_rocm(profile: Profile) -> Iterator[Fault]:
-    """Find PHB that a job with ROCm 7 would get."""
+    """Find a setting PHB that applies to ROCm 7."""
     if profile.site.node.gpu_vendor != "amd":
         return
     facts = Facts(nodes="2", rocm="7.0", vendor="amd")
@@ -164,39 +168,41 @@ def _ofi_on_one_node(profile: Profile) -> Iterator[Fault]:
 def _fixed_port(profile: Profile) -> Iterator[Fault]:
     for setting in profile.site.settings:
         if setting.name in {"MASTER_PORT", "MASTER_ADDR"}:
-            yield Fault(profile.line("settings"), f"{setting.name} is a job's own", "remove it: the script finds it")
+            yield Fault(
+                profile.line("settings"), f"{setting.name} differs for each job", "remove it: job scripts set it"
+            )
 
 
 def _mask_beside_cores(profile: Profile) -> Iterator[Fault]:
     slurm, node = profile.site.slurm, profile.site.node
-    if node.gpu_cpus and slurm.mask_needs_whole_nodes and slurm.cpus_beside_mask:
-        yield Fault(
-            profile.line("slurm"), "masks stand beside --cpus-per-task", "cpus_beside_mask = false, if the site says so"
-        )
+    if node.gpu_cpus and slurm.mask_needs_whole_nodes and slurm.cpus_with_mask:
+        yield Fault(profile.line("slurm"), "srun gets both CPU masks and --cpus-per-task", "add cpus_with_mask = false")
 
 
 def _peers_cut_off(profile: Profile) -> Iterator[Fault]:
     words = {option.word for option in profile.site.options}
     for avoid in profile.site.avoid:
         if avoid.word in words:
-            yield Fault(profile.line("options"), f"the profile gives {avoid.word}, and advises against it", "")
+            yield Fault(profile.line("options"), f"the profile sets {avoid.word}, and advises against it")
 
 
 def _set_twice(profile: Profile) -> Iterator[Fault]:
     keys = Counter((s.name, tuple(sorted(s.when.items()))) for s in profile.site.settings)
     for (name, _), count in keys.items():
         if count > 1:
-            yield Fault(profile.line("settings"), f"{name} is set {count} times under one condition", "keep one")
+            yield Fault(profile.line("settings"), f"{name} is set {count} times for the same condition", "keep one")
 
 
 def _odd_path(profile: Profile) -> Iterator[Fault]:
     for bind in profile.site.binds:
         for path in bind.paths:
             if (bind.if_there or "*" in path) and re.search(r"[\s;&$`\"'\\,:]", path):
-                yield Fault(profile.line("binds"), f"{path!r} holds a character that a shell or the runtime reads", "")
+                yield Fault(profile.line("binds"), f"{path!r} contains a special character of the shell or the runtime")
     for cache in profile.site.caches:
         if not re.match(r"/(tmp|dev/shm|var/tmp|local|scratch_local)\b", cache.path):
-            yield Fault(profile.line("caches"), f"the cache {cache.path} may be shared by all nodes", "use /tmp")
+            yield Fault(
+                profile.line("caches"), f"the cache {cache.path} may be shared by all nodes", "use a folder in /tmp"
+            )
 
 
 def _unknown_mode(profile: Profile) -> Iterator[Fault]:
@@ -208,30 +214,33 @@ def _unknown_mode(profile: Profile) -> Iterator[Fault]:
             if known and words - known:
                 yield Fault(
                     profile.line(fact),
-                    f"a condition asks for the {fact} {min(words - known)!r}, which is not there",
-                    "",
+                    f"a condition names the unknown {fact} {min(words - known)!r}",
                 )
     if site.modes and sum(mode.default for mode in site.modes.values()) != 1:
-        yield Fault(profile.line("modes"), "of several modes one must be the default", "default = true")
+        yield Fault(profile.line("modes"), "one of several modes must be the default", "add default = true")
 
 
 def _avoided_default(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     if site.launcher.default in site.launcher.avoid:
-        yield Fault(profile.line("launcher"), f"the default launcher {site.launcher.default} is one to avoid", "")
+        yield Fault(
+            profile.line("launcher"), f"the profile advises against its default launcher {site.launcher.default}"
+        )
 
 
-def _wrong_gpu_way(profile: Profile) -> Iterator[Fault]:
-    vendor = GPU_WAYS.get(profile.site.runtime.gpu, "")
+def _wrong_gpu_mode(profile: Profile) -> Iterator[Fault]:
+    vendor = GPU_MODES.get(profile.site.runtime.gpu)
     if vendor and profile.site.node.gpu_vendor not in {"", vendor}:
-        what = f"--{profile.site.runtime.gpu} is for GPUs of {vendor}, the nodes have {profile.site.node.gpu_vendor}"
-        yield Fault(profile.line("runtime", "gpu"), what, "")
+        what = (
+            f"--{profile.site.runtime.gpu} is for GPUs of {vendor}, and the nodes have {profile.site.node.gpu_vendor}"
+        )
+        yield Fault(profile.line("runtime", "gpu"), what)
 
 
 def _claims_proof(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         if part.proof == "validated" and not part.checked:
-            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has proof = 'validated' without a date", "checked = …")
+            yield Fault(profile.line(*keys), f"{'.'.join(keys)} has proof = 'validated' without a date", "add checked")
 
 
 def _impossible_partition(profile: Profile) -> Iterator[Fault]:
@@ -239,10 +248,10 @@ def _impossible_partition(profile: Profile) -> Iterator[Fault]:
         return bool(partition.max_nodes and partition.min_nodes > partition.max_nodes)
 
     for partition in filter(is_empty, profile.site.partitions):
-        yield Fault(profile.line("partitions"), f"{partition.name} takes at least more nodes than at most", "")
+        yield Fault(profile.line("partitions"), f"{partition.name}: min_nodes is larger than max_nodes")
     names = Counter(partition.name for partition in profile.site.partitions)
     for name in (name for name, count in names.items() if count > 1):
-        yield Fault(profile.line("partitions"), f"the partition {name} is there twice", "")
+        yield Fault(profile.line("partitions"), f"the partition {name} occurs twice")
 
 
 def _no_questions(profile: Profile) -> Iterator[Fault]:
@@ -251,7 +260,7 @@ def _no_questions(profile: Profile) -> Iterator[Fault]:
         n for n, known in (("the runtime", site.runtime.name), ("a GPU -> CPU map", site.node.gpu_cpus)) if not known
     ]
     if site.has_slurm and site.node.gpus and unknown and not site.open_questions:
-        yield Fault(1, f"{unknown[0]} is not known, and no question says so", 'add open_questions = ["…"]')
+        yield Fault(1, f"{unknown[0]} is unknown, and not an open question", 'add open_questions = ["…"]')
 
 
 def _without_detection(profile: Profile) -> Iterator[Fault]:
@@ -262,23 +271,23 @@ def _without_detection(profile: Profile) -> Iterator[Fault]:
 
 
 PROFILE_RULES: tuple[Rule[Profile], ...] = (
-    Rule("no-source", "a fact without a source cannot be checked", OURS, _without_source),
-    Rule("no-reason", "nobody dares to remove a setting whose reason is lost", OURS, _without_reason),
-    Rule("stale", "sites change", OURS, _stale),
-    Rule("wrong-map", "ranks would be bound to cores that they do not get", OURS, _wrong_map),
-    Rule("misspelt-variable", "the setting has no effect, and nobody says so", OURS, _misspelt_setting),
+    Rule("no-source", "a fact without a source cannot be checked", FORMAT, _without_source),
+    Rule("no-reason", "a setting without a reason cannot be reviewed", FORMAT, _without_reason),
+    Rule("stale", "sites change their software", FORMAT, _stale),
+    Rule("wrong-map", "ranks would be bound to cores that jobs cannot use", FORMAT, _wrong_map),
+    Rule("misspelt-variable", "the setting has no effect, without a warning", FORMAT, _misspelt_setting),
     Rule("gdr-phb", "jobs on several nodes hang", PHB, _phb_with_new_rocm),
-    Rule("ofi-on-one-node", "the network is not set up for jobs of one node", OLCF, _ofi_on_one_node),
-    Rule("fixed-port", "two jobs on one node meet", "https://github.com/pytorch/pytorch/issues/73656", _fixed_port),
+    Rule("ofi-on-one-node", "the network is not configured for jobs of one node", OLCF, _ofi_on_one_node),
+    Rule("fixed-port", "jobs of one node may connect", "https://github.com/pytorch/pytorch/issues/73656", _fixed_port),
     Rule("mask-with-cores", "the two contradict each other", LTM25 + "202-Binding.md", _mask_beside_cores),
-    Rule("own-advice", "the profile contradicts itself", OURS, _peers_cut_off),
-    Rule("set-twice", "the last one wins, and the other misleads", OURS, _set_twice),
-    Rule("odd-path", "the job fails on the node", OURS, _odd_path),
-    Rule("unknown-condition", "the part is never used", OURS, _unknown_mode),
-    Rule("avoided-default", "the profile contradicts itself", OURS, _avoided_default),
-    Rule("wrong-gpu-way", "containers see no GPU", OURS, _wrong_gpu_way),
-    Rule("undated-proof", "a validation holds for a day and for versions", OURS, _claims_proof),
-    Rule("impossible-partition", "no job is allowed", OURS, _impossible_partition),
-    Rule("no-detection", "users must name the site in every command", OURS, _without_detection),
-    Rule("no-questions", "what is not known must be said", OURS, _no_questions),
+    Rule("own-advice", "the profile contradicts itself", FORMAT, _peers_cut_off),
+    Rule("set-twice", "only the last one counts", FORMAT, _set_twice),
+    Rule("odd-path", "the job fails on the node", FORMAT, _odd_path),
+    Rule("unknown-condition", "the part is never used", FORMAT, _unknown_mode),
+    Rule("avoided-default", "the profile contradicts itself", FORMAT, _avoided_default),
+    Rule("wrong-gpu-mode", "containers see no GPU", FORMAT, _wrong_gpu_mode),
+    Rule("undated-proof", "a validation is valid for certain versions", FORMAT, _claims_proof),
+    Rule("impossible-partition", "it allows no job", FORMAT, _impossible_partition),
+    Rule("no-detection", "users must name the site in every command", FORMAT, _without_detection),
+    Rule("no-questions", "unknown facts must be listed", FORMAT, _no_questions),
 )  # fmt: skip

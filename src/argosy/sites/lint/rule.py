@@ -18,13 +18,13 @@ class Fault(msgspec.Struct, frozen=True):
     Attributes
     ----------
     line
-        Line number from 1; 0 for the whole file.
+        Line number from 1, or 0 for the whole file.
     what
-        What is wrong.
+        Description of the fault.
     hint
-        What to write instead, if that is known.
+        Correction, if it is known.
     source
-        Where this fault is documented; empty for the rule's own source.
+        URL that documents this fault, if it differs from the rule's source.
     """
 
     line: int
@@ -39,7 +39,7 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
     Attributes
     ----------
     why
-        What a fault of this kind causes.
+        Consequence of such a fault.
     source
         A public address that documents the rule.
     """

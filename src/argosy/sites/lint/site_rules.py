@@ -1,4 +1,4 @@
-"""The rules that hold a job script against the profile of the site that it is for; pure."""
+"""Define the lint rules that compare a job script with the profile of its site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _wrong_gpu_option(job: Job) -> Iterator[Fault]:
     wrong = {"amd": "--nv", "nvidia": "--rocm", "intel": "--nv"}.get(job.site.node.gpu_vendor, "")
     for line, text in job.script.lines:
         if wrong and re.search(rf"(singularity|apptainer)\s[^|;]*\s{wrong}(\s|$)", text):
-            yield Fault(line, f"{wrong} is for GPUs that {job.site.name} does not have", "leave it out")
+            yield Fault(line, f"{wrong} is for GPUs that {job.site.name} does not have", "remove it")
 
 
 def _required_options(job: Job) -> Iterator[Fault]:
@@ -35,7 +35,9 @@ def _limits(job: Job) -> Iterator[Fault]:
     demand = Demand(job.script.nodes, job.script.gpus, job.script.option("time"))
     refusal = refuse_demand(partition, demand) if partition else ""
     if refusal:
-        yield Fault(0, f"the partition {name} does not allow this job: {refusal}", "ask for less, or another partition")
+        yield Fault(
+            0, f"the partition {name} does not allow this job: {refusal}", "request less, or use another partition"
+        )
 
 
 def _billed_whole(job: Job) -> Iterator[Fault]:
@@ -45,7 +47,7 @@ def _billed_whole(job: Job) -> Iterator[Fault]:
         yield Fault(
             0,
             f"{partition.name} bills {gpus} GPUs, {job.script.gpus} are used",
-            "a partition that gives parts of nodes",
+            "use a partition that allocates parts of nodes",
         )
 
 
@@ -55,9 +57,7 @@ def _too_many_cores(job: Job) -> Iterator[Fault]:
     tasks = job.script.number("ntasks-per-node", "tasks-per-node") or 1
     cores = job.script.number("cpus-per-task") * tasks
     if node.cores and node.reserved and usable < cores <= node.cores:
-        yield Fault(
-            0, f"{cores} cores per node were asked for, {usable} are left to jobs: it never starts", f"at most {usable}"
-        )
+        yield Fault(0, f"{cores} cores per node requested, jobs can use {usable}", f"request at most {usable}")
 
 
 def _mask_off_the_map(job: Job) -> Iterator[Fault]:
@@ -66,7 +66,7 @@ def _mask_off_the_map(job: Job) -> Iterator[Fault]:
         for mask in re.findall(r"mask_cpu:([0-9a-fx,]+)", text):
             cores = {core for each in mask.split(",") for core in range(512) if int(each, 16) >> core & 1}
             if cores & reserved:
-                yield Fault(line, f"a mask holds cores that jobs do not get: {sorted(cores & reserved)}", "")
+                yield Fault(line, f"a mask contains cores that jobs cannot use: {sorted(cores & reserved)}")
 
 
 def _mask_on_part(job: Job) -> Iterator[Fault]:
@@ -77,11 +77,11 @@ def _mask_on_part(job: Job) -> Iterator[Fault]:
         return
     for line, text in script.starts:
         if re.search(r"(mask|map)_cpu:", text):
-            yield Fault(line, "masks hold on whole nodes only", "add #SBATCH --exclusive")
+            yield Fault(line, "CPU masks work on whole nodes only", "add #SBATCH --exclusive")
 
 
 def _missing_setting(job: Job) -> Iterator[Fault]:
-    """Find what the profile sets for such a job, and the script does not."""
+    """Find variables that the profile sets for such a job and the script does not."""
     if not job.script.gpus:
         return
     given = {name for _, name, _ in job.variables()}
@@ -101,8 +101,8 @@ def _build_with_bind_modules(job: Job) -> Iterator[Fault]:
                 yield Fault(line, f"the module {module} breaks builds", f"module unload {module}")
 
 
-def avoided(job: Job) -> Iterable[FileFinding]:
-    """Find what the site's profile says must not be said there."""
+def find_avoided(job: Job) -> Iterable[FileFinding]:
+    """Find arguments and variables that the site advises against."""
     for avoid in job.site.avoid:
         if judge_condition(avoid.condition, job.facts) is False:
             continue
@@ -134,13 +134,13 @@ def _lines_with(script: Script, word: str) -> Iterator[int]:
 
 
 SITE_RULES: tuple[Rule[Job], ...] = (
-    Rule("wrong-gpu-option", "it does nothing there", PROFILE, _wrong_gpu_option),
-    Rule("required-option", "Slurm refuses the job", PROFILE, _required_options),
-    Rule("limit", "Slurm refuses the job, or it waits for ever", PROFILE, _limits),
-    Rule("billed-whole", "the project pays for GPUs that idle", PROFILE, _billed_whole),
-    Rule("too-many-cores", "no node has so many for jobs", PROFILE, _too_many_cores),
+    Rule("wrong-gpu-option", "it has no effect there", PROFILE, _wrong_gpu_option),
+    Rule("required-option", "Slurm rejects the job", PROFILE, _required_options),
+    Rule("limit", "Slurm rejects the job, or the job never starts", PROFILE, _limits),
+    Rule("billed-whole", "the project is billed for idle GPUs", PROFILE, _billed_whole),
+    Rule("too-many-cores", "the job never starts: no node has that many cores for jobs", PROFILE, _too_many_cores),
     Rule("mask-off-the-map", "the ranks do not start", PROFILE, _mask_off_the_map),
-    Rule("mask-on-part", "the cores may be somebody else's", PROFILE, _mask_on_part),
+    Rule("mask-on-part", "the cores may belong to other jobs", PROFILE, _mask_on_part),
     Rule("missing-setting", "the site's own scripts set it", PROFILE, _missing_setting),
-    Rule("build-with-binds", "the build ends with a missing destination", PROFILE, _build_with_bind_modules),
+    Rule("build-with-binds", "the build fails with a missing bind destination", PROFILE, _build_with_bind_modules),
 )  # fmt: skip
