@@ -25,6 +25,7 @@ from argosy.core.layout import NOT_FROM_CALLER
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name, rows, types
+from argosy.recipes.user_config import KEYS, variable_name
 from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, load_runtime
 from argosy.sites import profile as records
 from argosy.sites.conditions import KNOWN
@@ -70,7 +71,8 @@ OPTIONS = """\
 
 Each option of `argosy launch` and `argosy build` once: its name on the command line, its short form, the names of
 Slurm, Apptainer or torchrun that are accepted for it, its type in Python, and whether it is a key of
-[`argosy.toml`](../how-to/project-file.md), where it is written with `_` for `-`. This page is made by
+[`argosy.toml`](../how-to/project-file.md), where it is written with `_` for `-`. An option with a variable can also
+have a default in a [configuration file](files-and-variables.md#configuration). This page is made by
 `python tools/make_reference.py`.
 """
 FOREIGN = """\
@@ -210,12 +212,13 @@ def render_options() -> str:
                 ", ".join(f"`{text}`" for text in row.synonyms),
                 render_type(kinds[name]),
                 "yes" if row.toml and table is not NodeJobOptions else "",
+                f"`{variable_name(name)}`" if name in KEYS else "",
                 row.help,
             )
             for name, row in rows(table).items()
         ]
-        head = "| option | short | also accepted | type in Python | key of `argosy.toml` | meaning |"
-        parts.append("\n".join((f"## {title}\n", head, "|---|---|---|---|---|---|", *lines, "")))
+        head = "| option | short | also accepted | type in Python | key of `argosy.toml` | variable | meaning |"
+        parts.append("\n".join((f"## {title}\n", head, "|---|---|---|---|---|---|---|", *lines, "")))
     hints = (*COMMAND_HINTS.items(), *OPTION_HINTS.items())
     answers = [render_row(f"`{name}`", text) for name, text in hints]
     parts.append("\n".join((FOREIGN, "| you type | Argosy answers |", "|---|---|", *answers, "")))

@@ -52,6 +52,29 @@ def test_bash_completes_the_name_of_a_site() -> None:
     assert in_bash("sites", "diff", "lumi-c", "daw") == ["dawn"]
 
 
+def test_bash_completes_images_of_the_catalog_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf/digits.sif").touch()
+    (tmp_path / "digits-new.sif").touch()
+    monkeypatch.setitem(ENVIRONMENT, "ARGOSY_IMAGES", str(tmp_path / "shelf"))
+    assert in_bash("run", "dig") == ["digits", "digits-new.sif"]
+    assert in_bash("build", "x.yml", "--base", "digits-") == ["digits-new.sif"]
+    assert in_bash("run", "digits", "--", "digits-") == ["digits-new.sif"]
+    assert in_bash("run", "digits", "--workdir", "she") == ["shelf"]
+
+
+def test_bash_completes_launchers_partitions_jobs_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "argosy/runs/20260101-1"
+    run.mkdir(parents=True)
+    (run / "submitted.json").write_text('{"job": "4711"}')
+    monkeypatch.setitem(ENVIRONMENT, "XDG_STATE_HOME", str(tmp_path))
+    assert in_bash("launch", "x.sif", "--launcher", "tor") == ["torchrun"]
+    assert "small-g" in in_bash("launch", "x.sif", "--site", "lumi-g", "--partition", "")
+    assert in_bash("logs", "47") == ["4711"]
+    assert in_bash("config", "set", "acc") == ["account"]
+
+
 def test_bash_completes_what_lies_below_a_command() -> None:
     assert in_bash("images", "i") == ["info"]
 

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
-from click.shell_completion import BashComplete, get_completion_class
+from click.shell_completion import get_completion_class
 
 from argosy.cli.app import app
 
-
-class Bash(BashComplete):
-    """The script for bash: unlike click's, it offers files in addition to names."""
-
-    source_template = """\
-%(complete_func)s() {
-    local IFS=$'\\n' type value word=${COMP_WORDS[COMP_CWORD]}
-    COMPREPLY=()
-    while IFS=, read -r type value; do
-        case $type in
-        plain) COMPREPLY+=("$value") ;;
-        file) compopt -o filenames && COMPREPLY+=($(compgen -f -- "$word")) ;;
-        dir) compopt -o filenames && COMPREPLY+=($(compgen -d -- "$word")) ;;
-        esac
-    done < <(COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete $1)
-}
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
+BASH = Path(__file__).with_name("templates") / "completion.bash"
+"""The script for bash. Unlike click's, it offers files in addition to names, and removes no completions."""
 
 
 @click.command()
@@ -37,6 +23,8 @@ def completion(shell: str) -> None:
     zsh:  eval "$(argosy completion zsh)"    in ~/.zshrc
     fish: argosy completion fish | source    in ~/.config/fish/config.fish
     """  # noqa: D301
-    kind = Bash if shell == "bash" else get_completion_class(shell)
-    if kind is not None:
+    kind = get_completion_class(shell)
+    if shell == "bash":
+        click.echo(BASH.read_text(encoding="utf-8"), nl=False)
+    elif kind is not None:
         click.echo(kind(app, {}, "argosy", "_ARGOSY_COMPLETE").source())

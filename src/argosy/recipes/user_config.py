@@ -6,8 +6,6 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -51,7 +49,7 @@ class Setting(msgspec.Struct, frozen=True):
     source: str
 
 
-def _variable_name(key: str) -> str:
+def variable_name(key: str) -> str:
     """Return the environment variable of a key, for example ``ARGOSY_ACCOUNT``."""
     return f"ARGOSY_{key.upper()}"
 
@@ -65,7 +63,7 @@ def user_config(environment: Mapping[str, str]) -> Path | None:
 
 def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
     """Return the values that environment variables set."""
-    names = {key: _variable_name(key) for key in keys if key in KEYS}
+    names = {key: variable_name(key) for key in keys if key in KEYS}
     return {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
 
 
@@ -145,7 +143,7 @@ def fill_options(
 def configure_folders(session: Session) -> Session:
     """Return a session with the folders that configuration files set, unless variables set others."""
     environment = session.host.environment
-    found = {_variable_name(key): setting.value for key, setting in read_files(environment, FOLDERS).items()}
+    found = {variable_name(key): setting.value for key, setting in read_files(environment, FOLDERS).items()}
     paths = paths_from({**found, **environment}, Path(session.host.person.home))
     return replace(session, paths=paths) if found else session
 
@@ -170,36 +168,37 @@ def write_config(environment: Mapping[str, str], key: str, value: str) -> Path:
     Raises
     ------
     UsageError
-        If the key is unknown or not set, or the file cannot be edited.
+        If the key is unknown or not set, or the file is not valid.
     """
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - only this function edits a file
+
     path = user_config(environment)
     if path is None:
         raise UsageError("there is no folder for your configuration: HOME is not set", hint="set XDG_CONFIG_HOME")
     text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
-    before, changed = _parse(text), edit_config(text, key, value)
+    try:
+        changed = edit_config(text, key, value)
+    except TOMLKitError as error:
+        raise UsageError(f"{path} is not valid TOML", evidence=f"{path}: {error}", hint="correct it by hand") from error
     if not value and changed == text:
         check_key(key)
         raise UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
-    rest = {name: old for name, old in (before or {}).items() if name != key}
-    if before is None or _parse(changed) != rest | ({key: value} if value else {}):
-        raise UsageError(f"cannot edit {path}", evidence=f"{key} is not on a line of its own", hint="edit it by hand")
     with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, changed)
     return path
 
 
-def _parse(text: str) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
-
-
 def edit_config(text: str, key: str, value: str) -> str:
-    """Return the text of a configuration file with another value of a key; an empty value removes its line."""
-    line = f"{key} = {json.dumps(value, ensure_ascii=False)}\n" if value else ""
-    pattern = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=[^\n]*(\n|\Z)", re.MULTILINE)
-    if pattern.search(text):
-        return pattern.sub(lambda _: line, text, count=1)
-    return text + ("\n" if text and not text.endswith("\n") else "") + line
+    """Return the text of a configuration file with another value of a key; an empty value removes the key.
+
+    Comments and other keys stay as they are.
+    """
+    import tomlkit  # noqa: PLC0415 - it takes 30 ms to import
+
+    document = tomlkit.parse(text)
+    if value:
+        document[key] = value
+    else:
+        document.pop(key, None)
+    return tomlkit.dumps(document)

@@ -69,22 +69,25 @@ def test_a_mistake_in_a_file_is_one_error_with_its_line(
 
 
 def test_an_edit_keeps_every_other_line() -> None:
-    text = '# mine\nsite = "a"  # here\n\naccount = "b"'
-    assert edit_config(text, "site", 'x"y') == '# mine\nsite = "x\\"y"\n\naccount = "b"'
-    assert edit_config(text, "qos", "q") == text + '\nqos = "q"\n'
-    assert edit_config(text, "site", "") == '# mine\n\naccount = "b"'
+    text = '# mine\nsite = "a"  # here\n\naccount = "b"\n'
+    assert edit_config(text, "site", 'x"y') == '# mine\nsite = "x\\"y"  # here\n\naccount = "b"\n'
+    assert edit_config(text, "qos", "q") == text + 'qos = "q"\n'
+    assert edit_config(text, "site", "") == '# mine\n\naccount = "b"\n'
 
 
 def test_a_file_that_cannot_be_edited_stays_as_it_is(tmp_path: Path, home: dict[str, str]) -> None:
     path = tmp_path / "config/argosy/config.toml"
-    write(path, 'site = """\na"""\n')
-    with pytest.raises(UsageError, match="cannot edit"):
+    write(path, "site = a\n")
+    with pytest.raises(UsageError, match="is not valid TOML"):
         write_config(home, "site", "b")
+    write(path, 'site = """\na"""\n')
     with pytest.raises(UsageError, match="does not set account"):
         write_config(home, "account", "")
     with pytest.raises(UsageError, match="there is no configuration key 'acount'"):
         write_config(home, "acount", "")
     assert path.read_text() == 'site = """\na"""\n'
+    write_config(home, "site", "b")
+    assert path.read_text() == 'site = "b"\n'
 
 
 def test_an_unknown_key_can_be_removed(tmp_path: Path, home: dict[str, str]) -> None:
