@@ -63,7 +63,7 @@ class CatalogImage(msgspec.Struct, frozen=True):
         Whether it is the newest of several versions.
     """
 
-    word: CatalogName
+    name: CatalogName
     path: Path
     size: int
     changed: float
@@ -101,27 +101,27 @@ def _site_folders(session: Session) -> Iterator[str]:
 
 def find_in_catalog(text: str, session: Session) -> Path | None:
     """Return the file of the image with a name in the catalog; None if there is no such image."""
-    word = parse_catalog_name(text)
-    if word is None:
+    parsed = parse_catalog_name(text)
+    if parsed is None:
         return None
     for folders in (session.paths.images, catalog_folders(session)):
         for folder in folders:
-            found = _in_folder(word, text, folder)
+            found = _in_folder(parsed, text, folder)
             if found is not None:
                 return found
     return None
 
 
-def _in_folder(word: CatalogName, text: str, folder: Path) -> Path | None:
+def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
     for suffix in SUFFIXES:
-        if word.file(folder, suffix).is_file():
-            return word.file(folder, suffix)
+        if parsed.file(folder, suffix).is_file():
+            return parsed.file(folder, suffix)
     plain = folder / text
     if plain.is_file() or (plain.is_dir() and identify_file(plain).kind is Kind.ROOT_DIRECTORY):
         return plain
-    if word.tag or not plain.is_dir():
+    if parsed.tag or not plain.is_dir():
         return None
-    return _in_folder(replace(word, tag=LATEST), f"{word.name}/{LATEST}", folder) or _newest(plain)
+    return _in_folder(replace(parsed, tag=LATEST), f"{parsed.name}/{LATEST}", folder) or _newest(plain)
 
 
 def _newest(folder: Path) -> Path | None:
@@ -143,34 +143,34 @@ def _list_folder(folder: Path) -> list[CatalogImage]:
         return []
     found = [(CatalogName(path.stem), path) for path in _image_files(folder)]
     found += [(CatalogName(below.name, path.stem), path) for below in inner for path in _image_files(below)]
-    held = [_held(word, path) for word, path in found]
-    return sorted(_with_newest(held), key=lambda each: (each.word.name, -each.changed, each.word.tag))
+    images = [_describe_file(parsed, path) for parsed, path in found]
+    return sorted(_with_newest(images), key=lambda each: (each.name.name, -each.changed, each.name.tag))
 
 
-def _held(word: CatalogName, path: Path) -> CatalogImage:
+def _describe_file(parsed: CatalogName, path: Path) -> CatalogImage:
     status = path.stat()
-    return CatalogImage(word, path, status.st_size, status.st_mtime, str(path.resolve()) if path.is_symlink() else "")
+    return CatalogImage(parsed, path, status.st_size, status.st_mtime, str(path.resolve()) if path.is_symlink() else "")
 
 
-def _with_newest(held: list[CatalogImage]) -> Iterator[CatalogImage]:
-    for each in held:
-        same = [other for other in held if other.word.name == each.word.name and not other.alias_of]
+def _with_newest(images: list[CatalogImage]) -> Iterator[CatalogImage]:
+    for each in images:
+        same = [other for other in images if other.name.name == each.name.name and not other.alias_of]
         latest = max((other.changed for other in same), default=0.0)
         yield replace(each, newest=len(same) > 1 and not each.alias_of and each.changed == latest)
 
 
 def list_catalog(session: Session) -> list[CatalogImage]:
     """Return all images of the catalog. If two folders contain a name, the first folder counts."""
-    held: dict[str, CatalogImage] = {}
+    images: dict[str, CatalogImage] = {}
     for folder in catalog_folders(session):
         for each in _list_folder(folder):
-            held.setdefault(str(each.word), each)
-    return list(held.values())
+            images.setdefault(str(each.name), each)
+    return list(images.values())
 
 
 def suggest_catalog_name(text: str, session: Session) -> str:
     """Return the most similar name in the catalog; empty if no name is similar."""
-    return suggest_word(text, [str(each.word) for each in list_catalog(session)])
+    return suggest_word(text, [str(each.name) for each in list_catalog(session)])
 
 
 def new_file(text: str, session: Session) -> Path:
@@ -183,8 +183,8 @@ def new_file(text: str, session: Session) -> Path:
     CheckFailed
         If the folder cannot be created.
     """
-    word = parse_catalog_name(text)
-    if word is None:
+    parsed = parse_catalog_name(text)
+    if parsed is None:
         raise UsageError(
             f"{text!r} is not a valid image name",
             evidence="a name is NAME or NAME:TAG; both consist of letters, digits, '_', '.', '+' and '-'",
@@ -193,7 +193,7 @@ def new_file(text: str, session: Session) -> Path:
     if text.endswith(SUFFIXES):
         known = text.rpartition(".")[0]
         raise UsageError(f"invalid image name {text!r}: catalog names have no file suffix", hint=f"use {known}")
-    path = word.file(session.paths.images[0])
+    path = parsed.file(session.paths.images[0])
     with translate_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -261,36 +261,36 @@ def remove_image(name: str, session: Session) -> Removed:
     UsageError
         If there is no such image, or it is in another folder.
     """
-    held = find_in_catalog(name, session) or _dangling(name, session)
-    if held is None:
+    path = find_in_catalog(name, session) or _dangling(name, session)
+    if path is None:
         meant = suggest_catalog_name(name, session)
         raise UsageError(
             f"there is no image {name!r} in the catalog",
             evidence=f"searched {', '.join(map(str, session.paths.images))}",
             hint=f"did you mean {meant}?" if meant else "'argosy images ls' lists images; remove other files with rm",
         )
-    folder = next((each for each in session.paths.images if held.is_relative_to(each)), None)
+    folder = next((each for each in session.paths.images if path.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
             f"{name} is not in your own folder of images",
-            evidence=str(held),
+            evidence=str(path),
             hint="remove images of a project or a site with rm",
         )
-    if held.is_dir():
-        raise UsageError(f"{held} is a folder", hint=f"remove it with: rm -r {held}")
-    removed = Removed(str(held), 0)
-    if not held.is_symlink():
-        aliases = [each for each in _list_folder(folder) if each.alias_of == str(held.resolve())]
-        removed = replace(removed, bytes=held.stat().st_size, aliases=tuple(str(each.word) for each in aliases))
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint=f"remove it with: rm -r {path}")
+    removed = Removed(str(path), 0)
+    if not path.is_symlink():
+        aliases = [each for each in _list_folder(folder) if each.alias_of == str(path.resolve())]
+        removed = replace(removed, bytes=path.stat().st_size, aliases=tuple(str(each.name) for each in aliases))
         _unlink([each.path for each in aliases], folder)
-    _unlink([held], folder)
+    _unlink([path], folder)
     return removed
 
 
 def _dangling(name: str, session: Session) -> Path | None:
     """Return the alias of this name if its target does not exist."""
-    word = parse_catalog_name(name)
-    links = [word.file(folder) for folder in session.paths.images] if word else []
+    parsed = parse_catalog_name(name)
+    links = [parsed.file(folder) for folder in session.paths.images] if parsed else []
     return next((link for link in links if link.is_symlink()), None)
 
 

@@ -133,7 +133,7 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     found: tuple[str, ...] = ()
 
 
-def describe_catalog_image(held: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:
+def describe_catalog_image(image: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:
     """Describe an image by its own lock. An unreadable image is listed with the reason.
 
     Parameters
@@ -141,9 +141,9 @@ def describe_catalog_image(held: CatalogImage, wanted: tuple[Requirement, ...] =
     wanted
         Packages to search for.
     """
-    entry = CatalogEntry(str(held.word), str(held.path), held.size, held.changed, held.alias_of, held.newest)
+    entry = CatalogEntry(str(image.name), str(image.path), image.size, image.changed, image.alias_of, image.newest)
     try:
-        lock = open_image(held.path).lock
+        lock = open_image(image.path).lock
     except ArgosyError as error:
         return replace(entry, fault=error.what)
     if lock is None:

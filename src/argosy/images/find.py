@@ -50,9 +50,9 @@ def find_image(reference: str, session: Session) -> Path:
         return _local(path.absolute(), session)
     if is_reference(reference):
         return _into_cache(parse_reference(reference), session)
-    held = find_in_catalog(reference, session)
-    if held is not None:
-        return held
+    found = find_in_catalog(reference, session)
+    if found is not None:
+        return found
     meant = suggest_catalog_name(reference, session) or guess_reference(reference) or suggest_file(path)
     raise UsageError(
         f"there is no image {reference!r}",

@@ -107,13 +107,13 @@ _TEXT = rb"[\t\n\f\r\x1b -~\x80-\xff]*"
 
 def identify_file(path: str | os.PathLike[str]) -> FileKind:
     """Identify the file or folder at a path. Every path gets an answer; nothing is started, locked or changed."""
-    place = Path(path)
+    target = Path(path)
     try:
-        status = place.stat()
+        status = target.stat()
         if stat.S_ISDIR(status.st_mode):
-            return _identify_directory(place, frozenset(entry.name for entry in place.iterdir()))
+            return _identify_directory(target, frozenset(entry.name for entry in target.iterdir()))
         if stat.S_ISREG(status.st_mode):
-            return _identify_regular(place, status.st_size)
+            return _identify_regular(target, status.st_size)
     except (FileNotFoundError, NotADirectoryError):
         return FileKind(Kind.MISSING, "nothing: there is no such file")
     except OSError as error:
@@ -134,39 +134,39 @@ def render_size(size: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
-def _identify_directory(place: Path, names: frozenset[str]) -> FileKind:
+def _identify_directory(target: Path, names: frozenset[str]) -> FileKind:
     if not names:
         return FileKind(Kind.EMPTY_DIRECTORY, "an empty directory")
     if {"oci-layout", "index.json"} <= names:
         return FileKind(Kind.OCI_LAYOUT, "an OCI layout directory")
-    programs = any(os.path.lexists(place / directory) for directory in ("bin", "usr/bin"))
+    programs = any(os.path.lexists(target / directory) for directory in ("bin", "usr/bin"))
     if programs and names & {"etc", "usr", "lib"}:
         return FileKind(Kind.ROOT_DIRECTORY, "a root file system directory")
     return FileKind(Kind.DIRECTORY, "a directory, but not a root file system (no bin, no usr/bin)")
 
 
-def _identify_regular(place: Path, size: int) -> FileKind:
-    with place.open("rb") as file:
+def _identify_regular(target: Path, size: int) -> FileKind:
+    with target.open("rb") as file:
         head = file.read(HEAD)
     if not head:
         return FileKind(Kind.EMPTY, "an empty file")
     of_size = f" of {render_size(size)}"
     for magic, compression in COMPRESSIONS:
         if head.startswith(magic):
-            return _identify_compressed(place, compression, of_size)
-    for offset, magic, kind, words in FORMATS:
+            return _identify_compressed(target, compression, of_size)
+    for offset, magic, kind, description in FORMATS:
         if head[offset : offset + len(magic)] == magic:
-            return FileKind(kind, words + of_size)
-    tar = _identify_members(read_tar_names(place, "none"))
+            return FileKind(kind, description + of_size)
+    tar = _identify_members(read_tar_names(target, "none"))
     if tar:
         return FileKind(tar, TAR_KINDS[tar] + of_size)
     return _identify_remainder(head, of_size)
 
 
-def _identify_compressed(place: Path, compression: str, of_size: str) -> FileKind:
-    if compression == "zstd" and place.name.lower().endswith(ZSTD_TAR):
+def _identify_compressed(target: Path, compression: str, of_size: str) -> FileKind:
+    if compression == "zstd" and target.name.lower().endswith(ZSTD_TAR):
         return FileKind(Kind.TAR, f"a tar file (zstd; by its name){of_size}", compression)
-    kind = _identify_members(read_tar_names(place, compression))
+    kind = _identify_members(read_tar_names(target, compression))
     if kind is None:
         return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
     return FileKind(kind, f"{TAR_KINDS[kind]} ({compression}){of_size}", compression)
@@ -199,5 +199,5 @@ def _identify_remainder(head: bytes, of_size: str) -> FileKind:
     if not re.fullmatch(_TEXT, head):
         return FileKind(Kind.OTHER, "a file of unknown kind" + of_size)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    words = next(words for pattern, words in TEXTS if re.match(pattern, start))
-    return FileKind(Kind.TEXT, words)
+    description = next(description for pattern, description in TEXTS if re.match(pattern, start))
+    return FileKind(Kind.TEXT, description)

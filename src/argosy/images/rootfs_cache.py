@@ -65,27 +65,27 @@ def unpack_cached(
     ImageError
         If the image changed meanwhile.
     """
-    place, said = session.paths.cache / "trees" / tree_name(key), what or image.name
+    entry, label = session.paths.cache / "trees" / tree_name(key), what or image.name
 
     def fill(tree: Path) -> None:
         _unpack(session, image, offset, tree)
         if look_again and look_again() != key:
             raise ImageError(f"{image} changed while it was unpacked", hint="try again when no program writes to it")
 
-    for each in (place, place.with_name(f"{place.name}-{os.geteuid()}")):
-        tree = _unpacked(session, each, key, said, fill)
+    for each in (entry, entry.with_name(f"{entry.name}-{os.geteuid()}")):
+        tree = _unpacked(session, each, key, label, fill)
         if _is_trusted(each, key):
             return tree
     raise CheckFailed(
-        f"the files of {said} in the cache belong to another user",
+        f"the files of {label} in the cache belong to another user",
         evidence=str(each),
         hint="set ARGOSY_CACHE to a folder that only you can write to",
     )
 
 
-def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable[[Path], None]) -> Path:
-    pin_entry(session.paths.cache, f"trees/{place.name}", waiting=session.waiting)
-    with fill_once(place, what=f"unpacking {what}", waiting=session.waiting) as folder:
+def _unpacked(session: Session, entry: Path, key: str, what: str, fill: Callable[[Path], None]) -> Path:
+    pin_entry(session.paths.cache, f"trees/{entry.name}", waiting=session.waiting)
+    with fill_once(entry, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("unpack", f"{what} into the cache, once") as step:
                 # A folder created in a setgid folder has the project's group, which a user namespace does not map.
@@ -96,13 +96,13 @@ def _unpacked(session: Session, place: Path, key: str, what: str, fill: Callable
                 fill(folder / "root")
                 folder.chmod(mode)
                 step.result = f"{what} into the cache, once"
-    return place / "root"
+    return entry / "root"
 
 
-def _is_trusted(place: Path, key: str) -> bool:
+def _is_trusted(entry: Path, key: str) -> bool:
     """Return whether a tree is our own and its key file matches: a folder can be renamed."""
     with suppress(OSError):
-        return is_owned(place) and (place / KEY).read_text(encoding="utf-8") == key
+        return is_owned(entry) and (entry / KEY).read_text(encoding="utf-8") == key
     return False
 
 
@@ -130,12 +130,12 @@ def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
 
 def store_layer(session: Session, key: str, tree: Path) -> None:
     """Move the tree of a newly built layer into the cache, unless it is there already or on another disk."""
-    place = session.paths.cache / LAYERS / key
+    entry = session.paths.cache / LAYERS / key
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        entry.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             notes_beside(tree).rename(tree / NOTES)
-        tree.rename(place)
+        tree.rename(entry)
 
 
 def take_layer(session: Session, key: str, tree: Path) -> bool:
@@ -143,11 +143,11 @@ def take_layer(session: Session, key: str, tree: Path) -> bool:
 
     The caller owns the tree. Packages in it may be hard links into the cache: do not let a user's script change it.
     """
-    place = session.paths.cache / LAYERS / key
-    if not is_owned(place):  # another user's folder is not writable, and its files cannot be trusted
+    entry = session.paths.cache / LAYERS / key
+    if not is_owned(entry):  # another user's folder is not writable, and its files cannot be trusted
         return False
     try:
-        place.rename(tree)
+        entry.rename(tree)
     except OSError:
         return False
     with suppress(FileNotFoundError):
@@ -180,11 +180,11 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
         Key of the tree in the other cache, as for `unpack_cached`.
     """
     source = session.paths.cache / LAYERS / key
-    place = cache / "trees" / tree_name(tree)
+    entry = cache / "trees" / tree_name(tree)
     whole = is_owned(source) and (source / ENV_PREFIX[1:] / "pyvenv.cfg").is_file()
     if not whole or not _one_disk(source, cache.parent):
         return
-    with fill_once(place, what="linking the layer", waiting=session.waiting) as folder:
+    with fill_once(entry, what="linking the layer", waiting=session.waiting) as folder:
         if folder is not None:
             (folder / KEY).write_text(tree, encoding="utf-8")
             notes = read_notes(source / NOTES)

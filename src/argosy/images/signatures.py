@@ -73,10 +73,10 @@ def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, st
             hint="install apptainer, or run this command on a login node that has it",
         )
     groups = sorted({part.group for part in sif.parts if part.datatype != DataType.SIGNATURE and part.group})
-    words = (program, "verify", "--json", "--local")
-    signers = _verify((*words, path), sif, path, runner)
+    argv = (program, "verify", "--json", "--local")
+    signers = _verify((*argv, path), sif, path, runner)
     for group in groups if len(groups) > 1 else ():
-        of_group = _verify((*words, "--group-id", str(group), path), sif, path, runner)
+        of_group = _verify((*argv, "--group-id", str(group), path), sif, path, runner)
         signers = tuple(signer for signer in signers if signer in of_group)
     return signers
 
@@ -121,37 +121,37 @@ def find_signers(
     return found
 
 
-def _verify(words: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tuple[Signer, ...]:
-    command = Command(words)
+def _verify(argv: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tuple[Signer, ...]:
+    command = Command(argv)
     reply = runner.run(command)
     if reply.code != 0:
         raise _explain(command, reply, sif, path)
     try:
-        told = [each["Signer"] for each in json.loads(reply.stdout)["SignerKeys"]]
-        valid = [each for each in told if each["KeyCheck"] and each["DataCheck"] and each["Fingerprint"]]
+        rows = [each["Signer"] for each in json.loads(reply.stdout)["SignerKeys"]]
+        valid = [each for each in rows if each["KeyCheck"] and each["DataCheck"] and each["Fingerprint"]]
         return tuple(dict.fromkeys(Signer(each["Fingerprint"].upper(), each["Name"]) for each in valid))
     except (ValueError, KeyError, TypeError) as error:
-        raise ToolFailed(f"the reply of {words[0]} verify cannot be read", evidence=reply.stdout[:400]) from error
+        raise ToolFailed(f"the reply of {argv[0]} verify cannot be read", evidence=reply.stdout[:400]) from error
 
 
 def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError:
     """Translate Apptainer's message about a signature that it does not accept."""
     program = command.argv[0]
-    said = next((line for line in reply.stderr.splitlines() if line.startswith("FATAL")), "")
-    if WAS_CHANGED in said:
+    message = next((line for line in reply.stderr.splitlines() if line.startswith("FATAL")), "")
+    if WAS_CHANGED in message:
         return ImageError(
-            f"{path} was changed after it was signed", evidence=said, hint="copy it again from its signer"
+            f"{path} was changed after it was signed", evidence=message, hint="copy it again from its signer"
         )
-    if UNKNOWN_KEY in said:
+    if UNKNOWN_KEY in message:
         keys = list(dict.fromkeys(map(_key_of, sif.parts_of(DataType.SIGNATURE))))
         return CheckFailed(
             f"{path} is signed by a key that is not in your keyring",
             evidence=f"its signatures name {', '.join(keys)}; '{program} key list' lists yours",
             hint=f"get the public key from its owner: {program} key import FILE",
         )
-    if "integrity:" in said:
+    if "integrity:" in message:
         return CheckFailed(
-            f"the signatures of {path} do not cover all of it", evidence=said, hint="ask its signer to sign it again"
+            f"the signatures of {path} do not cover all of it", evidence=message, hint="ask its signer to sign it again"
         )
     return tool_error(command, reply, doing=f"verifying {path}")
 

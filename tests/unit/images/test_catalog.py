@@ -109,7 +109,7 @@ def test_an_image_goes_with_its_aliases_and_an_alias_goes_alone(session: Session
 def test_an_alias_that_leads_nowhere_is_not_listed_and_can_be_removed(session: Session) -> None:
     link, target = tag_image("b", "gone", session)
     target.unlink()
-    assert [str(held.word) for held in list_catalog(session)] == ["a:2", "a:1"]
+    assert [str(held.name) for held in list_catalog(session)] == ["a:2", "a:1"]
     remove_image("gone", session)
     assert not link.is_symlink()
 

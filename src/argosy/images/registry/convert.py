@@ -86,7 +86,9 @@ def _is_digest(text: str) -> bool:
     return text.startswith("sha256:") and len(digits) == HEX_DIGITS and set(digits) <= set("0123456789abcdef")
 
 
-def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: SkopeoOptions, session: Session) -> Path:
+def fetch_sif(
+    reference: Reference, chosen: Reference, layer: SifLayer, settings: SkopeoOptions, session: Session
+) -> Path:
     """Return the SIF file of an artifact in the cache, by the digest of its bytes; fetch it at the first use.
 
     Raises
@@ -95,19 +97,19 @@ def fetch_sif(reference: Reference, chosen: Reference, layer: SifLayer, way: Sko
         As returned by `explain_failure`; ImageError if the blob is not a complete SIF file.
     """
     name = layer.digest.removeprefix("sha256:")
-    place = session.paths.cache / "fetched" / f"sif-{name}"
-    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    entry = session.paths.cache / "fetched" / f"sif-{name}"
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             what = f"{reference} {render_size(layer.size)}"
             with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:
-                command = plan_files(chosen, way, str(work / "files"))
+                command = plan_files(chosen, settings, str(work / "files"))
                 reply = session.runner.run(command, step.say)
                 if reply.code != 0:
                     raise explain_failure(reference, command, reply)
                 shutil.move(work / "files" / name, folder / IMAGE_NAME)
                 verify_sif(folder / IMAGE_NAME)
                 step.result = what
-    return place / IMAGE_NAME
+    return entry / IMAGE_NAME
 
 
 def convert_layers(
@@ -139,13 +141,13 @@ def _manifest_in(layout: Path) -> str:
 def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) -> None:
     """Unpack the layers over each other. umoci applies whiteouts, opaque folders and hard links."""
     rootless = () if session.host.can_mount else ("--rootless",)
-    words = ("umoci", "raw", "unpack", *rootless, "--image")
-    command = Command((*words, f"{layout}:image", str(tree)))
+    argv = ("umoci", "raw", "unpack", *rootless, "--image")
+    command = Command((*argv, f"{layout}:image", str(tree)))
     reply = session.runner.run(command)
     if reply.code != 0 and ZSTD in reply.stderr:
         remove_tree(tree)
         plain = _decompressed(reference, layout, session)
-        command = Command((*words, f"{plain}:image", str(tree)))
+        command = Command((*argv, f"{plain}:image", str(tree)))
         reply = session.runner.run(command)
     if reply.code != 0:
         raise tool_error(command, reply, doing=f"unpacking {reference}", hint="check the free disk space and try again")
@@ -158,17 +160,17 @@ def _decompressed(reference: Reference, layout: Path, session: Session) -> Path:
 
     umoci 0.4 cannot read zstd, and skopeo decompresses it only while copying to a folder.
     """
-    way, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
-    for command in plan_decompression(way, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
+    settings, folder, plain = skopeo_options(session), layout / "plain", layout / "again"
+    for command in plan_decompression(settings, f"{layout}:image", folder=str(folder), layout=f"{plain}:image"):
         run_skopeo(command, reference, session)
     return plain
 
 
 def _write(packed: Path, config: OciConfig, out: Path) -> None:
     system = plan_system_part(FileSlice(packed, 0, packed.stat().st_size), arch=config.arch)
-    papers = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
+    inspection = plan_json_part(INSPECT_NAME, render_inspection(config).encode())
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
-    write_sif(out, [system, papers], uuid=identity, time=config.created, arch=config.arch)
+    write_sif(out, [system, inspection], uuid=identity, time=config.created, arch=config.arch)
     verify_sif(out)
 
 
@@ -184,14 +186,14 @@ def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     """Return the squashfs of a root file system's tar file in the cache; pack it at the first use."""
     _check_root_tar(path, kind)
     key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
-    place = session.paths.cache / "fetched" / f"tar-{key}"
+    entry = session.paths.cache / "fetched" / f"tar-{key}"
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
-    with fill_once(place, what=f"packing {path.name}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"packing {path.name}", waiting=session.waiting) as folder:
         if folder is not None:
             with session.step("pack", f"{path.name} into the cache, once"):
                 time = max(0, int(path.stat().st_mtime))
                 pack_tar(session, path, folder / TAR_NAME, compression=kind.compression, time=time)
-    return place / TAR_NAME
+    return entry / TAR_NAME
 
 
 def _check_root_tar(path: Path, kind: FileKind) -> None:

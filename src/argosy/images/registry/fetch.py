@@ -90,13 +90,13 @@ class Known(msgspec.Struct, frozen=True):
     ----------
     digest
         Digest of the manifest; for Docker's images, the image id.
-    place
+    entry
         Folder of the image in the cache.
     """
 
     reference: str
     digest: str
-    place: str
+    entry: str
 
 
 def local_image(path: Path, session: Session) -> Path:
@@ -175,7 +175,7 @@ def _read_known(memo: Path) -> Known | None:
     """Read the result of the last request; None if its image is no longer in the cache."""
     try:
         known = Known(**json.loads(memo.read_text(encoding="utf-8")))
-        return known if (Path(known.place) / IMAGE_NAME).is_file() else None
+        return known if (Path(known.entry) / IMAGE_NAME).is_file() else None
     except (OSError, ValueError, TypeError):
         return None
 
@@ -188,32 +188,32 @@ def _write_known(memo: Path, known: Known) -> None:
 
 def _fetched(reference: Reference, known: Known) -> Fetched:
     pinned = reference.pinned_to(known.digest) if known.digest else reference
-    return Fetched(Path(known.place) / IMAGE_NAME, str(pinned))
+    return Fetched(Path(known.entry) / IMAGE_NAME, str(pinned))
 
 
 def _fetch_by_skopeo(reference: Reference, memo: Path, known: Known | None, session: Session) -> Fetched:
     # With an image in the cache, retries would only delay its use.
-    way = replace(skopeo_options(session), retries=RETRIES if known is None else 0)
+    settings = replace(skopeo_options(session), retries=RETRIES if known is None else 0)
     source = as_image(replace(reference, name=str(_without_colon(reference, session))))
-    command = plan_manifest(source, way)
+    command = plan_manifest(source, settings)
     reply = session.runner.run(command)
     if reply.code != 0:
         if known is not None and classify_fault(last_message(reply)) in AWAY:
             session.reporter.note(f"{reference.registry} does not answer; using {reference} from the cache")
             return _fetched(reference, known)
         raise explain_failure(reference, command, reply)
-    manifest = parse_manifest(reply.stdout, way.arch, str(reference))
+    manifest = parse_manifest(reply.stdout, settings.arch, str(reference))
     if known is not None and known.digest == manifest.digest:
         return _fetched(reference, known)
     chosen = source.pinned_to(manifest.chosen or manifest.digest)
     file = parse_sif_layer(reply.stdout, reference)
     if file is not None:
-        now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, way, session).parent))
+        now = Known(str(reference), manifest.digest, str(fetch_sif(reference, chosen, file, settings, session).parent))
         _write_known(memo, now)
         return _fetched(reference, now)
-    config = _ask_config(reference, chosen, way, session)
+    config = _ask_config(reference, chosen, settings, session)
     now = Known(str(reference), manifest.digest, str(_place(config, session)))
-    _make(reference, chosen, manifest, config, Path(now.place), session)
+    _make(reference, chosen, manifest, config, Path(now.entry), session)
     _write_known(memo, now)
     return _fetched(reference, now)
 
@@ -230,11 +230,11 @@ def _without_colon(reference: Reference, session: Session) -> Path | str:
     return link
 
 
-def _ask_config(reference: Reference, chosen: Reference, way: SkopeoOptions, session: Session) -> OciConfig:
-    reply = run_skopeo(plan_config(chosen, way), reference, session)
+def _ask_config(reference: Reference, chosen: Reference, settings: SkopeoOptions, session: Session) -> OciConfig:
+    reply = run_skopeo(plan_config(chosen, settings), reference, session)
     config = parse_config(reply.stdout, str(reference))
-    if config.arch != way.arch:
-        raise wrong_arch(str(reference), config.arch, way.arch)
+    if config.arch != settings.arch:
+        raise wrong_arch(str(reference), config.arch, settings.arch)
     return config
 
 
@@ -244,9 +244,9 @@ def _place(config: OciConfig, session: Session) -> Path:
 
 
 def _make(
-    reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, place: Path, session: Session
+    reference: Reference, chosen: Reference, manifest: Manifest, config: OciConfig, entry: Path, session: Session
 ) -> None:
-    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is None:
             return
         size = _size(chosen, manifest, session)
@@ -265,25 +265,25 @@ def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
     """Render the size of the download. The index of an image for several architectures does not contain it."""
     size = manifest.size
     if manifest.chosen and chosen.digest:
-        way = skopeo_options(session)
-        reply = session.runner.run(plan_manifest(chosen, way))
-        size = parse_manifest(reply.stdout, way.arch, str(chosen)).size if reply.code == 0 else 0
+        settings = skopeo_options(session)
+        reply = session.runner.run(plan_manifest(chosen, settings))
+        size = parse_manifest(reply.stdout, settings.arch, str(chosen)).size if reply.code == 0 else 0
     return render_size(size) if size else ""
 
 
 def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
     """Fetch with Apptainer or SingularityCE. They report no digest, so the reference is the key in the cache."""
-    place = session.paths.cache / "fetched" / f"by-reference-{key}"
+    entry = session.paths.cache / "fetched" / f"by-reference-{key}"
     made = False
-    with fill_once(place, what=f"fetching {reference}", waiting=session.waiting) as folder:
+    with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
             made = True
             with session.step("fetch", str(reference)), work_folder(session.work_parent()) as work:
                 missing = "skopeo" if reference.transport is Transport.ORAS else "skopeo and umoci"
                 _build_by_runtime(reference, folder / IMAGE_NAME, session, work, missing=missing)
     if not made and not _is_final(reference):
-        session.reporter.note(f"using {reference} from the cache; remove {place} to fetch it again")
-    return Fetched(place / IMAGE_NAME, str(reference))
+        session.reporter.note(f"using {reference} from the cache; remove {entry} to fetch it again")
+    return Fetched(entry / IMAGE_NAME, str(reference))
 
 
 def _build_by_runtime(reference: Reference, out: Path, session: Session, work: Path, *, missing: str) -> None:
@@ -298,9 +298,9 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
     # Argosy caches the image itself, and Apptainer's cache would fill the quota of the home folder.
     foreign = ("--arch", GO_ARCH[session.host.emulated]) if session.host.emulated else ()
-    words = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
+    argv = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
-    command = Command(words, env={**temporary, **session.host.environment})
+    command = Command(argv, env={**temporary, **session.host.environment})
     reply = session.runner.run(command)
     if reply.code != 0:
         error = explain_failure(reference, command, reply)
@@ -352,14 +352,14 @@ def _image_name(reference: Reference) -> str:
     return f"{reference.name}:{reference.tag}"
 
 
-def daemon_hint(said: str) -> str:
+def daemon_hint(message: str) -> str:
     """Return the hint for a docker daemon that does not answer or denies access; empty for other messages."""
-    if NO_ENTRY.search(said):
+    if NO_ENTRY.search(message):
         return (
             "ask to be added to the group docker, then log in again ('id' lists your groups); "
             "or build without Docker: install buildah or podman"
         )
-    if NO_DAEMON.search(said):
+    if NO_DAEMON.search(message):
         return "start Docker, or set its address: DOCKER_HOST, or 'docker context use NAME'"
     return ""
 

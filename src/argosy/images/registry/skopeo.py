@@ -131,39 +131,41 @@ def render_source(reference: Reference) -> str:
     return f"{reference.transport}:{reference.name}" + (f":{reference.tag}" if reference.tag else "")
 
 
-def plan_manifest(reference: Reference, way: SkopeoOptions) -> Command:
+def plan_manifest(reference: Reference, settings: SkopeoOptions) -> Command:
     """Return the command that prints an image's manifest, byte for byte."""
-    return Command((*_start(way, "inspect"), "--raw", *_tls(reference, way, "--tls-verify"), render_source(reference)))
-
-
-def plan_config(reference: Reference, way: SkopeoOptions) -> Command:
-    """Return the command that prints an image's configuration, byte for byte."""
-    options = ("--config", "--raw", *_tls(reference, way, "--tls-verify"))
-    return Command((*_start(way, "inspect"), *options, render_source(reference)))
-
-
-def plan_copy(reference: Reference, way: SkopeoOptions, layout: str) -> Command:
-    """Return the command that copies an image into the OCI layout ``DIR:TAG``."""
-    # Without --dest-oci-accept-uncompressed-layers: skopeo 1.9 then labels uncompressed layers of an archive as gzip.
-    options = _tls(reference, way, "--src-tls-verify")
     return Command(
-        (*_start(replace(way, retries=COPY_RETRIES), "copy"), *options, render_source(reference), f"oci:{layout}")
+        (*_start(settings, "inspect"), "--raw", *_tls(reference, settings, "--tls-verify"), render_source(reference))
     )
 
 
-def plan_push(layout: str, reference: Reference, way: SkopeoOptions, *, digest_file: str) -> Command:
+def plan_config(reference: Reference, settings: SkopeoOptions) -> Command:
+    """Return the command that prints an image's configuration, byte for byte."""
+    options = ("--config", "--raw", *_tls(reference, settings, "--tls-verify"))
+    return Command((*_start(settings, "inspect"), *options, render_source(reference)))
+
+
+def plan_copy(reference: Reference, settings: SkopeoOptions, layout: str) -> Command:
+    """Return the command that copies an image into the OCI layout ``DIR:TAG``."""
+    # Without --dest-oci-accept-uncompressed-layers: skopeo 1.9 then labels uncompressed layers of an archive as gzip.
+    options = _tls(reference, settings, "--src-tls-verify")
+    return Command(
+        (*_start(replace(settings, retries=COPY_RETRIES), "copy"), *options, render_source(reference), f"oci:{layout}")
+    )
+
+
+def plan_push(layout: str, reference: Reference, settings: SkopeoOptions, *, digest_file: str) -> Command:
     """Return the command that copies the image in an OCI layout ``DIR:TAG`` to a registry and writes its digest."""
-    options = _tls(reference, way, "--dest-tls-verify")
+    options = _tls(reference, settings, "--dest-tls-verify")
     # skopeo compresses the layers of an image while copying, but a SIF file must not change.
     as_it_is = ("--preserve-digests",) if reference.transport is Transport.ORAS else ()
-    words = (*as_it_is, *options, "--digestfile", digest_file, f"oci:{layout}", render_source(as_image(reference)))
-    return Command((*_start(replace(way, retries=COPY_RETRIES), "copy"), *words))
+    argv = (*as_it_is, *options, "--digestfile", digest_file, f"oci:{layout}", render_source(as_image(reference)))
+    return Command((*_start(replace(settings, retries=COPY_RETRIES), "copy"), *argv))
 
 
-def plan_files(reference: Reference, way: SkopeoOptions, folder: str) -> Command:
+def plan_files(reference: Reference, settings: SkopeoOptions, folder: str) -> Command:
     """Return the command that fetches the blobs of an artifact into a folder, each named by its digest."""
-    options = _tls(reference, way, "--src-tls-verify")
-    start = _start(replace(way, retries=COPY_RETRIES), "copy")
+    options = _tls(reference, settings, "--src-tls-verify")
+    start = _start(replace(settings, retries=COPY_RETRIES), "copy")
     return Command((*start, *options, render_source(as_image(reference)), f"dir:{folder}"))
 
 
@@ -172,23 +174,23 @@ def as_image(reference: Reference) -> Reference:
     return replace(reference, transport=Transport.DOCKER) if reference.transport is Transport.ORAS else reference
 
 
-def plan_decompression(way: SkopeoOptions, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
+def plan_decompression(settings: SkopeoOptions, source: str, *, folder: str, layout: str) -> tuple[Command, Command]:
     """Return the commands that copy a layout through a folder into another layout with uncompressed layers."""
-    start = _start(way, "copy")
+    start = _start(settings, "copy")
     return (
         Command((*start, "--dest-decompress", f"oci:{source}", f"dir:{folder}")),
         Command((*start, "--dest-oci-accept-uncompressed-layers", f"dir:{folder}", f"oci:{layout}")),
     )
 
 
-def _start(way: SkopeoOptions, verb: str) -> Argv:
-    policy = ("--insecure-policy",) if way.no_policy else ()
-    choice = ("--override-os", "linux", "--override-arch", way.arch, "--tmpdir", way.temporary)
-    return ("skopeo", *policy, *choice, verb, "--retry-times", str(way.retries))
+def _start(settings: SkopeoOptions, verb: str) -> Argv:
+    policy = ("--insecure-policy",) if settings.no_policy else ()
+    choice = ("--override-os", "linux", "--override-arch", settings.arch, "--tmpdir", settings.temporary)
+    return ("skopeo", *policy, *choice, verb, "--retry-times", str(settings.retries))
 
 
-def _tls(reference: Reference, way: SkopeoOptions, option: str) -> Argv:
-    return (f"{option}=false",) if is_insecure(reference, way.insecure) else ()
+def _tls(reference: Reference, settings: SkopeoOptions, option: str) -> Argv:
+    return (f"{option}=false",) if is_insecure(reference, settings.insecure) else ()
 
 
 def is_insecure(reference: Reference, insecure: frozenset[str]) -> bool:
@@ -229,9 +231,9 @@ def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
     return platform.get("os", ""), platform.get("architecture", "")
 
 
-def classify_fault(said: str) -> Fault:
+def classify_fault(message: str) -> Fault:
     """Classify the message of skopeo or Apptainer about a registry."""
-    return next((fault for fault, pattern in PATTERNS if re.search(pattern, said, re.IGNORECASE)), Fault.OTHER)
+    return next((fault for fault, pattern in PATTERNS if re.search(pattern, message, re.IGNORECASE)), Fault.OTHER)
 
 
 def last_message(reply: Reply) -> str:
@@ -249,21 +251,23 @@ def last_message(reply: Reply) -> str:
 
 def explain_failure(reference: Reference, command: Command, reply: Reply, *, pushing: bool = False) -> ArgosyError:
     """Return the error for an image that could not be fetched or pushed: cause, the program's last line, and hint."""
-    said = last_message(reply)
-    evidence = f"$ {redact(shorten_command(command))}\n{said}\n(exit code {reply.code})"
-    fault = classify_fault(said)
+    message = last_message(reply)
+    evidence = f"$ {redact(shorten_command(command))}\n{message}\n(exit code {reply.code})"
+    fault = classify_fault(message)
     if fault is Fault.FULL:
         doing = "pushing" if pushing else "fetching"
         return CheckFailed(f"the disk is full while {doing} {reference}", evidence=evidence, hint=FULL_DISK_HINT)
     if fault is Fault.ARCH:
         return ImageError(f"{reference} is for another architecture", evidence=evidence, hint="choose another image")
-    if reference.in_file and re.search(rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", said):
-        return UsageError(f"there is no image at {reference.name}", evidence=said, hint="check the path")
+    if reference.in_file and re.search(
+        rf"{re.escape(reference.name)}(/index\.json)?: no such file or directory", message
+    ):
+        return UsageError(f"there is no image at {reference.name}", evidence=message, hint="check the path")
     if reference.in_file:
         several = r"more than one image|expected 1 item, got [2-9]|no descriptor found|not found"
-        choose = re.search(several, said) is not None
-        place = f"{reference.transport}:{reference.name}"
-        hint = f"name one of the images in it: {place}:NAME" if choose else "check that the file is complete"
+        choose = re.search(several, message) is not None
+        archive = f"{reference.transport}:{reference.name}"
+        hint = f"name one of the images in it: {archive}:NAME" if choose else "check that the file is complete"
         return ImageError(f"cannot read {reference}", evidence=evidence, hint=hint)
     return _explain_registry(fault, reference, evidence, pushing=pushing)
 
@@ -306,9 +310,9 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
     return texts.get(fault, ("", ""))
 
 
-def explain_pull(said: str) -> str:
+def explain_pull(message: str) -> str:
     """Explain from an engine's output why it could not fetch the base of a build file; empty if it could."""
-    last = next((line for line in reversed(said.splitlines()) if _PULL.search(line)), "")
+    last = next((line for line in reversed(message.splitlines()) if _PULL.search(line)), "")
     fault = classify_fault(_ADDRESS.sub(" ", last))
     if not last or fault not in _OF_REGISTRIES:
         return ""
@@ -325,7 +329,7 @@ def explain_pull(said: str) -> str:
 def skopeo_options(session: Session) -> SkopeoOptions:
     """Return the options of skopeo on this machine; create its folder for temporary files."""
     host = session.host
-    policies = [Path(host.person.home) / place for place in POLICIES]
+    policies = [Path(host.person.home) / archive for archive in POLICIES]
     temporary = session.work_parent()
     with translate_os_errors(temporary):
         temporary.mkdir(parents=True, exist_ok=True)

@@ -234,8 +234,8 @@ class SifPart(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Render the part, for example ``part 2 (primary system squashfs amd64)``."""
-        words = str(self.partition or render_data_type(self.datatype))
-        return f"part {self.id} ({words}{f' {self.name!r}' if self.name else ''})"
+        kind = str(self.partition or render_data_type(self.datatype))
+        return f"part {self.id} ({kind}{f' {self.name!r}' if self.name else ''})"
 
 
 class Sif(msgspec.Struct, frozen=True):

@@ -74,8 +74,8 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
 
 def plan_pack(tree: Path, out: Path, options: Argv, host: Host) -> Command:
     """Return the command that packs `tree` into the new file `out`."""
-    words = ("mksquashfs", str(tree), str(out), "-noappend", *options)
-    return Command(words, env=_without_epoch(host))
+    argv = ("mksquashfs", str(tree), str(out), "-noappend", *options)
+    return Command(argv, env=_without_epoch(host))
 
 
 def _without_epoch(host: Host) -> dict[str, str]:
@@ -85,8 +85,8 @@ def _without_epoch(host: Host) -> dict[str, str]:
 
 def packer_version(session: Session) -> str:
     """Return the version of the installed mksquashfs; empty if it prints none."""
-    words = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
-    return words[2] if len(words) > 2 else ""  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
+    argv = session.runner.run(Command(("mksquashfs", "-version"))).stdout.split()
+    return argv[2] if len(argv) > 2 else ""  # noqa: PLR2004 - mksquashfs version 4.5.1 (…)
 
 
 def run_pack(
@@ -110,11 +110,11 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     level").
     """
     options = pack_options(session.host, time=time, all_root=False)
-    words: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
+    argv: Argv = ("mksquashfs", "-", str(out), "-tar", "-noappend", *options)
     if compression != "none":
         # A pipe needs a shell; all arguments are passed as parameters, so nothing has to be quoted.
-        words = ("sh", "-c", '"$0" -dc | "$@"', compression, *words)
-    command = Command(words, env=_without_epoch(session.host), stdin_file=str(archive))
+        argv = ("sh", "-c", '"$0" -dc | "$@"', compression, *argv)
+    command = Command(argv, env=_without_epoch(session.host), stdin_file=str(archive))
     run_checked(session.runner, command, doing=f"packing {archive.name}")
 
 
@@ -136,8 +136,8 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
             _set_mode(path, mode)
     tree.chmod(0o755)
     for left in (".lock", ".gitignore", "CACHEDIR.TAG"):
-        for place in tree.glob(f"opt/argosy/env/{left}"):
-            place.unlink()
+        for file in tree.glob(f"opt/argosy/env/{left}"):
+            file.unlink()
 
 
 def _set_mode(path: str, mode: int) -> None:
@@ -210,8 +210,8 @@ def run_unsquashfs(
     ToolFailed, ToolMissing, CheckFailed
         If unsquashfs fails or is missing, or the disk is full.
     """
-    words = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
-    command = Command(words)
+    argv = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
+    command = Command(argv)
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
         raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
