@@ -38,7 +38,7 @@ def complete(kind: str, incomplete: str, parameters: Parameters) -> list[Complet
 
 
 def _images(_parameters: Parameters) -> Iterable[str]:
-    return [str(held.word) for held in list_catalog(open_session(quiet=True))]
+    return [str(held.name) for held in list_catalog(open_session(quiet=True))]
 
 
 def _sites(_parameters: Parameters) -> Iterable[str]:
