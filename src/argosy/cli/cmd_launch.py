@@ -15,6 +15,7 @@ from argosy.cli.options import RUN_MODE, GroupedCommand, json_option, option, ta
 from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
 from argosy.cli.parameters import COMMAND, IMAGE
 from argosy.core.errors import UsageError
+from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
@@ -27,6 +28,7 @@ from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name
+from argosy.runtimes.run import note_dropped
 
 
 @click.command(cls=GroupedCommand)
@@ -107,6 +109,8 @@ def _launch(
         plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
         submit.note_local(session, plan)
         return show_plan(plan, None if dry_run else script, as_json=as_json)
+    if not request.image.startswith(BARE_PREFIX):
+        note_dropped(request.container, session)
     if interactive:
         from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - a rare option
 

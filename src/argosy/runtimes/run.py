@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
 from argosy.core.process import Command
 from argosy.core.session import Session
@@ -126,7 +125,7 @@ def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
     """Return a note on where ``--dev`` keeps the changes, and how they become an image."""
-    shown = folder.removeprefix(cwd.rstrip("/") + "/")
+    shown = folder if cwd == "/" else folder.removeprefix(f"{cwd}/")
     user = "; leave out --user: pip then installs into the image" if "--user" in request.command else ""
     return (
         f"{shown} keeps the changes for the next start with --dev; to build an image: {_build_command(request)}\n"
@@ -140,21 +139,17 @@ def _build_command(request: RunRequest) -> str:
     return f"argosy build requirements.txt --base {quote(request.image)} -o NEW.sif"
 
 
-def dropped_note(drop: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """Return a note if the caller's PYTHONPATH does not enter the container; empty otherwise."""
-    value = environment.get("PYTHONPATH", "")
-    if not value or "PYTHONPATH" not in drop:
-        return ""
-    return f"PYTHONPATH={value} does not enter the container; to pass it: --env PYTHONPATH"
-
-
-def note_once(text: str, session: Session) -> None:
-    """Print a note, unless this user has seen the same text before."""
-    marker = session.paths.state / NOTES / hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
-    if not text or marker.exists():
+def note_dropped(request: ContainerRequest, session: Session) -> None:
+    """Print a note if the caller's PYTHONPATH does not enter the container; only once for each value."""
+    value = session.host.environment.get("PYTHONPATH", "")
+    passed = request.runtime == "bare" or any(variable.name == "PYTHONPATH" for variable in request.variables)
+    if not value or passed:
         return
-    session.reporter.note(text)
-    with suppress(OSError, ArgosyError):  # without a writable folder, the note appears again
+    marker = session.paths.state / NOTES / hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]
+    if marker.exists():
+        return
+    session.reporter.note(f"PYTHONPATH={value} does not enter the container; to pass it: --env PYTHONPATH")
+    with suppress(OSError):  # without a writable folder, the note appears again
         make_folder(marker.parent)
         marker.touch()
 
@@ -168,9 +163,8 @@ def run(request: RunRequest, session: Session) -> int:
         See `plan_run` and `opened_dev`.
     """
     plan, command = plan_run(request, session)
-    given = {variable.name for variable in plan.entry.variables}
-    if "PYTHONPATH" not in given:
-        note_once(dropped_note(plan.entry.drop, session.host.environment), session)
+    if plan.entry.drop:
+        note_dropped(request.container, session)
     if request.dev:
         with opened_dev(plan, session.reporter.note):
             hold_packages(plan, session)
