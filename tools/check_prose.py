@@ -72,7 +72,6 @@ NOT_YET = (
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
     "src/argosy/slurm/**/*",
-    "src/argosy/wrap/**/*",
 )
 """Packages that are not clean yet. Remove a line when `tools/check_prose.py src/argosy/PACKAGE` finds nothing."""
 

@@ -137,7 +137,7 @@ def test_an_installation_is_read_only_at_its_own_path_where_it_is_masked_and_as_
     program.chmod(0o755)
     site = shop.write("site.yaml", f"defaults:\n  container_src: {tiny}\n")
     words = ("MyProg/", "-w", "bin", "--prefix", "none", "--pre-install", site)
-    assert "scripts belong to an image that is built" in tykky(shop, "wrap-install", *words).err
+    assert "scripts need an image that Argosy builds" in tykky(shop, "wrap-install", *words).err
     assert not (shop.folder / "none").exists()
     for name, more in (("masked", ("--mask",)), ("beside", ())):
         words = ("MyProg/", "-w", "bin", "--prefix", name, *more)

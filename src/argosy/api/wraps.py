@@ -15,7 +15,7 @@ from argosy.recipes.build_options import PACKAGE_ROWS, PackageOptions
 from argosy.recipes.option_row import option_name, plain_values
 from argosy.recipes.user_config import fill_options
 from argosy.runtimes.container_plan import parse_bind
-from argosy.wrap import check, kernel, prefix
+from argosy.wrap import activation, check, prefix
 from argosy.wrap.model import Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.request import DEFAULT_BASE, plan_recipe, refuse_unused, script_paths
 
@@ -95,5 +95,5 @@ def add_kernel(
 ) -> Path:  # fmt: skip
     """Add the Python of a wrapped folder to Jupyter, as ``argosy wrap kernel`` does, and return its file."""
     target = Path(to).absolute() if to else None
-    request = kernel.KernelRequest(Path(folder).absolute(), target, name, title, force)
-    return kernel.add_kernel(request, use_session(session))
+    request = activation.KernelRequest(Path(folder).absolute(), target, name, title, force)
+    return activation.add_kernel(request, use_session(session))

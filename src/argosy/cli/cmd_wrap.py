@@ -250,7 +250,7 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
 @json_option
 def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool, as_json: bool) -> None:
     """Add the Python of DIR to Jupyter: write a kernel specification to your data folder, or to FOLDER."""
-    from argosy.wrap.kernel import KernelRequest, add_kernel  # noqa: PLC0415 - only this command
+    from argosy.wrap.activation import KernelRequest, add_kernel  # noqa: PLC0415 - only this command
 
     request = KernelRequest(prefix.absolute(), to.absolute() if to else None, name, title, force)
     spec = add_kernel(request, open_session(quiet=True))

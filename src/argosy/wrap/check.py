@@ -1,4 +1,4 @@
-"""The story of `argosy wrap check`: whether the commands of a prefix would start here, and what to do where not."""
+"""Check whether the commands of a prefix start on this machine: `argosy wrap check`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
 LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
-"""Run by a wrapper's own start, so that what is tried is what users start."""
+"""Program that prints the missing ones of its arguments, started in the same way as the wrapped commands."""
 
 
 def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
-    """Look at files, image, runtime and unpacked trees of a prefix, then start its commands' container once.
+    """Check files, image, runtime and unpacked trees of a prefix, then start the container of its commands once.
 
     Raises
     ------
-    UsageError, CheckFailed
-        When it is no prefix, or its record cannot be read.
+    UsageError
+        If the folder is not a prefix.
+    CheckFailed
+        If the prefix's record cannot be read.
     """
     version = open_prefix(prefix)
     folder = version_folder(prefix, version.number)
@@ -49,7 +51,7 @@ def _files(folder: Path, version: Version) -> Finding:
     wanted = [folder / "start.sh", *(folder / "bin" / each.name for each in version.commands)]
     gone = [path.name for path in wanted if not path.is_file()]
     if gone:
-        hint = "argosy wrap update DIR makes them anew"
+        hint = "write them again: argosy wrap update DIR"
         return Finding("files", State.FAIL, f"missing: {', '.join(gone[:8])}", hint=hint)
     return Finding("files", State.OK, f"{render_commands(len(version.commands))} of version {version.number}")
 
@@ -57,16 +59,16 @@ def _files(folder: Path, version: Version) -> Finding:
 def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:
     path = folder / version.image
     if path.is_symlink() and not path.exists():
-        hint = f"bring it back, or: argosy wrap update {quote(str(prefix))} --image FILE"
-        return Finding("image", State.FAIL, f"it was {path.readlink()}, which is gone", hint=hint)
-    hint = f"argosy wrap rollback {quote(str(prefix))}, or argosy wrap update {quote(str(prefix))} to make it again"
+        hint = f"restore it, or: argosy wrap update {quote(str(prefix))} --image FILE"
+        return Finding("image", State.FAIL, f"{path.readlink()} does not exist", hint=hint)
+    hint = f"argosy wrap rollback {quote(str(prefix))}, or build it again: argosy wrap update {quote(str(prefix))}"
     try:
         opened = inspect_squashfs(open_image(path), session)
     except ArgosyError as error:
         return Finding("image", State.FAIL, str(error), hint=hint)
     size = path.stat().st_size if path.is_file() else 0
     if version.size != size or version.digest != opened.image.digest:
-        return Finding("image", State.FAIL, f"{size} bytes, and {version.size} when it was wrapped", hint=hint)
+        return Finding("image", State.FAIL, f"it changed: {size} bytes instead of {version.size}", hint=hint)
     return Finding("image", State.OK, str(path.resolve()))
 
 
@@ -75,19 +77,19 @@ def _runtime(version: Version, prefix: Path, session: Session) -> Finding:
     if runtime.program in session.host.programs:
         return Finding("runtime", State.OK, session.host.programs[runtime.program])
     hint = f"load its module, or: argosy wrap update {quote(str(prefix))} --runtime NAME"
-    return Finding("runtime", State.FAIL, f"{runtime.program} is not here", hint=hint)
+    return Finding("runtime", State.FAIL, f"{runtime.program} is not installed", hint=hint)
 
 
 def _trees(prefix: Path, version: Version) -> Finding:
     gone = [tree for tree in version.trees if not (prefix / CACHE / "trees" / tree / "root").is_dir()]
     if gone:
-        hint = f"argosy wrap update {quote(str(prefix))} unpacks them again"
+        hint = f"unpack them again: argosy wrap update {quote(str(prefix))}"
         return Finding("trees", State.FAIL, f"missing below {prefix / CACHE}: {', '.join(gone)}", hint=hint)
     return Finding("trees", State.OK, f"{len(version.trees)} unpacked")
 
 
 def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Finding:
-    """Start the container by the shared file itself, with a shell of the image in the place of a command."""
+    """Start the container with the shared file of the wrappers, and run a shell of the image instead of a command."""
     name = version.commands[0].name
     words = ("/bin/sh", "-c", read_template("check.sh"), str(prefix / "bin" / name), str(folder / "start.sh"), LIST)
     targets = tuple(each.target for each in version.commands)
@@ -95,21 +97,21 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     gone = [line.removeprefix("gone:") for line in reply.stdout.splitlines() if line.startswith("gone:")]
     if reply.code != 0 or "whole" not in reply.stdout.splitlines():
         said = reply.stderr.strip() or f"exit code {reply.code}"
-        return Finding("start", State.FAIL, said, hint=f"try one: {prefix}/bin/{name}")
+        return Finding("start", State.FAIL, said, hint=f"try a command: {prefix}/bin/{name}")
     if gone:
         return Finding("start", State.FAIL, f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR")
     return Finding("start", State.OK, "the container starts and contains every command")
 
 
 def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
-    """Check that the torch of an image or installation was built for the GPUs of the site, where one is named.
+    """Check that the torch of an image or installation supports the GPUs of the site, if ``--site`` is given.
 
     Raises
     ------
     CheckFailed
-        When torch cannot use the site's GPUs.
+        If torch cannot use the site's GPUs.
     SiteError
-        When there is no such site.
+        If there is no such site.
     """
     if not recipe.site or recipe.kind is SourceKind.FILES:
         return
@@ -127,12 +129,12 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
 
 
 def judge_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
-    """Judge what torch says of itself against the vendor of a site's GPUs; no torch at all is right.
+    """Check the build of torch against the vendor of a site's GPUs; an image without torch passes.
 
     Raises
     ------
     CheckFailed
-        When it was built for others, or for none.
+        If torch was built for other GPUs, or only for CPUs.
     """
     backend = BACKENDS[site.node.gpu_vendor]
     if not torch.get("__version__") or torch.get(backend):
@@ -140,6 +142,6 @@ def judge_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
     others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "only the CPU"
     raise CheckFailed(
         f"torch {torch['__version__']} of {what} cannot use the GPUs of {site.name}",
-        evidence=f"{site.name} has GPUs of {site.node.gpu_vendor}: {backend}\nthis torch supports {others}",
-        hint=f"wrap one with a torch for {backend}, or leave --site {site.name} away",
+        evidence=f"{site.name} has GPUs of {site.node.gpu_vendor}, which need {backend}\nthis torch supports {others}",
+        hint=f"wrap one with a torch for {backend}, or omit --site {site.name}",
     )

@@ -1,4 +1,4 @@
-"""Put an installation that is on disk already, or was packed elsewhere, into the layer of an image, at a fixed path."""
+"""Put an existing installation, from a folder or an archive, into the layer of an image, at a fixed path."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterator
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from argosy.core.model import Bind
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy, work_folder
+from argosy.host.emulation import MACHINES
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH
 from argosy.images.sif.write import whole_of
@@ -47,8 +49,42 @@ from argosy.recipes.pip_settings import read_pip_config
 from argosy.recipes.recipe import Recipe as Wanted
 from argosy.recipes.uv_options import plan_uv_settings
 from argosy.version import VERSION
-from argosy.wrap.elf import Needs, read_needs
-from argosy.wrap.model import InContainer, Recipe
+from argosy.wrap.model import InContainer, Needs, Recipe
+
+MAGIC = b"\x7fELF"
+GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0")
+MOST_BYTES = 64 << 20
+MOST_FILES = 200
+
+
+def read_needs(prefix: Path) -> Needs:
+    """Read what the programs and libraries of an installation need: architecture and glibc, from their ELF headers."""
+    program, arch, newest, by = "", "", (0, 0), ""
+    for path in _binaries(prefix):
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES)
+        if not program:
+            program, arch = str(path.relative_to(prefix)), MACHINES.get(int.from_bytes(data[18:20], "little"), "")
+        asked = max(((int(m[1]), int(m[2])) for m in GLIBC.finditer(data)), default=(0, 0))
+        if asked > newest:
+            newest, by = asked, str(path.relative_to(prefix))
+    return Needs(program, arch, newest, by)
+
+
+def _binaries(prefix: Path) -> Iterator[Path]:
+    """Yield ELF files, Python and its library first."""
+    paths = ("bin/python3*", "lib/libpython3*", "bin/*", "lib/*.so*", "lib/python3*/site-packages/*/*.so")
+    seen: set[Path] = set()
+    for path in (path for pattern in paths for path in sorted(prefix.glob(pattern))):
+        if len(seen) >= MOST_FILES:
+            return
+        if path in seen or path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            if file.read(4) == MAGIC:
+                seen.add(path)
+                yield path
+
 
 ARCHIVES = frozenset({Kind.TAR})
 SHEBANG = re.compile(rb"#!\s*(/\S+)/bin/[^/\s]*python[\d.]*\s")
@@ -61,13 +97,13 @@ class Placed(msgspec.Struct, frozen=True):
     Attributes
     ----------
     at
-        Where it is found inside.
+        Its path in the container.
     needs
-        What its programs need of a machine.
+        Requirements of its programs.
     inside
-        Its programs, and what lies beside them: where folders of the host would hide it, no container can be asked.
+        Its programs and their neighbours, listed on disk: in a container, folders of the host might hide them.
     base
-        The base that was taken.
+        The base that was used.
     """
 
     image: Path
@@ -78,12 +114,12 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
-    """Make an image of the base and one layer that holds the installation.
+    """Write an image of the base and a layer with the installation.
 
     Raises
     ------
     ArgosyError
-        When there is no such folder or archive, it is for another kind of machine, or the base cannot be opened.
+        If there is no such folder or archive, it is for another architecture, or the base cannot be opened.
     """
     source = Path(recipe.sources[0])
     with work_folder(session.work_parent()) as work:
@@ -105,24 +141,24 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
     return Placed(folder / "image.sif", at, needs, inside, base.reference)
 
 
-def bring_file(source: str, target: str) -> None:
-    """Bring a file; a socket or a pipe belongs to a program that runs now, and is left out."""
+def link_file(source: str, target: str) -> None:
+    """Link or copy a file; skip sockets and pipes, which belong to running programs."""
     if stat.S_ISREG(Path(source).lstat().st_mode):
         link_or_copy(source, target)
 
 
 def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
-    """Bring the files to where they belong in the layer, and say where that is."""
+    """Copy the files to their path in the layer, and return that path."""
     if source.is_dir():
         named = _named_prefix(source)
         judge_place(recipe.at, named, source)
         at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, place, symlinks=True, copy_function=bring_file)
+        shutil.copytree(source, place, symlinks=True, copy_function=link_file)
         return at
     if identify_file(source).kind not in ARCHIVES:
-        hint = "give the folder of an installation, or an archive of conda-pack"
+        hint = "pass the folder of an installation, or an archive of conda-pack"
         raise UsageError(f"{source} is {identify_file(source).description}", hint=hint)
     place = work / "unpacked"
     place.mkdir()
@@ -134,8 +170,8 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     at = recipe.at or (ENV_PREFIX if packed else named)
     if not at:
         raise UsageError(
-            f"nothing in {source} says where it was installed",
-            hint="name the path its files name: --at /path/of/the/env",
+            f"cannot find out where {source} was installed",
+            hint="pass the path that its files contain: --at /path/of/the/env",
         )
     target = tree / at.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -146,34 +182,33 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
 
 
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
-    """Let conda-pack's own program write the new path into the files, inside, by the environment's own Python."""
+    """Write the new path into the files: run conda-unpack in the container, with the environment's own Python."""
     settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
     build_container = find_build_container(
         session, base, static_uv(session, settings), work, list_backends(session.host)
     )
     build_container = build_container.with_mounts(Bind(str(tree / at.lstrip("/")), at))
-    words = (f"{at}/bin/python", f"{at}/{UNPACK}")
-    build_container.run_checked(*words, doing="writing the new path into the files")
+    build_container.run_checked(f"{at}/bin/python", f"{at}/{UNPACK}", doing="writing the new path into the files")
 
 
 def judge_place(at: str, named: str, source: Path) -> None:
-    """Refuse another place for an installation than the one that its files name: nothing would be found there.
+    """Reject a path for an installation that differs from the one in its files.
 
     Raises
     ------
     UsageError
-        With both.
+        If the paths differ.
     """
     if at and named and at != named:
         raise UsageError(
-            f"{source} cannot be found at {at}: its files name {named}",
+            f"cannot put {source} at {at}: its files contain the path {named}",
             evidence=f"the first line of most programs in {source / 'bin'} begins with #!{named}/bin/python",
-            hint="leave --at away, or pack it by conda-pack: such an archive is given the new path",
+            hint="omit --at, or use an archive of conda-pack, which Argosy can move to another path",
         )
 
 
 def _named_prefix(folder: Path) -> str:
-    """Give the prefix that most scripts in a ``bin`` name in their first line; empty where none does."""
+    """Return the prefix in the first lines of most scripts of a ``bin``; empty if there is none."""
     counts: dict[str, int] = {}
     for file in sorted((folder / "bin").glob("*")):
         if file.is_file() and not file.is_symlink():
@@ -199,14 +234,14 @@ def _list_installation(place: Path, at: str) -> InContainer:
     rows = (line.partition("=") for line in config.read_text(encoding="utf-8").splitlines()) if config.is_file() else ()
     return InContainer(
         programs=tuple(programs),
-        beside=tuple(f"{at}/{name}" for name in sorted(os.listdir(place))),  # noqa: PTH208 - names are wanted
+        neighbours=tuple(f"{at}/{name}" for name in sorted(os.listdir(place))),  # noqa: PTH208 - names are wanted
         python=os.path.normpath(target) if target else "",
         venv=tuple((key.strip().lower(), value.strip()) for key, _, value in rows),
     )
 
 
 def _is_program(path: Path) -> bool:
-    """Tell whether a file is a program; a link that leads out of the installation may be one of the base."""
+    """Return whether a file is a program; a link out of the installation may lead to a program of the base."""
     if path.is_symlink() and path.readlink().is_absolute():
         return path.parent.name == "bin"
     return path.is_file() and os.access(path, os.X_OK)
@@ -215,9 +250,9 @@ def _is_program(path: Path) -> bool:
 def _judge_arch(source: Path, needs: Needs, base: Base) -> None:
     if needs.arch and base.image.arch and GO_ARCH.get(needs.arch, needs.arch) != base.image.arch:
         raise CheckFailed(
-            f"{source} was made for another kind of machine",
+            f"{source} was built for another architecture",
             evidence=f"{needs.program}: {needs.arch}; the base: {base.image.arch}",
-            hint="make it on such a machine, or build it here from its environment file",
+            hint="wrap it on such a machine, or build it here from its environment file",
         )
 
 
@@ -257,7 +292,7 @@ def _has(base: Base, path: str, session: Session) -> bool:
 
 
 def _packages(folder: Path) -> tuple[LockedPackage, ...]:
-    """List the Python packages of an installation by their metadata."""
+    """Return the Python packages of an installation, from their metadata."""
     found: dict[str, LockedPackage] = {}
     for info in sorted(folder.glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = info.name.removesuffix(".dist-info").rpartition("-")

@@ -1,4 +1,4 @@
-"""What `argosy wrap` is asked, keeps and reports: records only."""
+"""Records of `argosy wrap`: requests, the stored state of a prefix, and reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argosy.core.model import Bind, GpuMode
 
 
 class SourceKind(StrEnum):
-    """What is wrapped."""
+    """Kind of the sources of a prefix."""
 
     FILES = "files"
     IMAGE = "image"
@@ -19,23 +19,23 @@ class SourceKind(StrEnum):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the commands of a prefix start; kept from version to version.
+    """How the commands of a prefix start; each version inherits it.
 
     Attributes
     ----------
     paths
-        Folders and programs inside the image whose commands are wrapped, in the order of a PATH; empty means the
+        Folders and programs in the image whose commands are wrapped, in the order of a PATH. Empty means the
         environment that Argosy built.
     binds
-        Further bind mounts, same words as ``--bind``.
+        Further bind mounts, as with ``--bind``.
     variables
-        Variables forced inside.
+        Variables to set in the container.
     gpu
-        ``auto`` looks at each start for the devices of the node.
+        With ``auto``, each start looks for the devices of the node.
     host
-        Show the host's own file systems inside, system folders included.
+        Whether the container shows the host's own file systems, with its system folders.
     runtime
-        Name of a runtime; empty lets the machine decide.
+        Name of a runtime; empty for the first one that the machine has.
     """
 
     paths: tuple[str, ...] = ()
@@ -47,31 +47,30 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """How the image of a version came about; kept, so that an update can repeat it.
+    """How the image of a version was made; stored, so that an update can repeat it.
 
     Attributes
     ----------
     kind
-        What the sources are.
+        Kind of the sources.
     sources
-        Files (absolute), or the one image or folder, as the user named it.
+        Absolute paths of files, or the one image or folder as the user wrote it.
     base
         The base of a build.
     added
         Requirements that updates added, as pip reads them.
     at
-        Where a folder is found inside: the path that its files name.
+        Path of an installation in the container: the path that its files contain.
     copy
-        Whether an image that lies elsewhere is copied into the prefix.
+        Whether an image outside the prefix is copied into it.
     flatten, cuda, site, torch_backend, unisolated, replaceable
-        As of a build; ``flatten`` is None while it is not chosen.
+        As for a build; ``flatten`` is None until it is chosen.
     before, after
-        Scripts run inside before and after the installation.
+        Scripts to run in the container before and after the installation.
     own_python
-        Whether the Python that an environment file names is always conda's: without the base's system folders there is
-        no other.
+        Whether conda always installs the Python of an environment file: with ``--host``, that of the base is hidden.
     default_base
-        Whether the user named no base: another one is taken if this one cannot be made here.
+        Whether the user gave no base: Argosy uses another one if it cannot create this one here.
     """
 
     kind: SourceKind
@@ -92,14 +91,14 @@ class Recipe(msgspec.Struct, frozen=True):
     default_base: bool = False
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         over = f" over {self.base}" if self.base else ""
         more = f" and {', '.join(self.added)}" if self.added else ""
         return f"{', '.join(Path(source).name or source for source in self.sources)}{more}{over}"
 
 
 class WrapRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy wrap new`: what to wrap, where to, and how its commands start."""
+    """A request of `argosy wrap new`: the sources, the target folder, and how the commands start."""
 
     prefix: Path
     recipe: Recipe
@@ -107,16 +106,16 @@ class WrapRequest(msgspec.Struct, frozen=True):
 
 
 class UpdateRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy wrap update`.
+    """A request of `argosy wrap update`.
 
     Attributes
     ----------
     packages
         Requirements to add.
     files
-        Environment files: one of a name that the prefix knows replaces it, any other is added.
+        Environment files. A file replaces one of the same name; other files are added.
     image
-        Another image (or the same at another place) for a prefix that wraps an image.
+        Another image, or the same one at another path, for a prefix that wraps an image.
     """
 
     prefix: Path
@@ -127,62 +126,81 @@ class UpdateRequest(msgspec.Struct, frozen=True):
 
 
 class Wrapped(msgspec.Struct, frozen=True):
-    """One command of a prefix: its name, and the program inside that it starts."""
+    """One command of a prefix: its name, and the path of its program in the container."""
 
     name: str
     target: str
 
 
 class InContainer(msgspec.Struct, frozen=True):
-    """What was found in an image, by one start of its container.
+    """Facts about an image, from one start of its container.
 
     Attributes
     ----------
     programs
-        Paths of programs, in the order asked for.
+        Paths of programs, in the requested order.
     missing
-        Paths asked for that are not there, or hold no program.
+        Requested paths that do not exist, or contain no program.
     path
         The PATH that the image sets.
-    beside
-        What lies beside the first folder of programs: ``lib``, ``pyvenv.cfg`` and so on.
+    neighbours
+        Files and folders next to the first folder of programs, for example ``lib`` and ``pyvenv.cfg``.
     folders
-        Folders at the image's root that hold something.
+        Folders at the image's root that are not empty.
     python
-        What ``python`` in the first folder is in the end; empty where there is none.
+        Target of ``python`` in the first folder, with links resolved, or empty.
     venv
-        What ``pyvenv.cfg`` beside the first folder says; nothing where the environment is not a venv.
+        Settings of ``pyvenv.cfg`` next to the first folder; empty if the environment is not a venv.
     glibc
-        Version of the image's C library; empty where it has another one.
+        Version of glibc in the image; empty if it has another C library.
     """
 
     programs: tuple[str, ...]
     missing: tuple[str, ...] = ()
     path: str = ""
-    beside: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     python: str = ""
     venv: tuple[tuple[str, str], ...] = ()
     glibc: str = ""
 
 
+class Needs(msgspec.Struct, frozen=True):
+    """Requirements of the programs of an installation.
+
+    Attributes
+    ----------
+    program
+        A program of that architecture; empty if there is none.
+    glibc
+        The newest version of glibc's symbols in use, for example (2, 35); (0, 0) if none is.
+    by
+        The file that uses it.
+    """
+
+    program: str = ""
+    arch: str = ""
+    glibc: tuple[int, int] = (0, 0)
+    by: str = ""
+
+
 class Version(msgspec.Struct, frozen=True):
-    """One version of a prefix, as ``wrap.json`` keeps it.
+    """One version of a prefix, as stored in ``wrap.json``.
 
     Attributes
     ----------
     identity
-        The prefix's own mark, the same in all its versions: by it a wrapper knows that it is inside already.
+        Identifier of the prefix, the same in all versions. A wrapper uses it to find out that it is in the container.
     made
-        When, in UTC.
+        Time of creation, in UTC.
     reason
-        What made it: ``new``, ``update: numpy``.
+        The command that made it, for example ``new`` or ``update: numpy``.
     runtime
-        The runtime that its commands start.
+        The runtime that starts its commands.
     digest
-        Content digest of the image; empty where Argosy did not make it.
+        Content digest of the image; empty if Argosy did not build it.
     trees
-        Names in ``DIR/cache/trees`` that it needs.
+        Names of the folders in ``DIR/cache/trees`` that it needs.
     """
 
     number: int
@@ -203,7 +221,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class WrapReport(msgspec.Struct, frozen=True):
-    """What a change of a prefix did.
+    """Result of a change of a prefix.
 
     Attributes
     ----------

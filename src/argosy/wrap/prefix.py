@@ -1,4 +1,4 @@
-"""The stories of `argosy wrap`: a new prefix, its next version, and the way back; the running commands never notice."""
+"""Create, update, roll back and prune a prefix: `argosy wrap`. Running commands keep the files of their version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
 from argosy.runtimes.open_container import layer_tree_key, open_container
 from argosy.version import VERSION as ARGOSY
-from argosy.wrap.activation import ACTIVATE, ACTIVATE_FISH, MODULES
+from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
 from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.plan import (
@@ -42,8 +42,11 @@ from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.sources import Brought, choose_partitions, extend_image, keep_image, make_image
 from argosy.wrap.versions import (
+    ACTIVATE,
+    ACTIVATE_FISH,
     CACHE,
-    alone,
+    MODULES,
+    locked_prefix,
     next_number,
     open_prefix,
     read_version,
@@ -51,24 +54,23 @@ from argosy.wrap.versions import (
     sweep,
     switch,
     versions,
-    write_activation,
 )
 
 Bring = Callable[[Path, Session], Brought]
-"""Brings the image into the folder of a version."""
+"""Function that creates the image in the folder of a version."""
 
 
 def wrap(request: WrapRequest, session: Session) -> WrapReport:
-    """Make a prefix whose ``bin`` holds one small wrapper for each command of an image.
+    """Create a prefix whose ``bin`` contains one small wrapper for each command of an image.
 
     Raises
     ------
     ArgosyError
-        With what happened, its evidence and the way out; the prefix is then absent, or as empty as it was.
+        If any step fails. The prefix then does not exist, or is as empty as before.
     """
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
-        raise UsageError("scripts belong to an image that is built", hint="run them on the installation, then wrap it")
+        raise UsageError("scripts need an image that Argosy builds", hint="run them on the installation, then wrap it")
     _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
@@ -76,7 +78,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     recipe = choose_partitions(settled, request.settings.runtime, session)
     draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, request.settings)
     try:
-        with alone(prefix, session, doing=f"wrapping into {prefix}", new=True):
+        with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
             sweep(prefix)
             refuse_prefix(prefix)
             return _advance(prefix, draft, lambda folder, seen: make_image(recipe, folder, seen), session)
@@ -86,32 +88,32 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
 
 
 def _refuse_without_programs(request: WrapRequest) -> None:
-    """Refuse an installation that would be copied whole before its missing programs are noticed."""
+    """Reject an installation without ``bin``, before it is copied."""
     source = Path(request.recipe.sources[0])
     if request.recipe.kind is not SourceKind.FOLDER or request.settings.paths or not source.is_dir():
         return
     if not (source / "bin").is_dir():
         raise UsageError(
-            f"{source} has no folder bin, so which commands shall be wrapped?",
-            hint="name the folder of an installation, or where its programs are: -w FOLDER,…",
+            f"cannot find the commands of {source}: it has no folder bin",
+            hint="pass the folder of an installation, or the folders of its programs: -w FOLDER,…",
         )
 
 
 def update(request: UpdateRequest, settings: Settings | None, session: Session) -> WrapReport:
-    """Make the next version of a prefix beside the current one, then switch to it by one rename.
+    """Create the next version of a prefix, then switch to it with one rename.
 
     Parameters
     ----------
     settings
-        How the commands start from now on; None keeps the settings.
+        The new settings of the commands; None keeps the present ones.
 
     Raises
     ------
     ArgosyError
-        The prefix is then as it was.
+        If any step fails. The prefix is then unchanged.
     """
     prefix = request.prefix
-    with alone(prefix, session, doing=f"updating {prefix}"):
+    with locked_prefix(prefix, session, doing=f"updating {prefix}"):
         old = open_prefix(prefix)
         sweep(prefix)
         recipe = with_own_python(plan_update(request, old.recipe), settings or old.settings)
@@ -123,28 +125,28 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
 
 
 def with_own_python(recipe: Recipe, settings: Settings) -> Recipe:
-    """Let conda bring the Python of environment files, if the host's system folders hide the base's."""
+    """Return the recipe with the Python of conda, if ``--host`` hides that of the base."""
     own = recipe.own_python or (settings.host and recipe.kind is SourceKind.FILES)
     return replace(recipe, own_python=own)
 
 
 def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
-    """Give the recipe of the next version.
+    """Return the recipe of the next version.
 
     Raises
     ------
     UsageError
-        When an image is given to a prefix that was built from files, or files to one that wraps an image.
+        If the request does not fit the sources of the prefix, for example an image for a prefix built from files.
     """
     if request.image and old.kind is not SourceKind.IMAGE:
-        raise UsageError("this prefix was built from files", evidence=str(old), hint="give files or packages instead")
+        raise UsageError("this prefix was built from files", evidence=str(old), hint="pass files or packages instead")
     if request.files and old.kind is not SourceKind.FILES:
-        raise UsageError("this prefix wraps an image", evidence=str(old), hint="give --image, or packages to add")
+        raise UsageError("this prefix wraps an image", evidence=str(old), hint="pass --image, or packages to add")
     if (request.packages or request.after) and old.kind is SourceKind.FOLDER:
         raise UsageError(
-            "packages cannot be added to an installation that was moved in",
+            "cannot add packages to an existing installation",
             evidence=str(old),
-            hint="change the installation where it is, then: argosy wrap update DIR",
+            hint="change the installation itself, then: argosy wrap update DIR",
         )
     files = merge_files(old.sources, request.files) if request.files else old.sources
     return replace(
@@ -156,7 +158,7 @@ def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
 
 
 def _added(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
-    """Join the requirements of all updates; of one package the last requirement counts."""
+    """Merge the requirements of all updates; the last requirement for a package replaces earlier ones."""
     named = {name for text in now if (name := _name_of(text))}
     return tuple(dict.fromkeys((*(text for text in before if text in now or _name_of(text) not in named), *now)))
 
@@ -169,23 +171,26 @@ def _name_of(text: str) -> str:
 
 
 def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
-    """Switch a prefix to an earlier version, or to any one by its number; 0 means the one before the current.
+    """Switch a prefix to another version.
 
-    Where the switch itself is missing, it means the last one.
+    Parameters
+    ----------
+    number
+        Number of the version; 0 means the one before the current one, or the last one if there is no current one.
 
     Raises
     ------
     UsageError
-        When there is no such version.
+        If there is no such version.
     """
-    with alone(prefix, session, doing=f"switching {prefix}"):
+    with locked_prefix(prefix, session, doing=f"switching {prefix}"):
         now, known = current_version(prefix) or 0, versions(prefix)
         if not known:
             open_prefix(prefix)
         wanted = number or max((each for each in known if each < now or not now), default=0)
         if wanted not in known or wanted == now:
             raise UsageError(
-                f"{prefix} has no version {wanted} to go to" if number else f"{prefix} has no version before {now}",
+                f"cannot switch {prefix} to version {wanted}" if number else f"{prefix} has no version before {now}",
                 evidence=f"versions: {', '.join(map(str, known))}; the current one is {now}",
                 hint=f"see argosy wrap history {quote(str(prefix))}",
             )
@@ -195,17 +200,17 @@ def rollback(prefix: Path, number: int, session: Session) -> WrapReport:
 
 
 def history(prefix: Path) -> tuple[tuple[Version, bool], ...]:
-    """Give the versions of a prefix, oldest first, and which one is the current."""
+    """Return the versions of a prefix, oldest first, each with whether it is the current one."""
     now = open_prefix(prefix).number
     return tuple((read_version(prefix, number), number == now) for number in versions(prefix))
 
 
 def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
-    """Remove old versions but the current one and the `keep` before it; give their numbers.
+    """Remove old versions, except the current one and the `keep` versions before it, and return their numbers.
 
-    A job that still runs from one of them loses its files: that is why nothing is removed unasked.
+    Argosy never does this by itself: a job that still uses an old version would lose its files.
     """
-    with alone(prefix, session, doing=f"pruning {prefix}"):
+    with locked_prefix(prefix, session, doing=f"pruning {prefix}"):
         now = open_prefix(prefix).number
         sweep(prefix)
         older = [number for number in versions(prefix) if number != now]
@@ -221,7 +226,7 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """What is known of a version before its image is there."""
+    """Facts about a version before its image exists."""
 
     identity: str
     reason: str
@@ -230,13 +235,13 @@ class _Draft(msgspec.Struct, frozen=True):
 
 
 def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, previous: int = 0) -> WrapReport:
-    """Make a version in a folder beside, give it its name, and switch to it."""
+    """Create a version in a temporary folder, rename that folder, and switch to the version."""
     start = time.monotonic()
     number = next_number(prefix)
     place = version_folder(prefix, number)
     with fill_once(place, what=f"version {number} of {prefix}", waiting=session.waiting) as folder:
         if folder is None:
-            raise UsageError(f"{place} appeared meanwhile", hint="try again")
+            raise UsageError(f"another process created {place}", hint="try again")
         brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
             version = _write_version_files(prefix, number, draft, brought, session)
@@ -288,11 +293,11 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
 
 
 def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]) -> tuple[str, ...]:
-    """Say which commands are hidden by others, and what is to be bound and is not on this machine."""
+    """Return notes on commands that others hide, and on bind mounts whose source this machine does not have."""
     gone = [bind.source for bind in binds if not bind.optional and not os.path.lexists(bind.source)]
     return (
-        *(f"{name}: {taken} is wrapped, {other} is hidden by it" for name, taken, other in hidden),
-        *(f"--bind {source}: it is not on this machine; the commands start only where it is" for source in gone),
+        *(f"{name}: {taken} is wrapped and hides {other}" for name, taken, other in hidden),
+        *(f"--bind {source}: not on this machine; the commands start only on machines that have it" for source in gone),
     )
 
 
@@ -302,22 +307,22 @@ def _size(opened: OpenedImage) -> int:
 
 
 def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> Bring:
-    """Choose the cheapest right way to make the image of the next version.
+    """Choose the cheapest correct method to create the image of the next version.
 
-    The current one stays where only settings change, and is the base where only packages are added; else the sources
-    are read again.
+    If only settings change, the image stays. If only packages are added, the image is the base. Otherwise the image is
+    created from the sources again.
 
     Raises
     ------
     ImageError
-        When it is a link to an image that is gone.
+        If the current image is a link to a missing file.
     """
     current = image_of_prefix(request.prefix)
     if current is not None and current.is_symlink() and not current.exists() and not request.image:
         raise ImageError(
-            f"the image of {request.prefix} is gone",
-            evidence=f"it was {current.readlink()}",
-            hint=f"bring it back, or: argosy wrap update {quote(str(request.prefix))} --image FILE",
+            f"cannot read the image of {request.prefix}: it does not exist",
+            evidence=str(current.readlink()),
+            hint=f"restore it, or: argosy wrap update {quote(str(request.prefix))} --image FILE",
         )
     if current is not None and not (request.files or request.image):
         if request.packages or request.after:
@@ -332,7 +337,7 @@ def _from_sources(recipe: Recipe) -> Bring:
 
 
 def _has_own_python(prefix: Path) -> bool:
-    """Tell whether the environment in the image of a prefix has a Python from conda."""
+    """Return whether the environment in the image of a prefix has a Python from conda."""
     image = image_of_prefix(prefix)
     lock = open_image(image).lock if image else None
     return any(each.kind is PackageKind.CONDA and each.name == "python" for each in (lock.packages if lock else ()))
@@ -345,7 +350,7 @@ def _reason(request: UpdateRequest) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Take a folder away by a rename first, so that a killed removal never leaves half a version with its name."""
+    """Rename a folder, then remove it, so that a killed removal never leaves half a version."""
     beside = folder.with_name(f".{folder.name}.gone.part")
     remove_tree(beside)
     folder.rename(beside)
@@ -353,7 +358,7 @@ def _remove(folder: Path) -> None:
 
 
 def _clear(prefix: Path, *, keep: bool) -> None:
-    """Leave nothing of a new prefix that failed."""
+    """Remove everything of a new prefix whose creation failed."""
     if current_version(prefix) is not None or not prefix.is_dir():
         return
     for name in (VERSIONS, CACHE, MODULES):

@@ -1,7 +1,7 @@
 """Render the shell files of a prefix: a small wrapper for each command, and the file that they share.
 
 A wrapper starts only the runtime, which replaces it, so signals, exit codes and standard streams are those of the
-program.  The shell itself finds out everything that depends on the node or the caller.
+program. The shell itself finds out everything that depends on the node or the caller.
 """
 
 from __future__ import annotations
@@ -15,11 +15,55 @@ from argosy.version import VERSION as ARGOSY
 from argosy.wrap.model import InContainer, Version
 from argosy.wrap.plan import CommandsPlan, dropped_variables, shadowed_folders
 from argosy.wrap.root_entries import Root
-from argosy.wrap.start import render_apptainer, render_bwrap, render_join, render_names
-from argosy.wrap.start_settings import Start
+from argosy.wrap.start import Start, render_apptainer, render_bwrap, render_join, render_names
 from argosy.wrap.templates import fill_template
-from argosy.wrap.venvs import CONFIG, ON_TOP, render_customize, render_venv
 from argosy.wrap.versions import write_version
+
+CONFIG = "pyvenv.cfg"
+ON_TOP = ".on-top"
+"""Folder of DIR, visible only in the container, that Python searches if it was called from a venv on top."""
+
+FIRST_WITHOUT = 14
+"""First minor version of Python 3 that requires ``home``: getpath instead of site.py detects the venv."""
+
+
+def render_venv(inside: InContainer) -> str:
+    """Render the ``pyvenv.cfg`` of DIR: the image's without ``home``; empty if DIR must show the image's file.
+
+    A venv's ``home`` is the folder of the base's interpreter, so a venv on top would link to ``/usr/bin/python3`` and
+    start that of the host. Without ``home``, site.py still makes DIR the prefix (Python 3.8 to 3.13), and
+    ``sys._base_executable`` stays ``DIR/bin/python``. A venv on top then links to that path, which is valid in the
+    container and on the host.
+    """
+    settings = dict(inside.venv)
+    version = settings.get("version") or settings.get("version_info") or ""
+    minor = version.split(".")[1] if version.count(".") else ""
+    if not settings or not minor.isdigit() or int(minor) >= FIRST_WITHOUT:
+        return ""
+    return "".join(
+        f"{key} = {value}\n" for key, value in inside.venv if key in {"include-system-site-packages", "version"}
+    )
+
+
+def render_customize(inside: InContainer) -> str:
+    """Render the ``sitecustomize`` that adds the image's packages to a venv created with ``--system-site-packages``.
+
+    A venv does not see the packages of its parent venv by itself.
+    """
+    above = inside.programs[0].rsplit("/", 2)[0] if inside.programs else ""
+    return f"""\
+import os
+import site
+import sys
+
+try:
+    with open(os.path.join(sys.prefix, "pyvenv.cfg")) as config:
+        wanted = any(line.replace(" ", "").lower().strip() == "include-system-site-packages=true" for line in config)
+except OSError:
+    wanted = False
+if wanted:
+    site.addsitedir("{above}/lib/python%d.%d/site-packages" % sys.version_info[:2])
+"""
 
 
 def render_wrapper(name: str, number: int) -> str:
@@ -98,7 +142,7 @@ def _on_top() -> str:
 def write_version_files(
     folder: Path, version: Version, plan: ContainerPlan, inside: InContainer, commands: CommandsPlan, root: Root
 ) -> None:
-    """Write the files of a version beside its image."""
+    """Write the files of a version into the folder of its image."""
     _write_wrappers(folder / "bin", commands, version.number)
     _write_inside(folder / "inside", commands, version.identity)
     _write_venv(folder / "inside", inside)
@@ -124,9 +168,9 @@ def _umask(folder: Path) -> int:
 
 
 def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
-    """Make what DIR shows inside: the same command paths, as links to the programs themselves.
+    """Create the folder that the container shows as DIR: the same command paths, as links to the programs.
 
-    So ``sys.executable`` is a path that is right inside and outside, and an environment made on top of it too.
+    With them, ``sys.executable`` is valid in the container and on the host, and so is an environment on top of it.
     """
     (folder / "bin").mkdir(parents=True)
     for command in commands.commands:

@@ -1,4 +1,4 @@
-"""From a user's words to what is wrapped: files to build from, or an image; it reads what is needed to tell."""
+"""Turn the arguments of `argosy wrap` into a recipe: files to build from, an installation, or an image."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ DEFAULT_BASE = "debian:bookworm"
 def plan_recipe(
     sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool | None, at: str, asked_base: bool
 ) -> Recipe:
-    """Tell what is to be wrapped: files to build from, an installation on disk, or an image.
+    """Return the recipe for sources: files to build from, an installation on disk, or an image.
 
     Raises
     ------
     UsageError
-        When a file is missing, files and an image are mixed, an option does not belong to what is wrapped, or it is a
+        If a file is missing, files and an image are mixed, an option does not fit the sources, or a source is a
         project file.
     """
     paths = [Path(source).expanduser() for source in sources]
     if project := named_project(paths):
         raise UsageError(
-            f"{project.shown} says how an image is made, and is built first",
-            hint=f"argosy build {project.shown} -o IMAGE, then argosy wrap IMAGE --prefix DIR",
+            f"cannot wrap {project.shown}: it is a project file",
+            hint=f"first build its image: argosy build {project.shown} -o IMAGE; then argosy wrap IMAGE --prefix DIR",
         )
     kinds = [identify_file(path).kind for path in paths]
     for source, kind in zip(sources, kinds, strict=True):
@@ -48,7 +48,7 @@ def plan_recipe(
         return Recipe(SourceKind.FILES, tuple(str(path.absolute()) for path in paths), base=base, flatten=flatten)
     if len(sources) > 1:
         raise UsageError(
-            "one image can be wrapped, or environment files",
+            "cannot wrap several sources that are not all environment files",
             evidence=", ".join(f"{each}: {identify_file(Path(each)).description}" for each in sources),
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
@@ -56,43 +56,41 @@ def plan_recipe(
 
 
 def _plan_single(source: str, base: str, *, copy: bool, at: str, asked_base: bool) -> Recipe:
-    """Tell a prefix, an installation and an image apart."""
+    """Return the recipe for a prefix, an installation or an image."""
     path = Path(source).expanduser()
     if current_version(path) is not None and not at and not asked_base:
-        # Copied, since the other prefix may be pruned.
+        # Copy it: a prune of the other prefix may remove the file.
         return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
     if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
         return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)
     if at:
-        raise UsageError(
-            "--at belongs to an installation on disk", evidence=f"{path} is {identify_file(path).description}"
-        )
+        raise UsageError("--at needs an installation on disk", evidence=f"{path} is {identify_file(path).description}")
     if asked_base:
-        raise UsageError("--base belongs to environment files", hint=f"leave it away: {source} is wrapped as it is")
+        raise UsageError("--base needs environment files", hint=f"omit --base: {source} is wrapped unchanged")
     return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
 
 
 def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
-    """Refuse options of an installation of packages where none are installed.
+    """Reject options for the installation of packages if the recipe installs none.
 
     Parameters
     ----------
     options
-        Name of an option -> what was given for it.
+        Name of an option -> its value.
 
     Raises
     ------
     UsageError
-        Naming the option.
+        If such an option is given.
     """
     given = next((name for name, value in options.items() if value), "")
     if given and recipe.kind is not SourceKind.FILES:
-        raise UsageError(f"{given} belongs to environment files", hint=f"leave it out: {recipe} is wrapped as it is")
+        raise UsageError(f"{given} needs environment files", hint=f"omit it: {recipe} is wrapped unchanged")
 
 
 def _is_installation(folder: Path) -> bool:
-    """Tell an installation, such as a venv, from a root file system, which has ``/usr`` and a shell."""
+    """Return whether a folder is an installation such as a venv; a root file system has ``/usr`` or a shell."""
     if not folder.is_dir() or identify_file(folder).kind not in {Kind.DIRECTORY, Kind.ROOT_DIRECTORY}:
         return False
     marked = any((folder / mark).exists() for mark in ("conda-meta", "pyvenv.cfg"))
@@ -100,7 +98,7 @@ def _is_installation(folder: Path) -> bool:
 
 
 def _named_like_environment(archive: Path) -> bool:
-    """Tell whether a tar file holds an environment, as conda-pack makes them: ``bin`` and ``conda-meta`` at its top."""
+    """Return whether a tar file has the folders of an environment at its top, as archives of conda-pack do."""
     compression = identify_file(archive).compression
     root_entries = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
     return "conda-meta" in root_entries or (
@@ -109,12 +107,12 @@ def _named_like_environment(archive: Path) -> bool:
 
 
 def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:
-    """Give scripts by their whole path, so that an update finds them.
+    """Return the absolute paths of scripts, so that an update finds them.
 
     Raises
     ------
     UsageError
-        When one is not there.
+        If a script does not exist.
     """
     for script in scripts:
         if not script.is_file():
@@ -128,7 +126,7 @@ def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
     Raises
     ------
     UsageError
-        When there is none, or a line has no fixed value.
+        If there is no such file, or a line is invalid.
     """
     with translate_os_errors(path.parent):
         return parse_environ(path.read_text(encoding="utf-8"), str(path))

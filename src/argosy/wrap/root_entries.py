@@ -1,8 +1,8 @@
-"""The root of a container put together by bubblewrap itself, folder by folder, so that no overlay has to be mounted.
+"""Plan the root of a container folder by folder, so that bubblewrap can build it without an overlay.
 
-A start then runs one program that mounts instead of six.  Folders that one tree has are bound from there; the few that
-several have (``/etc`` as a rule) are joined once by hard links.  ``/opt`` and ``/run`` are shown one by one, so that
-folders of the host find room beside them.
+A start then runs one program that mounts, instead of six. A folder that only one tree contains is mounted from there.
+Folders that several trees contain, usually only ``/etc``, are merged once with hard links. The entries of ``/opt`` and
+``/run`` are mounted one by one, so that folders of the host can be mounted next to them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout
 from argosy.wrap.plan import USUALLY_EMPTY
 
 NOT_THE_IMAGES = frozenset({"dev", "proc", "root", "sys", "tmp"})
-"""Those of the host are shown in their place."""
+"""Folders that are mounted from the host instead."""
 
 SYSTEM = frozenset({"", "etc", "opt", "usr", "var"})
 OPEN = ("/opt", "/run")
 JOINED = "/etc"
-"""Always joined: the machine's files and the caller's name need places there."""
+"""Always merged, because the files of the machine and of the caller are mounted there."""
 
 OF_THE_MACHINE = ("hosts", "resolv.conf", "localtime")
 OF_THE_CALLER = ("passwd", "group")
@@ -37,7 +37,7 @@ PLACE = "joined-"
 
 
 class How(StrEnum):
-    """How one entry of the root comes about."""
+    """How bubblewrap creates an entry of the root."""
 
     BIND = "bind"
     FOLDER = "folder"
@@ -50,8 +50,8 @@ class RootEntry(msgspec.Struct, frozen=True):
     Attributes
     ----------
     source
-        What is bound: a path in the prefix's ``cache/trees``, or a whole one; or what a link says; empty for an empty
-        folder.
+        For a mount: a path in the prefix's ``cache/trees``, or an absolute one. For a link: its target. Empty for an
+        empty folder.
     """
 
     target: str
@@ -60,14 +60,14 @@ class RootEntry(msgspec.Struct, frozen=True):
 
 
 class Root(msgspec.Struct, frozen=True):
-    """How a root is put together by links; without `root_entries` that is impossible, and an overlay is needed.
+    """Entries of a root without an overlay; if there are none, the root needs an overlay.
 
     Attributes
     ----------
     folder
-        What was joined by links, in the cache; not below it where nothing was.
+        Name of the folder with merged files, in the cache; empty if there is none.
     users, groups
-        What the image's ``/etc/passwd`` and ``/etc/group`` say.
+        Contents of the image's ``/etc/passwd`` and ``/etc/group``.
     """
 
     root_entries: tuple[RootEntry, ...] = ()
@@ -77,26 +77,26 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class _NeedsOverlay(Exception):
-    """These trees cannot be joined by links."""
+    """Report that hard links cannot merge these trees."""
 
 
 def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, ...], session: Session) -> Root:
-    """Plan how the root of a version is put together by links, and make what must be joined.
+    """Plan the root of a version, and merge the folders that several trees contain.
 
     Parameters
     ----------
     cache
-        Where what is joined goes.
+        Folder for merged files.
     name
-        What it is called there.
+        Last part of the merged folder's name.
     at
-        Where an installation is found: its first folder is left to the host, unless it is the system's.
+        Path of an installation: its first folder is that of the host, unless it is a system folder.
 
     Returns
     -------
     Root
-        Without entries if there is no tree, if something was removed from a lower tree, or if a mount needs a folder
-        that the image does not have.
+        Without entries if there is no tree, if a tree removes files of a lower one, or if a mount needs a folder that
+        the image does not have.
     """
     if not entry.trees or entry.devices.binds:
         return Root()
@@ -105,8 +105,8 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     left = at.split("/")[1] if at else ""
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
     try:
-        root_entries = tuple(_tops(trees, "", place, skipped))
-        with fill_once(place, what="joining the image's folders", waiting=session.waiting) as folder:
+        root_entries = tuple(_find_entries(trees, "", place, skipped))
+        with fill_once(place, what="merging the image's folders", waiting=session.waiting) as folder:
             if folder is not None:
                 _join(trees, root_entries, folder / "root", place / "root")
         users, groups = (
@@ -120,23 +120,23 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     return Root(tuple(relative), place.name, users, groups)
 
 
-def tops_of(cache: Path, names: tuple[str, ...]) -> tuple[RootEntry, ...]:
-    """Give the entries of the root of a version that is there, with whole paths; none where it needs an overlay."""
+def read_root_entries(cache: Path, names: tuple[str, ...]) -> tuple[RootEntry, ...]:
+    """Return the entries of an existing version's root with absolute paths; none if it needs an overlay."""
     *trees, last = names or ("",)
     if not trees or not last.startswith(PLACE):
         return ()
-    return tuple(_tops(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
+    return tuple(_find_entries(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
 
 
 def root_entry_words(root_entry: RootEntry) -> tuple[str, ...]:
-    """Give the words by which bubblewrap makes an entry of the root."""
+    """Return the options with which bubblewrap creates an entry of the root."""
     if root_entry.how is How.FOLDER:
         return ("--dir", root_entry.target)
     return ("--symlink" if root_entry.how is How.LINK else "--ro-bind", root_entry.source, root_entry.target)
 
 
 def _has_place(root_entries: tuple[RootEntry, ...], target: str) -> bool:
-    """Tell whether something can be mounted at a path: the image's folders have it, or it is in none of them."""
+    """Return whether a path can be a mount point: it exists in the image, or is outside its folders."""
     above = [
         root_entry
         for root_entry in root_entries
@@ -145,25 +145,24 @@ def _has_place(root_entries: tuple[RootEntry, ...], target: str) -> bool:
     return all(os.path.lexists(root_entry.source + target.removeprefix(root_entry.target)) for root_entry in above)
 
 
-def _tops(
+def _find_entries(
     trees: tuple[Path, ...], above: str, place: Path, skipped: frozenset[str] = frozenset()
 ) -> Iterator[RootEntry]:
-    """Give the entries of the folder `above` (empty for the root itself), and of what is opened below it."""
+    """Yield the entries of the folder `above` (empty for the root), and those of its folders that must be split."""
     names = {name for tree in trees for name in _names(tree, above)} | (set() if above else {JOINED[1:]})
     for name in sorted(names - skipped):
         target = f"{above}/{name}"
         first, *others = [tree / target[1:] for tree in trees if os.path.lexists(tree / target[1:])] or [
             place / target[1:]
         ]
-        if (
-            first.is_symlink() and not above and name in USUALLY_EMPTY
-        ):  # /home -> var/home: nothing is mounted on a link
+        if first.is_symlink() and not above and name in USUALLY_EMPTY:
+            # /home -> var/home: bubblewrap cannot mount on a link.
             yield RootEntry(target, How.FOLDER)
         elif first.is_symlink() and target != JOINED:
             yield RootEntry(target, How.LINK, str(first.readlink()))
         elif target in OPEN or (target == "/var" and not (first / "tmp").is_dir()):
             yield RootEntry(target, How.FOLDER)
-            yield from _tops(trees, target, place)
+            yield from _find_entries(trees, target, place)
         elif target == JOINED or (_is_folder(first) and any(map(_is_folder, others))):
             yield RootEntry(target, How.BIND, f"{place}/root{target}")
         else:
@@ -171,7 +170,7 @@ def _tops(
 
 
 def _single(target: str, path: Path) -> RootEntry:
-    """Give an entry that one tree has."""
+    """Return the entry for a path that only one tree contains."""
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
         raise _NeedsOverlay
     empty = path.is_dir() and not any(path.iterdir())
@@ -188,7 +187,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _join(trees: tuple[Path, ...], root_entries: tuple[RootEntry, ...], root: Path, final: Path) -> None:
-    """Make the folders that several trees have, the lowest tree first."""
+    """Merge the folders that several trees contain, the lowest tree first."""
     left = MOST_LINKS
     root.mkdir()
     for target in (root_entry.target for root_entry in root_entries if Path(root_entry.source).is_relative_to(final)):
@@ -204,7 +203,7 @@ def _join(trees: tuple[Path, ...], root_entries: tuple[RootEntry, ...], root: Pa
 
 
 def _link_tree(source: Path, target: Path, most: int) -> int:
-    """Lay one folder over another by hard links; give how many there were."""
+    """Merge a folder into another with hard links, and return their number."""
     done = 0
     for folder, _, names in os.walk(source):
         place = target / os.path.relpath(folder, source)

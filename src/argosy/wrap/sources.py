@@ -1,4 +1,4 @@
-"""Bring the image of a version into its folder: built from files, copied or linked; each kind of source is one row."""
+"""Create the image of a version in its folder: build, copy or link it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from argosy.core.session import Session
 from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.runtimes.choose import choose_runtime
-from argosy.wrap.elf import Needs
-from argosy.wrap.model import InContainer, Recipe, SourceKind
+from argosy.wrap.installations import pack_folder
+from argosy.wrap.model import InContainer, Needs, Recipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -27,16 +27,16 @@ NO_NEEDS = Needs()
 
 
 class Brought(msgspec.Struct, frozen=True):
-    """An image that is in the folder of a version.
+    """The image in the folder of a version.
 
     Attributes
     ----------
     recipe
-        How it came about, with what was found out on the way.
+        How it was made, with the base that was used.
     needs
-        What an installation needs of the base's glibc; nothing for what was built here.
+        Requirements of an installation on the base; empty for an image that was built here.
     inside
-        What an installation holds; None where the image's container can be asked.
+        Contents of an installation; None if a container of the image can list them.
     """
 
     image: Path
@@ -46,9 +46,10 @@ class Brought(msgspec.Struct, frozen=True):
 
 
 def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
-    """Give the recipe with one partition or two, where it does not say: commands are started again and again.
+    """Return the recipe with one or two partitions, unless the user chose.
 
-    A runtime that mounts images waits for each partition; one that unpacks them keeps the base's tree for all versions.
+    A runtime that mounts images needs time for each partition at every start, so one partition is better. With a
+    runtime that unpacks images, all versions can use the same base, so two are better.
     """
     if recipe.kind is not SourceKind.FILES or recipe.flatten is not None:
         return recipe
@@ -58,20 +59,18 @@ def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
 
 
 def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
-    """Make or take the image that `recipe` describes, in `folder`.
+    """Create the image that `recipe` describes in `folder`.
 
     Raises
     ------
     ArgosyError
-        As builds and readers of images do.
+        If a build fails, or an image cannot be read.
     """
     if recipe.kind is SourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
         image, used = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
         return Brought(image, _with_base(recipe, used))
     if recipe.kind is SourceKind.FOLDER:
-        from argosy.wrap.installations import pack_folder  # noqa: PLC0415 - one kind of source of three needs it
-
         placed = pack_folder(recipe, folder, session)
         return Brought(
             placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
@@ -90,28 +89,28 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
 
 
 def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> Brought:
-    """Make the image of `recipe` out of `old`, which lacks only its last packages and the scripts `after` them.
+    """Create the image of `recipe` from `old`, which lacks only the last packages and the scripts `after` them.
 
-    The layer alone is packed again; where its versions do not go with what is added, all is built anew from the
-    sources, as pip would replace them.
+    Only the layer is packed again. If the new packages need other versions of those in `old`, the image is rebuilt from
+    the sources.
 
     Raises
     ------
     ArgosyError
-        As builds do.
+        If the build fails.
     """
     try:
         return Brought(_built(recipe, str(old), (), folder, session, after=after)[0], recipe)
     except NoVersions as clash:
         if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
-            clash.hint = f"bring {', '.join(recipe.sources)} back: other versions mean to build anew from it"
+            clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
             raise
-        session.reporter.note("the versions there do not go with what is added: all is built anew from the sources")
+        session.reporter.note("the installed versions conflict with the new packages: rebuilding from the sources")
         return make_image(recipe, folder, session)
 
 
 def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
-    """Let the next version have the same image, by a further name for the same file."""
+    """Create a hard link to the same image for the next version."""
     place = folder / old.name
     if old.is_symlink():
         place.symlink_to(old.readlink())
@@ -130,7 +129,7 @@ def _built(
     before: tuple[str, ...] = (),
     after: tuple[str, ...],
 ) -> tuple[Path, str]:
-    """Build the image of a version; give it, and the base that was taken."""
+    """Build the image of a version; return its path, and the base that was used."""
     sources = list(files)
     if recipe.added or not files:
         (folder / ADDED).write_text("".join(f"{requirement}\n" for requirement in recipe.added), encoding="utf-8")
@@ -161,21 +160,19 @@ def _built(
 
 
 def _with_base(recipe: Recipe, used: str) -> Recipe:
-    """Note the base that was taken for the default one, so that later versions have the same."""
+    """Return the recipe with the base that was used for the default one, so that later versions use it, too."""
     if not recipe.default_base or used == recipe.base:
         return recipe
     return replace(recipe, base=used, default_base=False)
 
 
 def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:
-    """Copy an image, or link to it: a vendor's image of many gigabytes stays where it is, one in a cache may vanish."""
+    """Copy an image if it is in a cache, which may be cleaned; otherwise link to it, because images are large."""
     reference = recipe.sources[0]
     path = find_image(reference, session)
     kind = identify_file(path).kind
     if kind not in SUFFIX:
-        raise UsageError(
-            f"{reference} is {identify_file(path).description}, which holds no commands", hint="name an image"
-        )
+        raise UsageError(f"cannot wrap {reference}: it is {identify_file(path).description}", hint="pass an image")
     place = folder / f"image{SUFFIX[kind]}"
     in_cache = path.resolve().is_relative_to(session.paths.cache.resolve())
     if (recipe.copy or in_cache) and path.is_file():

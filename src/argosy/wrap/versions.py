@@ -1,4 +1,4 @@
-"""The folders of a prefix: its versions, the one rename that switches between them, what nobody needs any more."""
+"""Folders of a prefix: list, read, write and switch its versions."""
 
 from __future__ import annotations
 
@@ -15,47 +15,45 @@ from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import atomic_file, remove_tree
+from argosy.core.store import remove_tree
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
-from argosy.wrap.activation import (
-    ACTIVATE,
-    ACTIVATE_FISH,
-    MODULES,
-    module_name,
-    render_activate,
-    render_activate_fish,
-    render_lua,
-    render_tcl,
-)
 from argosy.wrap.model import Version
 
 LEASE = ".wrap.lease"
 CACHE = "cache"
-OURS = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, ACTIVATE_FISH, MODULES})
-"""What a start of a prefix that was killed may have left."""
+ACTIVATE = "activate"
+ACTIVATE_FISH = "activate.fish"
+MODULES = "modulefiles"
+OWN_NAMES = frozenset({VERSIONS, CACHE, LEASE, ACTIVATE, ACTIVATE_FISH, MODULES})
+"""Names that a killed creation of a prefix may leave."""
 
 
 def refuse_prefix(prefix: Path) -> None:
-    """Refuse a new prefix where something else is.
+    """Reject a path for a new prefix if it is in use.
 
     Raises
     ------
     UsageError
-        When it is a file, a prefix already, or a folder with other things in it.
+        If the path is a file, an existing prefix, or a folder that is not empty, or has invalid characters.
     """
     if current_version(prefix) is not None:
-        hint = f"change it by: argosy wrap update {quote(str(prefix))}; or name another --prefix"
-        raise UsageError(f"{prefix} holds wrapped commands already", hint=hint)
+        hint = f"change it: argosy wrap update {quote(str(prefix))}; or choose another --prefix"
+        raise UsageError(f"{prefix} already contains wrapped commands", hint=hint)
     if prefix.exists() and not prefix.is_dir():
-        raise UsageError(f"{prefix} is a file", hint="name a folder that is not there yet, or an empty one")
+        raise UsageError(f"{prefix} is a file", hint="choose a new or empty folder")
     if re.search('["\n\udc80-\udcff]', str(prefix)):
-        raise UsageError(f"{str(prefix)!r} has a quote, a new line or no UTF-8 in it", hint="name another --prefix")
-    others = [entry.name for entry in _entries(prefix) if entry.name not in OURS and not entry.name.startswith(".")]
+        raise UsageError(
+            f"invalid path {str(prefix)!r}: it has a quote, a line break or invalid UTF-8",
+            hint="choose another --prefix",
+        )
+    others = [
+        entry.name for entry in _entries(prefix) if entry.name not in OWN_NAMES and not entry.name.startswith(".")
+    ]
     if others:
         raise UsageError(
             f"{prefix} is not empty",
-            evidence=f"there is {', '.join(sorted(others)[:5])}",
-            hint="name a folder that is not there yet, or an empty one",
+            evidence=f"it contains {', '.join(sorted(others)[:5])}",
+            hint="choose a new or empty folder",
         )
 
 
@@ -65,60 +63,44 @@ def _entries(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def alone(prefix: Path, session: Session, *, doing: str, new: bool = False) -> Iterator[None]:
-    """Let one process at a time change a prefix; the others wait and say for whom.
+def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = False) -> Iterator[None]:
+    """Lock a prefix while one process changes it; other processes wait and show its owner.
 
     Raises
     ------
-    UsageError, CheckFailed
-        When there is none and it is to be no `new` one, or it cannot be written.
+    UsageError
+        If there is no such prefix, and `new` is false.
+    CheckFailed
+        If the folder cannot be written.
     """
     if not new and not (prefix / VERSIONS).is_dir():
         open_prefix(prefix)
     with translate_os_errors(prefix, "--prefix"):
         prefix.mkdir(parents=True, exist_ok=True)
     if not os.access(prefix, os.W_OK):
-        raise CheckFailed(f"{prefix} cannot be written", hint="name a folder that you may write to")
+        raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
         yield
 
 
 def versions(prefix: Path) -> tuple[int, ...]:
-    """Give the numbers of the versions that are whole, oldest first."""
+    """Return the numbers of the complete versions, oldest first."""
     found = [int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()]
     return tuple(sorted(number for number in found if (version_folder(prefix, number) / RECORD).is_file()))
 
 
 def next_number(prefix: Path) -> int:
-    """Give the number of the next version: above all that are there, whole or not."""
+    """Return the number of the next version: higher than all others, complete or not."""
     return max((int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()), default=0) + 1
 
 
 def switch(prefix: Path, number: int) -> None:
-    """Let the commands of a prefix be those of a version: one rename, so there is no moment without commands."""
+    """Switch the commands of a prefix to a version with one rename, so that they exist at every moment."""
     beside = prefix / f".{SWITCH}.{os.getpid()}.part"
     with translate_os_errors(prefix):
         beside.unlink(missing_ok=True)
         beside.symlink_to(f"{VERSIONS}/{number}/bin")
         beside.replace(prefix / SWITCH)
-
-
-def write_activation(prefix: Path, version: Version) -> None:
-    """Write the activate scripts and the modulefiles, which are the same for all versions but for what they tell."""
-    modules = prefix / MODULES
-    with translate_os_errors(prefix):
-        modules.mkdir(exist_ok=True)
-    known = module_name(prefix.name)
-    lua = next(iter(sorted(modules.glob("*.lua"))), modules / f"{known}.lua")
-    what = str(version.recipe)
-    for file, text in (
-        (prefix / ACTIVATE, render_activate(str(prefix), prefix.name)),
-        (prefix / ACTIVATE_FISH, render_activate_fish(prefix.name)),
-        (lua, render_lua(str(prefix), prefix.name, what)),
-        (lua.with_suffix(""), render_tcl(prefix.name, what)),
-    ):
-        with atomic_file(file, force=True) as beside:
-            beside.write_text(text, encoding="utf-8")
 
 
 def read_version(prefix: Path, number: int) -> Version:
@@ -127,16 +109,16 @@ def read_version(prefix: Path, number: int) -> Version:
     Raises
     ------
     CheckFailed
-        When it is missing or damaged.
+        If the record is missing or damaged.
     """
     path = version_folder(prefix, number) / RECORD
     try:
         return msgspec.json.decode(path.read_bytes(), type=Version)
     except (OSError, msgspec.DecodeError) as error:
         raise CheckFailed(
-            f"the record of version {number} of {prefix} cannot be read",
+            f"cannot read the record of version {number} of {prefix}",
             evidence=f"{path}: {error}",
-            hint=f"go to another version: argosy wrap rollback {quote(str(prefix))}",
+            hint=f"switch to another version: argosy wrap rollback {quote(str(prefix))}",
         ) from error
 
 
@@ -146,27 +128,29 @@ def write_version(folder: Path, version: Version) -> None:
 
 
 def open_prefix(prefix: Path) -> Version:
-    """Read what a prefix is now.
+    """Read the current version of a prefix.
 
     Raises
     ------
-    UsageError, CheckFailed
-        When it is no prefix, or its record cannot be read.
+    UsageError
+        If the folder is not a prefix.
+    CheckFailed
+        If the record cannot be read.
     """
     number = current_version(prefix)
     if number is None:
-        back = f"go to its last version: argosy wrap rollback {quote(str(prefix))}" if versions(prefix) else ""
-        lost = f"{prefix / SWITCH} does not point to one of its versions"
+        restore = f"switch to its last version: argosy wrap rollback {quote(str(prefix))}" if versions(prefix) else ""
+        reason = f"{prefix / SWITCH} does not point to one of its versions"
         raise UsageError(
-            f"{prefix} holds no wrapped commands",
-            evidence=lost if prefix.is_dir() else "no such folder",
-            hint=back or "make it: argosy wrap SOURCE --prefix DIR",
+            f"{prefix} does not contain wrapped commands",
+            evidence=reason if prefix.is_dir() else "no such folder",
+            hint=restore or "create it: argosy wrap SOURCE --prefix DIR",
         )
     return read_version(prefix, number)
 
 
 def sweep(prefix: Path) -> None:
-    """Remove what killed processes left; call it while holding the prefix."""
+    """Remove temporary files of killed processes; the caller holds the lock of the prefix."""
     for folder in (prefix, prefix / VERSIONS, prefix / MODULES):
         for left in folder.glob(".*.part"):
             if left.is_dir() and not left.is_symlink():

@@ -403,9 +403,9 @@ def test_a_folder_with_a_dockerfile_is_its_context_though_a_project_file_lies_th
 
 def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) -> None:
     for named in (in_project, in_project / "argosy.toml"):
-        with pytest.raises(UsageError, match="is built first") as caught:
+        with pytest.raises(UsageError, match="it is a project file") as caught:
             plan_recipe((str(named),), "", copy=False, flatten=False, at="", asked_base=False)
-        assert caught.value.hint.startswith(f"argosy build {in_project}/argosy.toml -o")
+        assert caught.value.hint.startswith(f"first build its image: argosy build {in_project}/argosy.toml -o")
 
 
 @pytest.mark.parametrize("command", [build, lock, bundle])
@@ -417,7 +417,7 @@ def test_what_is_installed_is_chosen_by_the_same_options_in_each_command(command
 
 
 def test_options_of_packages_are_refused_where_an_image_is_wrapped() -> None:
-    with pytest.raises(UsageError, match="--cuda belongs to environment files"):
+    with pytest.raises(UsageError, match="--cuda needs environment files"):
         refuse_unused(Recipe(SourceKind.IMAGE, ("x.sif",)), {"--cuda": "12", "--allow-replace": ()})
     refuse_unused(Recipe(SourceKind.FILES, ("e.yml",)), {"--cuda": "12"})
 

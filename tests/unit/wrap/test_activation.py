@@ -11,10 +11,18 @@ import pytest
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.process import FakeRunner, Reply
-from argosy.wrap.activation import module_name, render_activate, render_activate_fish, render_lua, render_tcl
-from argosy.wrap.kernel import KernelRequest, add_kernel
+from argosy.wrap.activation import (
+    KernelRequest,
+    add_kernel,
+    module_name,
+    render_activate,
+    render_activate_fish,
+    render_lua,
+    render_tcl,
+    write_activation,
+)
 from argosy.wrap.model import Recipe, Settings, SourceKind, Version, Wrapped
-from argosy.wrap.versions import switch, write_activation, write_version
+from argosy.wrap.versions import switch, write_version
 from tests.unit.machines import make_session
 
 VERSION = Version(

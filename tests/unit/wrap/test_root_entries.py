@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.model import Attach, Bind, Devices, Entry, GpuMode, Image, ImageKind, Person
-from argosy.wrap.root_entries import How, Root, RootEntry, find_root, tops_of
+from argosy.wrap.root_entries import How, Root, RootEntry, find_root, read_root_entries
 from tests.unit.machines import real_session
 
 NO_DEVICES = Devices()
@@ -73,11 +73,11 @@ def test_what_is_joined_has_the_files_of_all_trees_and_places_for_those_of_the_m
 
 def test_a_version_that_is_there_tells_the_same_root(find: Find, cache: Path) -> None:
     found = find()
-    again = tops_of(cache, ("layer", "base", found.folder))
+    again = read_root_entries(cache, ("layer", "base", found.folder))
     assert [(root_entry.target, root_entry.how) for root_entry in again] == [
         (root_entry.target, root_entry.how) for root_entry in found.root_entries
     ]
-    assert tops_of(cache, ("layer", "base")) == ()
+    assert read_root_entries(cache, ("layer", "base")) == ()
 
 
 def test_a_link_where_the_host_has_homes_is_a_folder_to_mount_them_on(find: Find, cache: Path) -> None:

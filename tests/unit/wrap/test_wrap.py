@@ -16,7 +16,7 @@ from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
 from argosy.sites.read import read_site
 from argosy.wrap.check import judge_gpu_build
-from argosy.wrap.installations import bring_file, judge_place
+from argosy.wrap.installations import judge_place, link_file
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.plan import (
     judge_host,
@@ -28,12 +28,10 @@ from argosy.wrap.plan import (
     shadowed_folders,
 )
 from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
-from argosy.wrap.render import render_start, render_wrapper
+from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
-from argosy.wrap.start import render_join, render_names
-from argosy.wrap.start_settings import Start
-from argosy.wrap.venvs import render_venv
+from argosy.wrap.start import Start, render_join, render_names
 from argosy.wrap.versions import refuse_prefix, sweep, switch, versions, write_version
 from tests.unit.machines import make_session
 
@@ -86,9 +84,9 @@ def test_a_path_that_the_image_lacks_is_an_error_so_nothing_is_installed_empty()
 
 
 def test_an_image_of_others_needs_paths_and_they_are_absolute() -> None:
-    with pytest.raises(UsageError, match="which commands"):
+    with pytest.raises(UsageError, match="cannot choose the commands"):
         plan_paths(Settings(), argosy=False, image="x.sif")
-    with pytest.raises(UsageError, match="no path inside"):
+    with pytest.raises(UsageError, match="it must be absolute"):
         plan_paths(Settings(paths=("bin",)), argosy=False, image="x.sif")
     assert plan_paths(Settings(paths=("/opt/v/bin/", "/opt/v/bin")), argosy=True, image="x") == ("/opt/v/bin",)
     assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
@@ -137,7 +135,9 @@ def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
 
 def test_what_is_bound_and_not_here_is_said(tmp_path: Path) -> None:
     binds = (Bind(str(tmp_path), "/here"), Bind("/nope", "/nope"), Bind("/nor", "/nor", optional=True))
-    assert plan_notes((), binds) == ("--bind /nope: it is not on this machine; the commands start only where it is",)
+    assert plan_notes((), binds) == (
+        "--bind /nope: not on this machine; the commands start only on machines that have it",
+    )
 
 
 def test_the_last_word_on_a_package_holds() -> None:
@@ -166,7 +166,7 @@ def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="is a file"):
         refuse_prefix(tmp_path / "thesis.tex")
     for name in ('a "b"', "a\nb", os.fsdecode(b"caf\xe9")):
-        with pytest.raises(UsageError, match="has a quote, a new line or no UTF-8 in it"):
+        with pytest.raises(UsageError, match="it has a quote, a line break or invalid UTF-8"):
             refuse_prefix(tmp_path / name)
 
 
@@ -192,7 +192,7 @@ def test_a_prefix_is_what_its_switch_says(tmp_path: Path) -> None:
     assert image_of_prefix(tmp_path) == tmp_path / "versions/2/image.sif"
     switch(tmp_path, 1)
     assert image_of_prefix(tmp_path) == tmp_path / "versions/1/image.sif"
-    with pytest.raises(UsageError, match="wrapped commands already"):
+    with pytest.raises(UsageError, match="already contains wrapped commands"):
         refuse_prefix(tmp_path)
 
 
@@ -202,7 +202,9 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
         (tmp_path / f"versions/{number}/image.sif").touch()
         version = Version(number, "abc", "", "new", "0", Recipe(SourceKind.FILES, ()), Settings(), "bwrap", "image.sif")
         write_version(tmp_path / f"versions/{number}", version)
-    with pytest.raises(UsageError, match=r"no wrapped commands(.|\n)*-> go to its last version: argosy wrap rollback"):
+    with pytest.raises(
+        UsageError, match=r"does not contain wrapped commands(.|\n)*-> switch to its last version: argosy wrap rollback"
+    ):
         history(tmp_path)
     report = rollback(tmp_path, 0, make_session(tmp_path))
     assert (report.version.number, report.previous, current_version(tmp_path)) == (2, 0, 2)
@@ -212,7 +214,7 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
 def test_a_prefix_that_is_not_there_is_not_made_by_what_changes_one(tmp_path: Path) -> None:
     session = make_session(tmp_path / "cache")
     for change in (rollback, prune):
-        with pytest.raises(UsageError, match=r"no wrapped commands\n  no such folder"):
+        with pytest.raises(UsageError, match=r"does not contain wrapped commands\n  no such folder"):
             change(tmp_path / "typo", 0, session)
     assert not (tmp_path / "typo").exists()
 
@@ -380,7 +382,7 @@ def test_an_update_of_an_image_that_is_gone_says_which_it_was(tmp_path: Path) ->
     write_version(tmp_path / "versions/1", Version(1, "abc", "", "new", "0", old, Settings(), "bwrap", "image.sif"))
     with pytest.raises(ImageError) as error:
         update(UpdateRequest(tmp_path, packages=("six",)), None, make_session(tmp_path))
-    assert error.value.evidence == "it was /gone/vendor.sif"
+    assert error.value.evidence == "/gone/vendor.sif"
 
 
 def test_inside_already_the_program_itself_is_started(prefix: Path) -> None:
@@ -445,7 +447,7 @@ def test_sockets_and_pipes_of_an_installation_stay_where_they_are(tmp_path: Path
         made.bind(os.path.relpath(tmp_path / "socket"))
     (tmp_path / "file").write_text("x")
     for name in ("pipe", "socket", "file"):
-        bring_file(str(tmp_path / name), str(tmp_path / f"{name}.new"))
+        link_file(str(tmp_path / name), str(tmp_path / f"{name}.new"))
     assert [path.name for path in tmp_path.glob("*.new")] == ["file.new"]
 
 
@@ -505,7 +507,7 @@ def test_an_installation_has_the_place_that_its_files_name() -> None:
     judge_place("", "/home/a/env", Path("/x"))
     judge_place("/home/a/env", "/home/a/env", Path("/x"))
     judge_place("/soft", "", Path("/x"))
-    with pytest.raises(UsageError, match="its files name /home/a/env"):
+    with pytest.raises(UsageError, match="its files contain the path /home/a/env"):
         judge_place("/soft", "/home/a/env", Path("/x"))
 
 

@@ -20,7 +20,7 @@ from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
 from argosy.images.rootfs_cache import unpack_cached
 from argosy.wrap.model import Version
-from argosy.wrap.root_entries import root_entry_words, tops_of
+from argosy.wrap.root_entries import read_root_entries, root_entry_words
 from argosy.wrap.versions import CACHE, open_prefix
 
 SHARED = r"""
@@ -135,7 +135,7 @@ def _container(target: BenchTarget) -> tuple[str, ...] | str:
     """Give the least that starts a program in the container: no home, no folders of the host."""
     if target.version.runtime != "bwrap":
         return (target.version.runtime, "--quiet", "exec", str(target.image))
-    root = tops_of(target.request.prefix / CACHE / "trees", target.version.trees)
+    root = read_root_entries(target.request.prefix / CACHE / "trees", target.version.trees)
     if not root:
         return "its image needs an overlay under bubblewrap, so there is no plain line"
     words = [word for top in root for word in root_entry_words(top)]

@@ -24,7 +24,7 @@ ${argosy_groups-}
 $argosy_group
 GROUPS
 }
-# A mount in a folder of the image needs an overlay.  So does a shell that uses no pipe for a here-document: the first
+# A mount in a folder of the image needs an overlay. So does a shell that uses no pipe for a here-document: the first
 # process waits for the end of that pipe, which is also opened for writing and so ends with this process.
 argosy_fd=""
 for argosy_key in 9 8 7 6; do [ -e "/proc/self/fd/$argosy_key" ] || argosy_fd=$argosy_key; done

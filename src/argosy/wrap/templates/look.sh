@@ -1,5 +1,5 @@
 #!/bin/sh
-# List what the image holds, one line of "argosy:KEY:VALUE" for each fact, for the folders and programs in "$@".
+# Print facts about the image as lines "argosy:KEY:VALUE". Arguments: folders and programs to list.
 say() { printf "argosy:%s\n" "$1:$2"; }
 say path "$PATH"
 say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
@@ -21,7 +21,7 @@ for place in "$@"; do
     first="" above=${place%/*}
     [ ! -x "$place/python" ] || say python "$(readlink -f "$place/python")"
     case $above in "" | /usr | /usr/local | /usr/*) continue ;; esac
-    [ ! -d "$place" ] || for file in "$above"/* ; do say beside "$file"; done
+    [ ! -d "$place" ] || for file in "$above"/* ; do say neighbour "$file"; done
     [ ! -r "$above/pyvenv.cfg" ] || while read -r line; do say setting "$line"; done < "$above/pyvenv.cfg"
 done
 say end yes

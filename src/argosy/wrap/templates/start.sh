@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# The start of every command of this prefix; the files in bin/ read it.  Written by Argosy @argosy@, which it does not need.
+# The start of every command of this prefix; the files in bin/ read it. Written by Argosy @argosy@, which it does not need.
 #     what     @what@
 #     version  @number@
 #     runtime  @runtime@
@@ -15,7 +15,7 @@ argosy_absolute() {
     argosy_here=$PWD
     { CDPATH="" cd -- "$1" && argosy_folder=$PWD && CDPATH="" cd -- "$argosy_here"; } || argosy_fail "cannot enter $1"
 }
-# Mounts cannot cover symbolic links, so resolve the path of a folder behind a link.  A link at the root is a folder in
+# Mounts cannot cover symbolic links, so resolve the path of a folder behind a link. A link at the root is a folder in
 # the container.
 argosy_unlinked() {
     argosy_folder=$1 argosy_place=$1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run @comment@ in the container of this prefix; see start.sh.  Written by Argosy @argosy@, which it does not need.
+# Run @comment@ in the container of this prefix; see start.sh. Written by Argosy @argosy@, which it does not need.
 argosy_name=@name@ argosy_self=$0
 case $0 in */*) ;; *) argosy_self=./$0 ;; esac
 # Follow a link to this file, for example from an environment on top.

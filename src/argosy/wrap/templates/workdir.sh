@@ -1,0 +1,4 @@
+case $PWD in
+@system@) ;;
+*) set -- --pwd "$PWD" "$@" ;;
+esac
