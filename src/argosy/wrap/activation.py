@@ -64,7 +64,7 @@ def render_tcl(name: str, what: str) -> str:
     return fill_template("modulefile.tcl", folder=folder, module=module, argosy=ARGOSY, what=_tcl(what))
 
 
-def render_kernel(python: str, title: str) -> str:
+def _render_kernel(python: str, title: str) -> str:
     """Render a Jupyter kernel specification; interrupts are signals, which reach the program itself."""
     words = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": words, "display_name": title, "language": "python", "metadata": {"debugger": True}}
@@ -154,7 +154,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(spec, force=True) as beside:
-        beside.write_text(render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")
+        beside.write_text(_render_kernel(str(python), request.title or request.prefix.name), encoding="utf-8")
     return spec
 
 

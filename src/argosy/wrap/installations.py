@@ -57,7 +57,7 @@ MOST_BYTES = 64 << 20
 MOST_FILES = 200
 
 
-def read_needs(prefix: Path) -> Needs:
+def _read_needs(prefix: Path) -> Needs:
     """Read what the programs and libraries of an installation need: architecture and glibc, from their ELF headers."""
     program, arch, newest, by = "", "", (0, 0), ""
     for path in _binaries(prefix):
@@ -131,7 +131,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             tree = work / "layer"
             tree.mkdir()
             at = _place(recipe, source, tree, base, session, work)
-            needs = read_needs(tree / at.lstrip("/"))
+            needs = _read_needs(tree / at.lstrip("/"))
             _judge_arch(source, needs, base)
             inside = _list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"

@@ -45,7 +45,7 @@ def render_venv(inside: InContainer) -> str:
     )
 
 
-def render_customize(inside: InContainer) -> str:
+def _render_customize(inside: InContainer) -> str:
     """Render the ``sitecustomize`` that adds the image's packages to a venv created with ``--system-site-packages``.
 
     A venv does not see the packages of its parent venv by itself.
@@ -182,7 +182,7 @@ def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:
 
 def _write_venv(folder: Path, inside: InContainer) -> None:
     """Make the prefix a venv in the container, on which other venvs can be created."""
-    config, customize = render_venv(inside), render_customize(inside)
+    config, customize = render_venv(inside), _render_customize(inside)
     if config:
         (folder / CONFIG).unlink()
         (folder / CONFIG).write_text(config, encoding="utf-8")

@@ -72,7 +72,7 @@ class Start(msgspec.Struct, frozen=True):
     root: Root = NO_ROOT
 
 
-def render_visible(start: Start, mount: str) -> str:
+def _render_visible(start: Start, mount: str) -> str:
     """Render all mounts, the last one first: each line inserts its options before those of the earlier lines.
 
     Parameters
@@ -96,7 +96,7 @@ def render_visible(start: Start, mount: str) -> str:
 
 def _callers(start: Start, mount: str) -> str:
     here = _mount(mount, ShellExpr("$PWD"), ShellExpr("$PWD"))
-    return fill_template("callers.sh", system=system_cases(start), here=here, place=_mount_place(mount)).rstrip()
+    return fill_template("callers.sh", system=_system_cases(start), here=here, place=_mount_place(mount)).rstrip()
 
 
 def _callers_if_apart(start: Start) -> str:
@@ -107,7 +107,7 @@ def _callers_if_apart(start: Start) -> str:
     names = [name for name in (*_left_out(start), ".*") if name != "tmp"]
     apart = " | ".join([*(f"/{name}" for name in ("run", "var") if name in names), *(f"/{name}/*" for name in names)])
     return fill_template(
-        "callers-apart.sh", system=system_cases(start), apart=apart, place=_mount_place("bwrap")
+        "callers-apart.sh", system=_system_cases(start), apart=apart, place=_mount_place("bwrap")
     ).rstrip()
 
 
@@ -123,12 +123,12 @@ def _installation(start: Start, mount: str) -> list[str]:
         f"argosy_unlinked {quote(start.at)}",
     ]
     if mount == "bwrap":
-        return [*rows, f'set -- --ro-bind {quote(tree_path(start.trees[0], start.at))} "$argosy_folder" "$@"']
+        return [*rows, f'set -- --ro-bind {quote(_tree_path(start.trees[0], start.at))} "$argosy_folder" "$@"']
     fields = ('\\"src=$argosy_image\\"', '\\"dst=$argosy_folder\\"', f'\\"image-src={_inner(start.at)}\\"', "ro")
     return [*rows, f'set -- --mount "type=bind,{",".join(fields)},id={start.layer_part}" "$@"']
 
 
-def tree_path(tree: str, path: str = "") -> ShellExpr | str:
+def _tree_path(tree: str, path: str = "") -> ShellExpr | str:
     """Return a path in an unpacked tree: a tree of the prefix by its name, any other by its absolute path."""
     return tree + path if "/" in tree else ShellExpr(f"$argosy_prefix/cache/trees/{tree}/root{in_double_quotes(path)}")
 
@@ -169,7 +169,7 @@ def _next_to_installation(start: Start, mount: str) -> list[str]:
     ]
 
 
-def system_cases(start: Start) -> str:
+def _system_cases(start: Start) -> str:
     """Return the patterns of folders that belong to the image, so that a caller's folder cannot be mounted there."""
     names = [name for name in (*SYSTEM_FOLDERS, *start.shadowed) if name not in {"tmp", "var", "run", "opt"}]
     return " | ".join(["/", "/opt", *(f"/{name}" if name.endswith("*") else f"/{name} | /{name}/*" for name in names)])
@@ -238,10 +238,10 @@ def render_apptainer(start: Start) -> str:
         *(f"export {_both(name, value)}" for name, value in start.variables),
         "",
         'set -- "$argosy_image" "$argosy_command" "$@"',
-        render_visible(start, "apptainer").rstrip(),
+        _render_visible(start, "apptainer").rstrip(),
         *layer,
         *_gpu(start),
-        fill_template("workdir.sh", system=system_cases(start)).rstrip(),
+        fill_template("workdir.sh", system=_system_cases(start)).rstrip(),
         f'exec {start.program} --silent exec --no-eval "$@"',
     ]
     return "\n".join(rows) + "\n"
@@ -276,7 +276,7 @@ def render_bwrap(start: Start) -> str:
         'set -- -- /bin/sh -c "$hold" argosy-hold "$@"',
         'set -- --remount-ro / "$@"',
         *_devices(start.devices),
-        render_visible(start, "bwrap").rstrip(),
+        _render_visible(start, "bwrap").rstrip(),
         "for argosy_place in /tmp /var/tmp; do",
         '    [ ! -d "$argosy_place" ] || set -- --bind "$argosy_place" "$argosy_place" "$@"',
         "done",
@@ -293,7 +293,7 @@ def render_bwrap(start: Start) -> str:
 
 def render_join(start: Start) -> str:
     """Render the file that joins the trees with an overlay."""
-    trees = " ".join(quote(tree_path(tree)) for tree in start.trees)
+    trees = " ".join(quote(_tree_path(tree)) for tree in start.trees)
     rows = [
         "# shellcheck shell=sh disable=SC2154",
         "# Join the folders of the image with an overlay, then start bubblewrap; start.sh reads this if necessary.",
