@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.output.assemble import parse_environment
+from argosy.builder.output.assemble import merge_trees, parse_environment
 from argosy.builder.output.export import refuse_flat, refuse_output, write_enroot_files
 from argosy.builder.output.oci import (
     ImageConfig,
@@ -171,3 +171,15 @@ def test_flatten_with_a_form_of_layers_is_refused(form: str) -> None:
     refuse_flat(OutputFormat(form), flatten=False)
     with pytest.raises(UsageError, match="--flatten has no effect"):
         refuse_flat(OutputFormat(form), flatten=True)
+
+
+@pytest.mark.parametrize("link", ["../../outside", "{tmp_path}/outside"])
+def test_a_link_in_a_base_never_leads_a_layer_out_of_its_tree(link: str, tmp_path: Path) -> None:
+    base, layer, outside = tmp_path / "work/base", tmp_path / "layer", tmp_path / "outside"
+    base.mkdir(parents=True)
+    outside.mkdir()
+    (layer / "opt").mkdir(parents=True)
+    (layer / "opt/file").write_text("new")
+    (base / "opt").symlink_to(link.format(tmp_path=tmp_path))
+    merge_trees(layer, base, root=base)
+    assert list(outside.iterdir()) == []

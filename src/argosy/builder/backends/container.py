@@ -110,7 +110,7 @@ def find_build_container(
     rootfs, scratch = RootfsSpec(base.image.path, base.image.base_offset), work / "mount"
     scratch.mkdir()
     for choice in backends:
-        container = BuildContainer(choice, rootfs, str(scratch), session, (Bind(str(uv), UV_INSIDE, True),))
+        container = BuildContainer(choice, rootfs, str(scratch), session, (Bind(str(uv), UV_INSIDE, read_only=True),))
         if keep_changes and needs_writable_copy(choice.value):
             container = _over_writable_copy(container, work / "changes")
         elif keep_changes:

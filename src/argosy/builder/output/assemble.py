@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, follow_links
 from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
@@ -104,7 +104,7 @@ def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
     if content.older:
-        remove_tree(follow_inside(whole / ROOT.lstrip("/"), whole))
+        remove_tree(follow_links(whole, ROOT))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
     return whole
@@ -128,17 +128,13 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
             merge_trees(entry, existing, root=root)
         else:
             existing.unlink(missing_ok=True)
+            existing.parent.mkdir(parents=True, exist_ok=True)  # the base's link may lead to a missing folder
             shutil.move(entry, existing)
 
 
 def follow_inside(path: Path, root: Path) -> Path:
-    """Follow a symbolic link as a program inside `root` would."""
-    for _ in range(40):  # the kernel's own limit of links on a path, path_resolution(7)
-        if not path.is_symlink():
-            return path
-        link = path.readlink()
-        path = root / str(link).lstrip("/") if link.is_absolute() else path.parent / link
-    return path
+    """Follow a symbolic link as a program inside `root` would; links never lead out of `root`."""
+    return follow_links(root, str(path.relative_to(root))) if path.is_symlink() else path
 
 
 PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})
