@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.backends.container import follow_links
 from argosy.builder.backends.plan import (
     BUILD_BACKENDS,
     JOIN,
@@ -22,7 +21,7 @@ from argosy.builder.backends.plan import (
     plan_exec,
 )
 from argosy.builder.backends.seccomp import Step, plan_old_calls, plan_owners, render_filter
-from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
+from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, follow_links, gather_changes, take_marks
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Host, Person

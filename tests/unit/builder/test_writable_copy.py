@@ -1,13 +1,14 @@
-"""What was bound while an image was made leaves no empty place in it."""
+"""Changes of a base: mount points are removed, and links never lead out of the copy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from argosy.builder.backends.writable_copy import drop_mount_points
+from argosy.builder.backends.writable_copy import apply_changes, drop_mount_points
+from argosy.images.squashfs.pack import write_whiteout
 
 
-def test_empty_places_of_what_was_bound_go_and_what_has_something_stays(tmp_path: Path) -> None:
+def test_empty_mount_points_are_removed_and_others_stay(tmp_path: Path) -> None:
     for folder in ("data/me/wheels", "opt/full", "etc"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "data/me/a.whl").touch()
@@ -21,3 +22,14 @@ def test_empty_places_of_what_was_bound_go_and_what_has_something_stays(tmp_path
         "opt/full",
         "opt/full/file",
     ]
+
+
+def test_a_removed_file_below_a_link_is_not_removed_on_this_machine(tmp_path: Path) -> None:
+    upper, tree, outside = tmp_path / "upper", tmp_path / "tree", tmp_path / "outside"
+    for folder in (upper / "opt", tree, outside):
+        folder.mkdir(parents=True)
+    (outside / "file").touch()
+    (tree / "opt").symlink_to(outside)
+    write_whiteout(upper / "opt/file")
+    apply_changes(upper, tree)
+    assert (outside / "file").exists()

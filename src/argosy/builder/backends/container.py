@@ -18,7 +18,7 @@ from argosy.builder.backends.plan import (
     plan_exec,
 )
 from argosy.builder.backends.seccomp import plan_owners, render_filter
-from argosy.builder.backends.writable_copy import CopiedBase, copy_base
+from argosy.builder.backends.writable_copy import CopiedBase, copy_base, follow_links
 from argosy.builder.bases.base import Base
 from argosy.core.errors import ArgosyError, ToolFailed
 from argosy.core.model import Bind, Choice
@@ -29,8 +29,6 @@ from argosy.images.rootfs_cache import unpack_cached
 
 UV_INSIDE = "/.argosy/uv"
 WORK_INSIDE = "/.argosy/work"
-MAX_LINKS = 40
-"""Maximum number of symbolic links in one path, as on Linux; see path_resolution(7)."""
 
 WITH_IMAGE_ENV = """
 for f in /.singularity.d/env/*.sh; do [ ! -e "$f" ] || . "$f"; done
@@ -171,23 +169,6 @@ def _make_mount_point(tree: Path, bind: Bind) -> None:
         target.mkdir()
     else:
         target.touch()
-
-
-def follow_links(tree: Path, path: str) -> Path:
-    """Return where a path of a root file system lies in its unpacked tree; links never lead out of the tree."""
-    parts, done, links_left = [part for part in path.split("/") if part], tree, MAX_LINKS
-    while parts:
-        part = parts.pop(0)
-        if part == "..":
-            done = done if done == tree else done.parent
-        elif part != "." and (done / part).is_symlink() and links_left:
-            links_left -= 1
-            link = str((done / part).readlink())
-            done = tree if link.startswith("/") else done
-            parts = [*(each for each in link.split("/") if each), *parts]
-        elif part != ".":
-            done = done / part
-    return done
 
 
 def find_build_container_in_tree(session: Session, tree: Path, *, scratch: Path) -> BuildContainer:

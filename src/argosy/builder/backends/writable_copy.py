@@ -28,6 +28,27 @@ Mark = tuple[int, ...]
 """The metadata of an entry that a change alters: mode, size, inode and times of a file, or the mode of a folder."""
 
 
+MAX_LINKS = 40
+"""Maximum number of symbolic links in one path, as on Linux; see path_resolution(7)."""
+
+
+def follow_links(tree: Path, path: str) -> Path:
+    """Return where a path of a root file system lies in its unpacked tree; links never lead out of the tree."""
+    parts, done, links_left = [part for part in path.split("/") if part], tree, MAX_LINKS
+    while parts:
+        part = parts.pop(0)
+        if part == "..":
+            done = done if done == tree else done.parent
+        elif part != "." and (done / part).is_symlink() and links_left:
+            links_left -= 1
+            link = str((done / part).readlink())
+            done = tree if link.startswith("/") else done
+            parts = [*(each for each in link.split("/") if each), *parts]
+        elif part != ".":
+            done = done / part
+    return done
+
+
 class CopiedBase(msgspec.Struct, frozen=True):
     """Hold the unpacked base of one build.
 
@@ -52,7 +73,7 @@ def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> Copi
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
     for name in NAMES:
-        there, own = Path(name), tree / name.lstrip("/")
+        there, own = Path(name), follow_links(tree, str(Path(name).parent)) / Path(name).name
         if there.is_file():
             own.parent.mkdir(parents=True, exist_ok=True)
             own.unlink(missing_ok=True)
@@ -88,7 +109,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
             if not is_whiteout(mark):
                 continue
             mark.unlink()
-            gone = tree / mark.relative_to(upper)
+            gone = follow_links(tree, str(Path(folder).relative_to(upper))) / name
             if gone.is_dir() and not gone.is_symlink():
                 remove_tree(gone)
             else:

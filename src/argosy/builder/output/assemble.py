@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree, follow_links
+from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
+from argosy.builder.backends.writable_copy import follow_links
 from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
