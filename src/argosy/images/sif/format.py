@@ -51,11 +51,14 @@ HEADER = struct.Struct("<32s10s3s3s16s2q6q")
 DESCRIPTOR = struct.Struct("<i?3I3q4q128s384s")
 PARTITION_EXTRA = struct.Struct("<2i3s")
 SBOM_EXTRA = struct.Struct("<i")
+CYCLONEDX_JSON = 1
+"""SIF's number for the format of a bill of materials."""
 
 MAGIC = b"SIF_MAGIC\0"
 MAGIC_OFFSET = 32
 VERSION = b"01\0"
-LAUNCH = "#!/usr/bin/env run-singularity"
+LAUNCH = b"#!/usr/bin/env run-singularity\n"
+"""First line of a file: the kernel starts the file with this program."""
 GROUP_MASK = 0xF000_0000
 """Set in every stored group id, and in a link to a group (DescrGroupMask in apptainer/sif)."""
 DEFAULT_GROUP = 1
@@ -97,19 +100,6 @@ class PartKind(IntEnum):
     PRIMARY_SYSTEM = 2
     DATA = 3
     OVERLAY = 4
-
-
-class SbomFormat(IntEnum):
-    """The format of a bill of materials."""
-
-    CYCLONEDX_JSON = 1
-    CYCLONEDX_XML = 2
-    GITHUB_JSON = 3
-    SPDX_JSON = 4
-    SPDX_RDF = 5
-    SPDX_TAG_VALUE = 6
-    SPDX_YAML = 7
-    SYFT_JSON = 8
 
 
 DATA_TYPES: Mapping[int, str] = MappingProxyType(

@@ -17,7 +17,7 @@ import msgspec
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.os_errors import explain_os_error
 from argosy.images.sif import format as form
-from argosy.images.sif.format import DataType, FsKind, PartKind, SbomFormat
+from argosy.images.sif.format import DataType, FsKind, PartKind
 
 if TYPE_CHECKING:
     import uuid
@@ -124,7 +124,7 @@ def plan_json_part(name: str, data: bytes, *, group: int = form.DEFAULT_GROUP) -
 
 def plan_sbom_part(name: str, data: bytes, *, group: int) -> NewPart:
     """Plan a bill of materials in CycloneDX JSON."""
-    extra = form.SBOM_EXTRA.pack(SbomFormat.CYCLONEDX_JSON)
+    extra = form.SBOM_EXTRA.pack(form.CYCLONEDX_JSON)
     return NewPart(DataType.SBOM, data, name=name, group=group, extra=extra)
 
 
@@ -149,7 +149,6 @@ def write_sif(
     uuid: uuid.UUID,
     time: int,
     arch: str,
-    launch: str = form.LAUNCH,
 ) -> None:
     """Write a new SIF file and sync it to disk; on failure, remove it.
 
@@ -167,8 +166,6 @@ def write_sif(
         Seconds since 1970, for all times in the file.
     arch
         The architecture of the primary system partition, for example ``amd64``.
-    launch
-        The first line of the file, with which the kernel starts it as a program.
 
     Raises
     ------
@@ -178,7 +175,7 @@ def write_sif(
         If a part's source cannot be read or is too short, or SIF does not support the architecture.
     """
     placed = tuple(_place(parts))
-    head = _pack_header(placed, uuid=uuid, time=time, arch=arch, launch=launch)
+    head = _pack_header(placed, uuid=uuid, time=time, arch=arch)
     table = b"".join(_pack_descriptor(number, each, time=time) for number, each in enumerate(placed, start=1))
     target = Path(path)
     with _new_file(target) as descriptor, _write_faults(target):
@@ -220,13 +217,12 @@ def _end(placed: Sequence[_Placed]) -> int:
     return placed[-1].offset + placed[-1].part.size if placed else _table_end(0)
 
 
-def _pack_header(placed: Sequence[_Placed], *, uuid: uuid.UUID, time: int, arch: str, launch: str) -> bytes:
-    line = launch.encode() + b"\n"
-    if len(line) > form.MAGIC_OFFSET or line.count(b"\n") > 1:
-        raise ValueError(f"a launch line is one line of at most {form.MAGIC_OFFSET} bytes: {launch!r}")
+def _pack_header(placed: Sequence[_Placed], *, uuid: uuid.UUID, time: int, arch: str) -> bytes:
     total, data = max(len(placed), DESCRIPTORS), _table_end(len(placed))
     counts = (total - len(placed), total, DESCRIPTORS_OFFSET, total * form.DESCRIPTOR.size, data, _end(placed) - data)
-    return form.HEADER.pack(line, form.MAGIC, form.VERSION, form.parse_arch(arch), uuid.bytes, time, time, *counts)
+    return form.HEADER.pack(
+        form.LAUNCH, form.MAGIC, form.VERSION, form.parse_arch(arch), uuid.bytes, time, time, *counts
+    )
 
 
 def _pack_descriptor(number: int, placed: _Placed, *, time: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A tree's digest says what is in it and nothing of how it came there; packing gets the machine's share and no more."""
+"""Packing and unpacking: options of mksquashfs, content digests of trees, whiteouts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argosy.core.errors import CheckFailed
 from argosy.core.model import Host
-from argosy.images.squashfs.pack import normalise_tree, pack_options, plan_pack
+from argosy.images.squashfs.pack import (
+    is_whiteout,
+    normalise_tree,
+    pack_options,
+    parse_whiteouts,
+    plan_pack,
+    restore_whiteouts,
+    write_whiteout,
+)
 from argosy.images.tree_digests import digest_tree
 from tests.unit.machines import make_host
 
@@ -159,3 +168,48 @@ def test_owners_are_kept_only_where_root_made_the_tree() -> None:
 def test_the_epoch_of_reproducible_builds_does_not_reach_the_packer_twice(tmp_path: Path) -> None:
     command = plan_pack(tmp_path, tmp_path / "x", (), host(SOURCE_DATE_EPOCH="1", PATH="/bin"))
     assert command.env == {"PATH": "/bin"}
+
+
+LISTING = """\
+drwxr-xr-x root/root                26 2026-11-21 13:02 /
+crw-r--r-- root/root             0,  0 2026-11-21 13:02 /usr/bin/x y
+crw-r--r-- root/root             1,  3 2026-11-21 13:02 /dev/null
+-rw-r--r-- 0/0                       0 2026-11-21 13:02 /c 0, 0 2026-11-21 13:02 /z
+crw------- 2001/2001         0,  0 2026-11-21 13:02 /etc/motd
+"""
+
+
+def test_only_devices_of_number_zero_mark_what_is_gone() -> None:
+    assert parse_whiteouts(LISTING) == ("usr/bin/x y", "etc/motd")
+
+
+def test_marks_are_put_where_they_are_missing_and_nowhere_else(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "there").touch()
+    (tree / "out").symlink_to(tmp_path)
+    restore_whiteouts(tree, ("usr/bin/x y", "there", "out/victim", "../victim"))
+    marks = [path for path in (tree / "usr/bin/x y", tree / "usr/bin/.wh.x y") if os.path.lexists(path)]
+    assert len(marks) == 1
+    assert (tree / "there").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {"tree"}
+
+
+def test_where_the_kernel_forbids_the_device_the_other_mark_is_written_or_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbid(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "mknod", forbid)
+    restore_whiteouts(tmp_path, ("gone",))
+    assert [path.name for path in tmp_path.iterdir()] == [".wh.gone"]
+    with pytest.raises(CheckFailed, match="this kernel does not allow whiteouts") as caught:
+        write_whiteout(tmp_path / "gone")
+    assert "Operation not permitted" in caught.value.evidence
+
+
+def test_a_mark_is_known_from_other_files(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    assert not is_whiteout(tmp_path / "plain")
+    assert not is_whiteout(Path("/dev/null"))

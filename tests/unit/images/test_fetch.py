@@ -1,4 +1,4 @@
-"""What docker says of an image that it does not give, told apart; the sentences are those of docker 20.10 and 28."""
+"""Images of the local Docker: the errors of docker 20.10 and 28."""
 
 from __future__ import annotations
 

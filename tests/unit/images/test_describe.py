@@ -1,4 +1,4 @@
-"""Images are found by the packages in them."""
+"""Search for images by the packages in them."""
 
 from __future__ import annotations
 
