@@ -66,9 +66,7 @@ EXCEPTIONS = {
 NOT_YET = (
     "src/argosy/bench/**/*",
     "src/argosy/cli/**/*",
-    "src/argosy/core/**/*",
     "src/argosy/diagnostics/**/*",
-    "src/argosy/host/**/*",
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
     "src/argosy/slurm/**/*",

@@ -33,7 +33,7 @@ class ArgosyError(Exception):
     evidence
         The facts that show it: ``file:line``, a command and its last lines, two numbers. May have several lines.
     hint
-        What to do next: an imperative sentence or a command line.
+        The next action of the user: an imperative sentence or a command line.
     key
         Key of the site profile that caused the error, for example ``slurm.required``. The command line adds file and
         line of the profile.

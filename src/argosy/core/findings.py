@@ -35,11 +35,11 @@ class Finding(msgspec.Struct, frozen=True):
     Attributes
     ----------
     what
-        What was checked, in one or two words: ``runtime``, ``GPUs``.
+        Subject of the check in one or two words: ``runtime``, ``GPUs``.
     evidence
-        What was found.
+        Result of the check.
     hint
-        What to do; empty if there is nothing to do.
+        Advice; empty if there is nothing to do.
     """
 
     what: str
@@ -58,9 +58,9 @@ class FileFinding(Finding, frozen=True, kw_only=True):
     line
         Line number from 1; 0 for the whole file.
     why
-        What the fault causes.
+        Consequence of the fault.
     source
-        Where the rule is documented.
+        Document that contains the rule.
     """
 
     path: str

@@ -51,6 +51,8 @@ DEFAULTED = rf"(?s)\[ -n \"\$\{{{_NAME}\+set\}}\" \] \|\| export (?P=name)=(?P<v
 EXPORTED = rf"(?s)export {_NAME}=(?P<value>.*)"
 """Patterns of the three kinds of statement in ``env.sh``."""
 
+NEXT_CASE = ";;"
+
 NOT_FROM_CALLER = (
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
@@ -126,8 +128,8 @@ def render_env_script(activation: Activation) -> str:
         rest = f":${{{name}:-{DEFAULT_PATH}}}" if name == "PATH" else f"${{{name}:+:${name}}}"
         lines += [
             f'case "${{{name}:-}}" in',
-            f"    {quote(first)} | {quote(first)}:*) ;;",
-            f'    *) {name}={quote(first)}"{rest}" ;;',
+            f"    {quote(first)} | {quote(first)}:*) {NEXT_CASE}",
+            f'    *) {name}={quote(first)}"{rest}" {NEXT_CASE}',
             "esac",
             f"export {name}",
         ]
@@ -185,7 +187,7 @@ exec "$@"
 
 def render_apptainer_base() -> str:
     """Render the file after which Apptainer sets variables."""
-    return "# Apptainer forces the variables of a start right after this file, and only where it is there.\n"
+    return "# Apptainer sets the variables of --env right after this file, and skips them if the file is missing.\n"
 
 
 def render_source_line() -> str:

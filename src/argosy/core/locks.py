@@ -45,7 +45,7 @@ class Owner(msgspec.Struct, frozen=True):
     started
         Start time of the process in clock ticks since boot, because process ids are reused.
     what
-        What the process does.
+        Activity of the process.
     claim
         Random text that makes two records of one process different.
     """
@@ -110,7 +110,7 @@ def hold_lock(
     path
         The lock file; its folder must exist.
     what
-        What this process does, for messages of waiting processes.
+        Activity of this process, for messages of waiting processes.
     waiting
         Called once with the owner, if this process must wait.
     refusing
@@ -225,7 +225,7 @@ def _drop_old_guard(guard: Path, mine: Path) -> None:
 
 
 def _sweep_claims(path: Path) -> None:
-    """Remove the claim files of killed processes beside a lock that this process holds."""
+    """Remove the claim files of killed processes for a lock that this process holds."""
     for claim in files_beside(path, rf"{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}"):
         owner, _ = read_owner(claim)
         if (is_alive(owner) is False) if owner else is_older(claim, STALE_AFTER_SECONDS):
@@ -233,7 +233,7 @@ def _sweep_claims(path: Path) -> None:
 
 
 def files_beside(path: Path, pattern: str) -> list[Path]:
-    """Return the files beside `path` whose whole name matches; no glob, because user names may contain wildcards."""
+    """Return the files next to `path` whose whole name matches; no glob, because user names may contain wildcards."""
     return [entry for entry in path.parent.iterdir() if re.fullmatch(pattern, entry.name)]
 
 
@@ -271,16 +271,16 @@ def deferred_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    heeded = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in heeded}
+    received: list[int] = []
+    handled = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda number, _: received.append(number)) for each in handled}
     try:
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler or signal.SIG_DFL)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 def _started(pid: int) -> str:

@@ -134,7 +134,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         ChoiceKey.SIGNED_BY: "signed by",
     }
 )
-"""Keys that users see under another text."""
+"""Texts that users see instead of keys."""
 
 
 def choice_label(key: str) -> str:

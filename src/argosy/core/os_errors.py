@@ -86,7 +86,7 @@ def _free(folder: Path) -> str:
 
 
 CHECK = "check the path"
-"""The hint for a missing file without a similar name beside it."""
+"""The hint for a missing file if no file in the folder has a similar name."""
 
 
 def missing_file(file: str, cwd: Path, evidence: str = "") -> UsageError:

@@ -198,22 +198,22 @@ class BothReporters(msgspec.Struct, frozen=True):
     second: Reporter
 
     def begin(self, step: Step) -> None:
-        """Tell both."""
+        """Pass it on."""
         self.first.begin(step)
         self.second.begin(step)
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """Tell both."""
+        """Pass it on."""
         self.first.end(step, failed=failed)
         self.second.end(step, failed=failed)
 
     def progress(self, step: Step, text: str) -> None:
-        """Tell both."""
+        """Pass it on."""
         self.first.progress(step, text)
         self.second.progress(step, text)
 
     def note(self, text: str) -> None:
-        """Tell both."""
+        """Pass it on."""
         self.first.note(text)
         self.second.note(text)
 

@@ -81,13 +81,16 @@ CALL = '"$0" "$@"'
 
 
 class ShellHelper(ShellFunction):
-    """A shell function out of a ``.sh`` file, with those that it calls: ``sh -c HELPER NAME ARGUMENTS`` calls it."""
+    """A shell function from a ``.sh`` file with the functions that it needs.
+
+    ``sh -c HELPER NAME ARGUMENTS`` calls it.
+    """
 
     __slots__ = ("definitions",)
     definitions: tuple[str, ...]
 
     def __new__(cls, name: str, definitions: tuple[str, ...]) -> Self:
-        """Make the word."""
+        """Create the program from its name and the definitions of functions."""
         self = super().__new__(cls, name, "\n".join((*definitions, CALL)) + "\n")
         self.definitions = definitions
         return self
@@ -105,7 +108,7 @@ def load_helper(folder: Path, name: str, *needed: str) -> ShellHelper:
     Parameters
     ----------
     needed
-        Other files, whose functions it calls.
+        Names of other files with functions that it calls.
     """
     return ShellHelper(name, tuple(read_shell(folder / f"{each}.sh") for each in (*needed, name)))
 
@@ -237,7 +240,7 @@ class Helpers(msgspec.Struct, frozen=True):
     definitions
         The text of each function.
     texts
-        Programs that are not called by name, each of which is a variable of its own.
+        Programs that are passed as text; the script stores each in a variable.
     """
 
     definitions: tuple[str, ...] = ()
@@ -248,7 +251,7 @@ SHELLS = ("sh", "/bin/sh")
 
 
 def collect_helpers(words: Sequence[Word]) -> tuple[Helpers, tuple[Word, ...]]:
-    """Return the shell functions of a command, and the command with variables of the script in their places."""
+    """Return the shell functions of a command, and the command with variables in place of the functions."""
     definitions: dict[str, None] = {}
     texts: dict[str, ShellFunction] = {}
     out = list(words)
@@ -266,7 +269,7 @@ def collect_helpers(words: Sequence[Word]) -> tuple[Helpers, tuple[Word, ...]]:
 
 
 def merge_helpers(*several: Helpers) -> Helpers:
-    """Return all shell functions of several commands, each once."""
+    """Merge the shell functions of several commands, without duplicates."""
     return Helpers(
         tuple(dict.fromkeys(text for each in several for text in each.definitions)),
         tuple(dict.fromkeys(text for each in several for text in each.texts)),
@@ -274,7 +277,7 @@ def merge_helpers(*several: Helpers) -> Helpers:
 
 
 def render_helpers(helpers: Helpers) -> Iterator[str]:
-    """Render shell functions as here-documents, whose texts a script has in variables."""
+    """Yield the lines of a script that store shell functions in variables, by here-documents."""
     if helpers.definitions:
         yield "argosy_helpers=$(cat <<'HELPERS'"
         for definition in helpers.definitions:

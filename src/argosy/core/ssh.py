@@ -102,7 +102,7 @@ class OverSsh:
         return ("ssh", *options, "--", self._remote.host)
 
     def _with_streams(self, command: Command) -> tuple[str, ...]:
-        """Return the ssh command for a program that uses our standard input; the program is one argument."""
+        """Return the ssh command for a program that reads this process's standard input; it is one argument."""
         program = f"{WITH_SLURM}{_change(self._remote.folder)}exec {join(command.argv)}"
         return (*self._ssh(*(("-t",) if sys.stdin.isatty() else ())), render_word(program))
 

@@ -38,7 +38,7 @@ OWNER_FILE = "owner.json"
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, else remove it.
+    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, else remove it.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; rename it to `path` if the block succeeds, else remove it.
+    """Yield a temporary folder next to `path`; rename it to `path` if the block succeeds, else remove it.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def refuse_existing(path: Path, *, force: bool, otherwise: str = "choose another
 
 
 def sweep_parts(path: Path) -> None:
-    """Remove temporary files of killed processes beside `path`; the caller must hold the lock of that name."""
+    """Remove temporary files of killed processes next to `path`; the caller must hold the lock of that name."""
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
         remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
 
@@ -168,14 +168,14 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        import shutil  # noqa: PLC0415 - it imports all compression modules
+        import shutil  # noqa: PLC0415 - see process.find_program
 
         shutil.copy2(source, target, follow_symlinks=False)
 
 
 def digest_of_file(file: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
 
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -13,7 +13,7 @@ def suggest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     likeness
         Minimal similarity between 0 and 1, as computed by `difflib`.
     """
-    import difflib  # noqa: PLC0415 - only needed after a typo
+    import difflib  # noqa: PLC0415 - only needed after a mistake of the user
 
     folded = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(word.casefold(), list(folded), n=1, cutoff=likeness)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from argosy.core.errors import CheckFailed
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import Bind, Devices, Variable
 from argosy.core.shell import NAME
+from argosy.core.yaml_text import load_yaml
 
 ALL = "all"
-"""Name of the device that stands for all devices of a vendor."""
+"""Name of the device that combines all devices of a vendor."""
 
 NOTHING: Mapping[str, object] = {}
 
@@ -49,23 +50,15 @@ def parse_cdi(text: str, path: str) -> CdiSpec:
         If the file is not a valid specification.
     """
     try:
-        data = json.loads(text) if path.endswith(".json") else _parse_yaml(text)
-    except ValueError as error:
-        raise CheckFailed(f"{path} is not a valid CDI specification", evidence=str(error), hint=_HINT) from None
+        data = json.loads(text) if path.endswith(".json") else load_yaml(text, path)
+    except (ValueError, UsageError) as error:
+        evidence = error.evidence if isinstance(error, UsageError) else str(error)
+        raise CheckFailed(f"{path} is not a valid CDI specification", evidence=evidence, hint=_HINT) from None
     root = _Field(path, "", data)
     devices = {
         device.get("name").text(): _parse_edits(device.get("containerEdits")) for device in root.get("devices").items()
     }
     return CdiSpec(path, root.get("kind").text(), _parse_edits(root.get("containerEdits")), devices)
-
-
-def _parse_yaml(text: str) -> object:
-    import yaml  # noqa: PLC0415 - 18 modules, and few machines have a specification
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
 
 
 def choose_devices(spec: CdiSpec) -> Devices:
@@ -100,7 +93,7 @@ class _Field(msgspec.Struct, frozen=True):
     def wrong(self, expected: str) -> CheckFailed:
         return CheckFailed(
             f"{self.path} is not a valid CDI specification",
-            evidence=f"{self.place or 'the file'}: {expected} expected, {_shown(self.value)} found",
+            evidence=f"{self.place or 'the file'}: expected {expected}, found {_shown(self.value)}",
             hint=_HINT,
         )
 
@@ -116,9 +109,9 @@ class _Field(msgspec.Struct, frozen=True):
             yield _Field(self.path, f"{self.place}[{number}]", value)
 
     def text(self) -> str:
-        # Devices of nvidia-ctk are called 0, 1, …: numbers, where YAML does not quote them.
+        # nvidia-ctk names devices 0, 1, …, which YAML reads as numbers if they are not quoted.
         if isinstance(self.value, bool) or not isinstance(self.value, str | int) or self.value == "":
-            raise self.wrong("a text")
+            raise self.wrong("a string")
         return str(self.value)
 
     def absolute(self) -> str:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from argosy.core.model import Devices, Gpu, GpuMode
 from argosy.core.process import Command, Runner
+from argosy.host.cdi import CdiSpec, parse_cdi
 from argosy.host.gpus import parse_ldconfig, plan_devices
-
-if TYPE_CHECKING:
-    from argosy.host.cdi import CdiSpec
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Folders of CDI files; a file in the second overrides one with the same name in the first (CDI SPEC.md)."""
@@ -35,12 +32,12 @@ def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]
     return tuple(gpus)
 
 
-def read_nodes(way: GpuMode, dev_root: str) -> tuple[str, ...]:
+def read_nodes(mode: GpuMode, dev_root: str) -> tuple[str, ...]:
     """Return the device nodes that a container needs in a GPU mode."""
     root = Path(dev_root)
-    if way is GpuMode.NONE:
+    if mode is GpuMode.NONE:
         return ()
-    if way is GpuMode.ROCM:
+    if mode is GpuMode.ROCM:
         return tuple(str(root / name) for name in ("kfd", "dri") if (root / name).exists())
     shared = [root / name for name in NVIDIA_NODES if (root / name).exists()]
     return tuple(map(str, [*_numbered(root, re.compile(r"nvidia(\d+)\Z")), *shared]))
@@ -54,8 +51,6 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     CheckFailed
         If a file is not a valid specification.
     """
-    from argosy.host.cdi import parse_cdi  # noqa: PLC0415 - only needed with a GPU
-
     files = {
         path.name: path
         for folder in folders
@@ -65,7 +60,7 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     return tuple(parse_cdi(path.read_text(errors="replace", encoding="utf-8"), str(path)) for path in files.values())
 
 
-def probe_devices(way: GpuMode, runner: Runner) -> Devices:
+def probe_devices(mode: GpuMode, runner: Runner) -> Devices:
     """Return the files and variables that a container needs for the GPUs of this machine.
 
     Raises
@@ -73,11 +68,11 @@ def probe_devices(way: GpuMode, runner: Runner) -> Devices:
     CheckFailed
         If a CDI file is invalid, or the mode is CDI and there is none.
     """
-    if way is GpuMode.NONE:
+    if mode is GpuMode.NONE:
         return Devices()
     ldconfig = next((path for path in ("/sbin/ldconfig", "/usr/sbin/ldconfig") if Path(path).exists()), "")
     known = runner.run(Command((ldconfig, "-p"))).stdout if ldconfig else ""
-    return plan_devices(way, read_cdi(), read_nodes(way, "/dev"), parse_ldconfig(known))
+    return plan_devices(mode, read_cdi(), read_nodes(mode, "/dev"), parse_ldconfig(known))
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

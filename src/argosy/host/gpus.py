@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Bind, Choice, ChoiceKey, Devices, GpuMode, Host
-
-if TYPE_CHECKING:
-    from argosy.host.cdi import CdiSpec
+from argosy.host.cdi import CdiSpec, choose_devices, join_devices
 
 BY_DEVICES = "by /dev"
 """Text in a plan for GPUs that only need their device nodes in /dev."""
@@ -72,7 +69,7 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
         If a GPU mode is requested and no GPU of its vendor is found.
     """
     if asked is GpuMode.NONE:
-        return asked, Choice(ChoiceKey.GPU, asked.value, "asked for", "option")
+        return asked, Choice(ChoiceKey.GPU, asked.value, "requested", "option")
     if asked is GpuMode.AUTO:
         return _choose_by_machine(host, runtime)
     vendor = MODE_VENDOR.get(asked)
@@ -80,11 +77,11 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
     if not seen:
         wanted = [vendor] if vendor else list(LOOKED_FOR)
         raise CheckFailed(
-            f"--gpu {asked} was asked for, and no GPU is seen on {host.hostname}",
+            f"cannot use --gpu {asked}: no GPU found on {host.hostname}",
             evidence="\n".join(f"looked for {LOOKED_FOR[name]}: none" for name in wanted),
-            hint="start on a node with GPUs, or say --gpu none",
+            hint="run on a node with GPUs, or use --gpu none",
         )
-    return asked, Choice(ChoiceKey.GPU, asked.value, f"asked for; {_counted(host)}", "option")
+    return asked, Choice(ChoiceKey.GPU, asked.value, f"requested; {_counted(host)}", "option")
 
 
 def parse_ldconfig(text: str) -> tuple[tuple[str, str], ...]:
@@ -93,7 +90,7 @@ def parse_ldconfig(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def plan_devices(
-    way: GpuMode, specs: Sequence[CdiSpec], nodes: Sequence[str], libraries: Iterable[tuple[str, str]]
+    mode: GpuMode, specs: Sequence[CdiSpec], nodes: Sequence[str], libraries: Iterable[tuple[str, str]]
 ) -> Devices:
     """Return what a runtime without GPU support must mount and set.
 
@@ -109,19 +106,18 @@ def plan_devices(
     Raises
     ------
     CheckFailed
-        If `way` is CDI and the machine has no specification.
+        If `mode` is CDI and the machine has no specification.
     """
-    if way is GpuMode.NONE:
+    if mode is GpuMode.NONE:
         return Devices()
-    from argosy.host.cdi import choose_devices, join_devices  # noqa: PLC0415 - where there is a GPU
 
-    vendor = MODE_VENDOR.get(way, "")
+    vendor = MODE_VENDOR.get(mode, "")
     chosen = [spec for spec in specs if spec.kind.startswith(CDI_VENDORS.get(vendor, ""))]
-    if way is GpuMode.CDI and not chosen:
+    if mode is GpuMode.CDI and not chosen:
         raise CheckFailed(
-            "--gpu cdi was asked for, and this machine has no CDI specification",
+            "cannot use --gpu cdi: this machine has no CDI specification",
             evidence="looked in /etc/cdi and /var/run/cdi",
-            hint="make one: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; or say --gpu auto",
+            hint="use --gpu auto, or write one: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
         )
     described = [choose_devices(spec) for spec in chosen]
     nvidia = vendor == "nvidia" or any(spec.kind.startswith(CDI_VENDORS["nvidia"]) for spec in chosen)
@@ -147,12 +143,12 @@ def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
     if not vendors:
         if host.gpus:
             return GpuMode.NONE, Choice(
-                ChoiceKey.GPU, BY_DEVICES, f"{_counted(host)}: they come in with /dev", "machine"
+                ChoiceKey.GPU, BY_DEVICES, f"{_counted(host)}: available through /dev", "machine"
             )
-        return GpuMode.NONE, Choice(ChoiceKey.GPU, GpuMode.NONE.value, "no GPU is seen here", "machine")
-    way = VENDOR_MODES[vendors[0]]
-    how = "carried in by specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
-    return way, Choice(ChoiceKey.GPU, way.value, f"{_counted(host)}; {how}", "machine")
+        return GpuMode.NONE, Choice(ChoiceKey.GPU, GpuMode.NONE.value, "no GPU found on this machine", "machine")
+    mode = VENDOR_MODES[vendors[0]]
+    how = "mounted by CDI specification or device nodes" if runtime == "bwrap" else f"{runtime} finds the driver"
+    return mode, Choice(ChoiceKey.GPU, mode.value, f"{_counted(host)}; {how}", "machine")
 
 
 def _counted(host: Host) -> str:

@@ -57,7 +57,7 @@ PROGRAMS = (
 CAP_SYS_ADMIN = 21
 MOST_LINKS = 40
 """Maximal number of symbolic links in a path, as in Linux: path_resolution(7)."""
-CONF_PLACES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
+CONF_FILES = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
 
 
 def probe_host(environment: Mapping[str, str] | None = None) -> Host:
@@ -87,9 +87,9 @@ def _find_programs(path: str) -> dict[str, str]:
     for folder in dict.fromkeys(filter(None, path.split(os.pathsep))):
         with contextlib.suppress(OSError):
             for name in set(os.listdir(folder)).intersection(PROGRAMS):  # noqa: PTH208 - no Path for each of thousands
-                place = f"{folder}/{name}"
-                if name not in found and os.access(place, os.X_OK):
-                    found[name] = place
+                candidate = f"{folder}/{name}"
+                if name not in found and os.access(candidate, os.X_OK):
+                    found[name] = candidate
     return found
 
 
@@ -105,7 +105,7 @@ def _person(variables: Mapping[str, str]) -> Person:
 
 def _cwd(variables: Mapping[str, str]) -> str:
     """Return the current directory with the symbolic links that the shell keeps in PWD (/scratch -> /pfs/…)."""
-    real = os.getcwd()  # noqa: PTH109 - Path.cwd() costs an import's worth of nothing more
+    real = os.getcwd()  # noqa: PTH109 - a string is needed
     named = variables.get("PWD", "")
     with contextlib.suppress(OSError):
         if named.startswith("/") and os.path.samefile(named, real):  # noqa: PTH121 - two stat calls
@@ -190,13 +190,13 @@ def _can_mount() -> bool:
 
 def _overlay(programs: Mapping[str, str]) -> str:
     """Read whether Apptainer's configuration allows overlays, from /etc and from the prefix of the program."""
-    paths = list(CONF_PLACES)
+    paths = list(CONF_FILES)
     for name in ("apptainer", "singularity"):
         if name in programs:
             prefix = Path(programs[name]).resolve().parent.parent
             paths.append(str(prefix / "etc" / name / f"{name}.conf"))
-    for place in paths:
-        if text := _read(place):
+    for conf in paths:
+        if text := _read(conf):
             return parse_apptainer_conf(text)
     return "unknown"
 
@@ -210,16 +210,16 @@ def _read(path: str) -> str:
 def open_session(
     *, reporter: Reporter | None = None, runner: Runner | None = None, echo: OnLine | None = None, work: str = ""
 ) -> Session:
-    """Probe the machine and give what stories act with.
+    """Probe the machine and return a session for commands.
 
     Parameters
     ----------
     reporter
-        Who watches; nobody by default.
+        Receives progress reports; by default they are dropped.
     runner
-        Who starts programs; the real one by default, `argosy.core.process.FakeRunner` in tests.
+        Starts programs; by default a `RealRunner`. Tests pass a `argosy.core.process.FakeRunner`.
     echo
-        Told each command line before it starts.
+        Called with each command line before it starts.
     work
         Folder for work files; empty means TMPDIR or the cache.
     """

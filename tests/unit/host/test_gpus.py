@@ -83,25 +83,25 @@ def test_the_device_called_all_stands_for_each() -> None:
 @pytest.mark.parametrize(
     ("text", "evidence"),
     [
-        ("a: [", "line 1"),
-        ("[]", "the file: a table expected, a list found"),
-        ("kind: 7.5", "kind: a text expected, 7.5 found"),
-        ("kind: x\ndevices: 3", "devices: a list expected, 3 found"),
-        ("kind: x\ndevices: [{}]", "devices[0].name: a text expected, nothing found"),
+        ("a: [", "line 2, column 1"),
+        ("[]", "the file: expected a table, found a list"),
+        ("kind: 7.5", "kind: expected a string, found 7.5"),
+        ("kind: x\ndevices: 3", "devices: expected a list, found 3"),
+        ("kind: x\ndevices: [{}]", "devices[0].name: expected a string, found nothing"),
         (
             "kind: x\ncontainerEdits: {deviceNodes: [{path: /a}, {path: b}]}",
-            "containerEdits.deviceNodes[1].path: an absolute path expected, 'b' found",
+            "containerEdits.deviceNodes[1].path: expected an absolute path, found 'b'",
         ),
         (
             "kind: x\ncontainerEdits: {deviceNodes: [{path: /a, hostPath: /b}]}",
-            "containerEdits.deviceNodes[0].hostPath: the same path as in the container expected, '/b' found",
+            "containerEdits.deviceNodes[0].hostPath: expected the same path as in the container, found '/b'",
         ),
-        ("kind: x\ncontainerEdits: {env: [A]}", "containerEdits.env[0]: NAME=VALUE expected, 'A' found"),
+        ("kind: x\ncontainerEdits: {env: [A]}", "containerEdits.env[0]: expected NAME=VALUE, found 'A'"),
         (
             "kind: x\ncontainerEdits: {hooks: [{args: [h, --link, x]}]}",
-            "containerEdits.hooks[0].args[2]: TARGET::LINK expected, 'x' found",
+            "containerEdits.hooks[0].args[2]: expected TARGET::LINK, found 'x'",
         ),
-        ("kind: x\ncontainerEdits: {mounts: [7]}", "containerEdits.mounts[0]: a table expected, 7 found"),
+        ("kind: x\ncontainerEdits: {mounts: [7]}", "containerEdits.mounts[0]: expected a table, found 7"),
     ],
 )
 def test_a_wrong_specification_is_named_by_file_and_field(text: str, evidence: str) -> None:

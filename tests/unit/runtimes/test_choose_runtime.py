@@ -91,10 +91,10 @@ INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
 @pytest.mark.parametrize(
     ("gpus", "way", "why"),
     [
-        ((), GpuMode.NONE, "no GPU is seen here"),
+        ((), GpuMode.NONE, "no GPU found on this machine"),
         (NVIDIA, GpuMode.NV, "4 nvidia GPUs; apptainer finds the driver"),
         (AMD, GpuMode.ROCM, "1 amd GPU; apptainer finds the driver"),
-        (INTEL, GpuMode.NONE, "1 intel GPU: they come in with /dev"),
+        (INTEL, GpuMode.NONE, "1 intel GPU: available through /dev"),
         (NVIDIA + INTEL, GpuMode.NV, "4 nvidia GPUs, 1 intel GPU; apptainer finds the driver"),
     ],
 )
