@@ -66,7 +66,6 @@ EXCEPTIONS = {
 NOT_YET = (
     "src/argosy/bench/**/*",
     "src/argosy/cli/**/*",
-    "src/argosy/diagnostics/**/*",
     "src/argosy/jobs/**/*",
     "src/argosy/launch/**/*",
     "src/argosy/slurm/**/*",

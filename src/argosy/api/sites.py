@@ -11,7 +11,7 @@ from argosy.api.session import use_session
 from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.session import Session
-from argosy.diagnostics.discover.discover import Ask
+from argosy.diagnostics.discover.discover import DiscoverRequest
 from argosy.diagnostics.discover.discover import discover_site as discover
 from argosy.diagnostics.discover.facts import Draft
 from argosy.diagnostics.validate import validate
@@ -49,7 +49,7 @@ def discover_site(
     """
     file = Path(output or f"argosy-sites/{name}.toml")
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    return discover(use_session(session), Ask(name, file, today, on_node, partition, account, qos))
+    return discover(use_session(session), DiscoverRequest(name, file, today, on_node, partition, account, qos))
 
 
 def draw_site(name: str, *, session: Session | None = None) -> str:

@@ -98,12 +98,12 @@ def show_site(name: str, *, as_json: bool) -> None:
 @json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
     """Write a profile of this Slurm cluster from its answers; what Slurm does not report becomes an open question."""
-    from argosy.diagnostics.discover.discover import Ask, discover_site  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site  # noqa: PLC0415 - only this command
 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    draft = discover_site(session, Ask(name, file, today, on_node, partition, account, qos))
+    draft = discover_site(session, DiscoverRequest(name, file, today, on_node, partition, account, qos))
     if as_json:
         print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
         return

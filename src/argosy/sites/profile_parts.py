@@ -203,7 +203,7 @@ class Avoid(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     word
         An option (``--gpus-per-task``), also with its value (``--mem=0``), or ``NAME=VALUE`` of a variable.
     instead
-        What to use instead.
+        Argument to use instead.
     """
 
     word: str

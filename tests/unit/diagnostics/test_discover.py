@@ -14,7 +14,7 @@ from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.discover.discover import Ask, discover_site
+from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
 from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import (
     NodeShape,
@@ -122,7 +122,7 @@ def session(answers: dict[str, str], folder: Path, *, slurm: bool = True, node: 
 
 def discovered(folder: Path, answers: dict[str, str], **options: Any) -> Site:
     file = folder / "hera.toml"
-    discover_site(session(answers, folder), Ask("hera", file, "2026-11-21", **options))
+    discover_site(session(answers, folder), DiscoverRequest("hera", file, "2026-11-21", **options))
     return read_site(str(file))
 
 
@@ -215,7 +215,8 @@ def test_names_of_hosts_become_patterns() -> None:
 
 def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
     script = render_questions()
-    assert [line.split("'")[1] for line in script.splitlines()] == [f"@@ {each.name}" for each in NODE]
+    names = [line.split("'")[1] for line in script.splitlines() if line.startswith("echo '@@")]
+    assert names == [f"@@ {each.name}" for each in NODE]
     assert parse_answers(printed(ANSWERS)) == {name: text.strip("\n") for name, text in ANSWERS.items()}
 
 
@@ -259,7 +260,7 @@ def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
     place = session(ANSWERS, tmp_path)
     assert isinstance(place.runner, FakeRunner)
     place = replace(place, runner=GivesWholeNodes(place.runner, reply))
-    discover_site(place, Ask("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
+    discover_site(place, DiscoverRequest("hera", tmp_path / "hera.toml", "2026-11-21", on_node=True))
     site = read_site(str(tmp_path / "hera.toml"))
     assert (site.slurm.whole_nodes, site.slurm.gpu_option) == (True, "gres")
     assert [each.word for each in site.options if each.to == "srun-always"] == ["--gres=none"] * option
@@ -286,7 +287,7 @@ def test_amds_driver_is_told_by_the_installed_rocm_and_stays_open_where_there_is
     (tmp_path / "hera.toml").unlink()
     site = discovered(tmp_path, amd, on_node=True)
     assert site.node.rocm == ""
-    assert "which ROCm the driver supports: node.rocm says it" in site.open_questions
+    assert "the ROCm version that the driver supports: add node.rocm" in site.open_questions
 
 
 def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(tmp_path: Path) -> None:
@@ -347,23 +348,25 @@ def test_words_of_slurm_with_quotes_and_controls_stay_data(tmp_path: Path) -> No
 def test_nothing_is_written_where_a_question_fails(tmp_path: Path) -> None:
     file = tmp_path / "new" / "hera.toml"
     refused = Reply(1, "", "srun: error: Unable to allocate resources: Invalid account")
-    with pytest.raises(ToolFailed, match="asking a compute node") as error:
-        discover_site(session(ANSWERS, tmp_path, node=refused), Ask("hera", file, "2026-11-21", on_node=True))
+    with pytest.raises(ToolFailed, match="querying a compute node") as error:
+        discover_site(
+            session(ANSWERS, tmp_path, node=refused), DiscoverRequest("hera", file, "2026-11-21", on_node=True)
+        )
     assert "Invalid account" in error.value.evidence
     assert "--account" in error.value.hint
     with pytest.raises(ToolMissing, match="no Slurm"):
-        discover_site(session(ANSWERS, tmp_path, slurm=False), Ask("hera", file, "2026-11-21"))
+        discover_site(session(ANSWERS, tmp_path, slurm=False), DiscoverRequest("hera", file, "2026-11-21"))
     for name, partition in (("../hera", ""), ("_hera", ""), ("", ""), ("hera", "nope")):
         with pytest.raises(UsageError):
-            discover_site(session(ANSWERS, tmp_path), Ask(name, file, "2026-11-21", True, partition))
+            discover_site(session(ANSWERS, tmp_path), DiscoverRequest(name, file, "2026-11-21", True, partition))
     assert not file.parent.exists()
 
 
 def test_a_profile_that_is_there_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")
-    with pytest.raises(UsageError, match="there already"):
-        discover_site(session(ANSWERS, tmp_path), Ask("hera", file, "2026-11-21"))
+    with pytest.raises(UsageError, match="exists"):
+        discover_site(session(ANSWERS, tmp_path), DiscoverRequest("hera", file, "2026-11-21"))
     assert file.read_text() == "mine"
 
 

@@ -168,7 +168,7 @@ def test_a_profile_may_be_written_in_any_form_of_toml(written: str) -> None:
 def test_a_file_that_is_no_result_is_said(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="no result of argosy sites validate"):
+    with pytest.raises(UsageError, match="not a result of argosy sites validate"):
         read_result(path)
 
 

@@ -1,4 +1,4 @@
-"""The story of `argosy sites new`: ask the login node, ask a compute node, draft, check, write."""
+"""Discover a site for `argosy sites new`: query the cluster, draft its profile, check and write it."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def _render_profile(name: str, draft: Draft, *, host: str, date: str) -> str:
     Parameters
     ----------
     date
-        Of the survey, as ``2026-11-20``.
+        Date of the query, in ISO 8601.
     """
     cluster = next((fact.value for fact in draft.facts if fact.key == "clusters"), [])
     title = f"the Slurm cluster {cluster[0]}" if isinstance(cluster, list) and cluster else "a Slurm cluster"
     head = [
-        f"# Asked of {host} on {date} by 'argosy sites new'.  Answer the open questions, then remove them.",
-        f"name = {_word(name)}",
-        f"title = {_word(title)}",
+        f"# Written on {host} on {date} by 'argosy sites new'. Answer the open questions, then remove them.",
+        f"name = {_toml(name)}",
+        f"title = {_toml(title)}",
         'scheduler = "slurm"',
-        f"checked = {_word(date)}",
+        f"checked = {_toml(date)}",
         "open_questions = [",
-        *(f"    {_word(question)}," for question in draft.questions),
+        *(f"    {_toml(question)}," for question in draft.questions),
         "]",
     ]
     sections = [line for section in SECTIONS for line in _section(section, draft)]
@@ -57,54 +57,54 @@ def _section(section: str, draft: Draft) -> Iterator[str]:
     usual = Counter(fact.source for fact in facts).most_common(1)[0][0]
     yield from ("", f"[{section}]")
     for fact in facts:
-        yield f"{fact.key} = {_word(fact.value)}"
+        yield f"{fact.key} = {_toml(fact.value)}"
     whys = [f"{fact.key}: {fact.why}" for fact in facts if fact.why]
-    yield from (f"why = {_word('; '.join(whys))}",) if whys else ()
-    yield f"source = {_word(usual)}"
+    yield from (f"why = {_toml('; '.join(whys))}",) if whys else ()
+    yield f"source = {_toml(usual)}"
     others = [fact for fact in facts if fact.source != usual]
     if others:
         yield f"[{section}.sources]"
-        yield from (f"{fact.key} = {_word(fact.source)}" for fact in others)
+        yield from (f"{fact.key} = {_toml(fact.source)}" for fact in others)
 
 
 def _option(option: Fact) -> Iterator[str]:
     pairs = (("to", option.key), ("word", option.value), ("why", option.why), ("source", option.source))
-    yield from ("", f"[[{option.section}]]", *(f"{name} = {_word(value)}" for name, value in pairs))
+    yield from ("", f"[[{option.section}]]", *(f"{name} = {_toml(value)}" for name, value in pairs))
 
 
 def _partition(row: Mapping[str, str | int | bool], host: str) -> Iterator[str]:
     yield from ("", "[[partitions]]")
     for key, value in row.items():
         if value:
-            yield f"{key} = {_word(value)}"
-    yield f"source = {_word(f'asked: scontrol show partition on {host}')}"
+            yield f"{key} = {_toml(value)}"
+    yield f"source = {_toml(f'asked: scontrol show partition on {host}')}"
 
 
-def _word(value: Value) -> str:
-    """Write a value as TOML: JSON's strings, numbers, booleans and lists are TOML's too, but for DEL."""
+def _toml(value: Value) -> str:
+    """Render a value as TOML. JSON's strings, numbers, booleans and lists are valid TOML, except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 NO_GPU_STEP = "Invalid generic resource"
-"""What srun says where select/linear gives no step GPUs (24.11)."""
+"""Message of srun if select/linear gives no GPUs to steps (Slurm 24.11)."""
 
-PATIENCE_SECONDS = 300
-"""How long a job for the compute node's questions may wait."""
+WAIT_SECONDS = 300
+"""Maximal time that the job on a compute node may wait in the queue."""
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """What `argosy sites new` was asked.
+class DiscoverRequest(msgspec.Struct, frozen=True):
+    """A request to discover a site.
 
     Attributes
     ----------
     output
         The file to write.
     on_node
-        Whether one short job asks a compute node.
+        Whether a short job queries a compute node.
     partition, account, qos
-        For that job; the profile describes this partition's nodes.
+        Options of that job; the profile describes the nodes of the partition.
     date
-        Today, as ``2026-11-20``.
+        Date of today, in ISO 8601.
     """
 
     name: str
@@ -116,99 +116,101 @@ class Ask(msgspec.Struct, frozen=True):
     qos: str = ""
 
 
-def discover_site(session: Session, ask: Ask) -> Draft:
-    """Ask the cluster at hand and write its profile.
+def discover_site(session: Session, request: DiscoverRequest) -> Draft:
+    """Query the cluster of this machine and write its profile.
 
     Raises
     ------
     UsageError
-        When the name is none, the file is there, or the partition is not.
+        When the name is invalid, the file exists, or the partition does not.
     ToolMissing, ToolFailed
-        When there is no Slurm here, or the compute node cannot be asked.
+        When Slurm is not installed, or the compute node cannot be queried.
     """
-    _refuse(ask)
-    with session.step("ask", f"{session.host.hostname} about Slurm") as step:
+    _refuse(request)
+    with session.step("query", f"Slurm on {session.host.hostname}") as step:
         login = _ask_login(session)
         here = parse_answers(session.runner.run(Command(("sh", "-c", render_questions()))).stdout)
-        step.result = f"{sum(map(bool, login.values()))} of {len(login)} questions answered by {session.host.hostname}"
+        step.result = f"{sum(map(bool, login.values()))} of {len(login)} queries answered by {session.host.hostname}"
     node = {}
-    if ask.on_node:
-        with session.step("ask", "a compute node, in a job of its own") as step:
-            node = _ask_node(session, ask, login)
-            step.result = f"{sum(map(bool, node.values()))} of {len(node)} questions answered by {node.get('host', '')}"
+    if request.on_node:
+        with session.step("query", "a compute node, in a job") as step:
+            node = _ask_node(session, request, login)
+            step.result = f"{sum(map(bool, node.values()))} of {len(node)} queries answered by {node.get('host', '')}"
     replies = Replies(session.host.hostname, login, here, node)
-    draft = draft_profile(replies, ask.partition)
-    text = _render_profile(ask.name, draft, host=session.host.hostname, date=ask.date)
+    draft = draft_profile(replies, request.partition)
+    text = _render_profile(request.name, draft, host=session.host.hostname, date=request.date)
     _check(text)
     try:
-        ask.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(ask.output, text)
+        request.output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(request.output, text)
     except OSError as error:
         raise UsageError(
-            f"{ask.output} cannot be written", evidence=str(error), hint="choose another with -o"
+            f"cannot write {request.output}", evidence=str(error), hint="choose another file with -o"
         ) from error
     return draft
 
 
-def _refuse(ask: Ask) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9._-]*", ask.name):
-        raise UsageError(f"{ask.name!r} is not a valid site name", hint="letters, digits, '.', '_' and '-'")
-    if ask.output.exists():
+def _refuse(request: DiscoverRequest) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9._-]*", request.name):
+        raise UsageError(f"{request.name!r} is not a valid site name", hint="use letters, digits, '.', '_' and '-'")
+    if request.output.exists():
         raise UsageError(
-            f"{ask.output} is there already", hint="choose another with -o, and compare: argosy sites diff"
+            f"{request.output} exists", hint="choose another file with -o; 'argosy sites diff' compares two profiles"
         )
-    if ask.output.suffix != ".toml":
-        raise UsageError(f"{ask.output} is no name of a profile", hint="end it in .toml")
+    if request.output.suffix != ".toml":
+        raise UsageError(f"invalid file name {request.output}", hint="use a name that ends in .toml")
 
 
 def _ask_login(session: Session) -> dict[str, str]:
     if "srun" not in session.host.programs:
-        raise ToolMissing("there is no Slurm here", evidence="srun is not on PATH", hint="run this on a login node")
+        raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint="run this on a login node")
     answers = {}
     for name, words in LOGIN.items():
         command = Command(words)
         needed = name in {"config", "nodes", "partitions"}
-        hint = "'scontrol ping' tells whether the controller answers; nothing was written"
+        hint = "check with 'scontrol ping' that the controller answers; nothing was written"
         asked = (session.runner, command)
-        reply = run_checked(*asked, doing="asking Slurm", hint=hint) if needed else session.runner.run(command)
+        reply = run_checked(*asked, doing="querying Slurm", hint=hint) if needed else session.runner.run(command)
         answers[name] = reply.stdout + (reply.stderr if name == "mpi" else "")
     return answers
 
 
-def _ask_node(session: Session, ask: Ask, login: dict[str, str]) -> dict[str, str]:
+def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str]) -> dict[str, str]:
     nodes, partitions = parse_nodes(login["nodes"]), parse_partitions(login["partitions"])
     known = [each.name for each in partitions]
-    if ask.partition and ask.partition not in known:
-        raise UsageError(f"there is no partition {ask.partition!r}", evidence=f"known: {', '.join(known)}")
-    partition, shape = choose_shape(nodes, partitions, ask.partition)
+    if request.partition and request.partition not in known:
+        raise UsageError(f"unknown partition {request.partition!r}", evidence=f"known: {', '.join(known)}")
+    partition, shape = choose_shape(nodes, partitions, request.partition)
     options = [f"--partition={partition}"] if partition else []
-    options += [f"--account={ask.account}"] if ask.account else []
-    options += [f"--qos={ask.qos}"] if ask.qos else []
-    gpus = [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []  # all of the node: their programs show the job's own only
+    options += [f"--account={request.account}"] if request.account else []
+    options += [f"--qos={request.qos}"] if request.qos else []
+    gpus = (
+        [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
+    )  # all GPUs of the node, because vendors' programs show only those of the job
     words = (
         "srun",
         "--nodes=1",
         "--ntasks=1",
         "--time=5",
-        f"--immediate={PATIENCE_SECONDS}",
+        f"--immediate={WAIT_SECONDS}",
         "--job-name=argosy-sites-new",
     )
-    told = {}
+    answers = {}
     if gpus and gives_whole_nodes(parse_config(login["config"])):
         reply = session.runner.run(Command((*words, *options, *gpus, "true")))
-        told[GPU_STEPS] = "no" if NO_GPU_STEP in reply.stderr else "yes" if reply.code == 0 else ""
-        gpus = gpus if told[GPU_STEPS] == "yes" else []
+        answers[GPU_STEPS] = "no" if NO_GPU_STEP in reply.stderr else "yes" if reply.code == 0 else ""
+        gpus = gpus if answers[GPU_STEPS] == "yes" else []
     reply = run_checked(
         session.runner,
         Command((*words, *options, *gpus, "sh", "-c", render_questions())),
-        doing="asking a compute node",
-        hint="name --partition, --account or --qos as your jobs do; without --on-node its questions stay open",
+        doing="querying a compute node",
+        hint="add --partition, --account or --qos of your jobs; without --on-node, compute nodes are not queried",
     )
-    return parse_answers(reply.stdout) | told
+    return parse_answers(reply.stdout) | answers
 
 
 def _check(text: str) -> None:
-    """Refuse to write what could not be read again."""
+    """Check that the profile can be read."""
     try:
         msgspec.convert(tomllib.loads(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -216,4 +218,6 @@ def _check(text: str) -> None:
 
 
 def _unreadable(error: Exception) -> ArgosyError:
-    return SiteError("Slurm's replies make no valid profile", evidence=str(error), hint="please report its replies")
+    return SiteError(
+        "cannot make a valid profile of Slurm's replies", evidence=str(error), hint="report the replies as a bug"
+    )

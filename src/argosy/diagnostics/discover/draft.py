@@ -1,4 +1,4 @@
-"""Make a draft of a profile out of a cluster's replies: facts with their sources, and what is left open.  Pure."""
+"""Draft a profile from the replies of a cluster: values with their sources, and open questions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ TOO_MANY_PATTERNS = 8
 
 
 class Replies(msgspec.Struct, frozen=True):
-    """What was asked and answered.
+    """The replies of a cluster.
 
     Attributes
     ----------
     host
-        The login node, which answered `login` and, about itself, `here`.
+        Name of the login node.
+    login
+        Replies of Slurm.
+    here
+        Answers of the login node about itself.
     node
-        Answers of a compute node; empty where none was asked.
+        Answers of a compute node; empty without --on-node.
     """
 
     host: str
@@ -50,7 +54,7 @@ def choose_shape(
 ) -> tuple[str, NodeShape]:
     """Choose the partition whose most frequent node the profile describes.
 
-    The one that was asked for; else Slurm's default; but one with GPUs where only others have them.
+    It is the requested partition, else Slurm's default partition, unless that has no GPUs and others have some.
     """
     shapes = {each.name: shape_of(nodes, each.name) for each in partitions}
     known = {name: shape for name, shape in shapes.items() if shape}
@@ -63,7 +67,7 @@ def choose_shape(
 
 
 def shape_of(nodes: tuple[SlurmNode, ...], partition: str) -> NodeShape | None:
-    """Give the most frequent shape of a partition's nodes."""
+    """Return the most frequent shape of a partition's nodes."""
     counted = Counter(node.shape for node in nodes if partition in node.partitions)
     return counted.most_common(1)[0][0] if counted else None
 
@@ -85,7 +89,7 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
     asked = (
         ()
         if replies.node
-        else ("everything that only a compute node knows: NUMA nodes, GPU vendor, /tmp; ask with --on-node",)
+        else ("facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node",)
     )
     return Draft(
         facts=tuple(facts.values()),
@@ -96,17 +100,17 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
 
 
 def _one_thread(shape: NodeShape, host: str) -> Iterator[Fact]:
-    """Add an option by which Slurm counts cores, as plans do, where it would count hardware threads (sbatch(1))."""
+    """Yield the option that makes Slurm count cores instead of hardware threads, as plans do (sbatch(1))."""
     if shape.threads > 1:
-        why = f"a core has {shape.threads} threads, which Slurm would give out as cores"
+        why = f"a core has {shape.threads} threads, which Slurm would allocate as cores"
         yield Fact("options", "sbatch", "--threads-per-core=1", asked("nodes", host), why)
 
 
 def _no_gpu_steps(replies: Replies) -> Iterator[Fact]:
-    """Draft that steps ask for no GPUs, where such a step was refused although its job had the whole node."""
+    """Yield the option with which steps request no GPUs, if Slurm rejected a step with GPUs on a whole node."""
     if replies.node.get(GPU_STEPS) == "no":
         source = f"asked: srun --gres=gpu on {replies.host}"
-        yield Fact("options", "srun-always", "--gres=none", source, "select/linear gives GPUs to no step")
+        yield Fact("options", "srun-always", "--gres=none", source, "select/linear does not give GPUs to steps")
 
 
 def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[SlurmNode, ...]) -> Draft:
@@ -119,7 +123,8 @@ def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[Sl
             Fact("identity", "hosts", patterns, asked("nodes", replies.host), "names of login and compute nodes")
         )
     return Draft(
-        tuple(facts), questions=() if few else (f"host names: {len(patterns)} patterns are too many to tell it by",)
+        tuple(facts),
+        questions=() if few else (f"host names: {len(patterns)} patterns are too many to detect the site",),
     )
 
 
@@ -138,7 +143,7 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
     facts = tuple(Fact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
     unclear = shape.reserved is None
     return Draft(
-        facts, questions=("which cores jobs do not get: Slurm says how many only (CoreSpecCount)",) if unclear else ()
+        facts, questions=("which cores are reserved: Slurm only has their number (CoreSpecCount)",) if unclear else ()
     )
 
 
@@ -148,56 +153,56 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
     facts = [Fact("slurm", "version", version, source)] if version else []
     if shape.gpus:
         modern = config.get("selecttype", "").endswith("cons_tres")
-        why = f"SelectType is {config.get('selecttype', 'not known')}: --gpus-per-node needs select/cons_tres"
+        why = f"SelectType is {config.get('selecttype', 'unknown')}; --gpus-per-node needs select/cons_tres"
         facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
     if gives_whole_nodes(config):
-        facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear gives out whole nodes"))
+        facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])
     mpi = next((word for word in ("pmix", "pmi2") if word in plugins), "")
     if mpi:
-        facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun offers {', '.join(plugins)}"))
+        facts.append(Fact("launcher", "mpi", mpi, asked("mpi", replies.host), f"srun supports {', '.join(plugins)}"))
     return Draft(tuple(facts), questions=tuple(_slurm_questions(replies, config, shape)))
 
 
 def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Iterator[str]:
     if shape.gpus and gives_whole_nodes(config) and not replies.node.get(GPU_STEPS):
         yield (
-            "whether steps get GPUs: with select/linear srun may say 'Invalid generic resource'; "
-            '[[options]] with to = "srun-always" and word = "--gres=none" asks for none'
+            "whether steps get GPUs: with select/linear srun may fail with 'Invalid generic resource'; then add "
+            '[[options]] with to = "srun-always" and word = "--gres=none"'
         )
     enforced = config.get("accountingstorageenforce", "")
     if "associations" in enforced or "limits" in enforced:
-        yield f"whether jobs must name --account, and --qos: Slurm enforces {enforced}; slurm.required says it"
+        yield f"whether jobs need --account and --qos: Slurm enforces {enforced}; add them to slurm.required"
     if plugin := config.get("jobsubmitplugins", ""):
-        yield f"what the site's job_submit plugin ({plugin}) demands of a job: slurm.required says it"
-    yield "variables that the communication library needs on this network: [[settings]] says them"
-    yield "whether compute nodes reach the internet: build.network says it"
+        yield f"options that the job_submit plugin ({plugin}) requires: add them to slurm.required"
+    yield "variables that NCCL, RCCL or oneCCL needs on this network: add [[settings]]"
+    yield "whether compute nodes have internet access: add build.network"
 
 
 def _draft_runtime(replies: Replies) -> Draft:
     answers, host = (replies.node, replies.node.get("host", "")) if replies.node else (replies.here, replies.host)
     has_pyxis = "--container-image" in replies.login["srun"]
     facts = _runtime_found(answers, host, has_pyxis=has_pyxis)
-    questions = () if facts else ("the container runtime: none was found, nor a module of one",)
+    questions = () if facts else ("the container runtime: neither a program nor a module was found",)
     if answers.get("userns") in {"yes", "no"}:
         facts = (*facts, Fact("runtime", "user_namespaces", answers["userns"] == "yes", asked("userns", host)))
     return Draft(facts, questions=questions)
 
 
 def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
-    """Draft the best runtime that was found: Apptainer, else pyxis, else a module of one, else any other."""
+    """Draft the runtime: Apptainer, else pyxis, else a module with Apptainer, else any other."""
     found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
     if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
         mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
         others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
-        why = mode + (f"; there too: {', '.join(others)}" if others else "")
+        why = mode + (f"; also installed: {', '.join(others)}" if others else "")
         return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
     if has_pyxis:
         return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
     modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
     if modules:
         word, source = modules[-1], asked("modules", host)
-        load = Fact("modules", "load", [word], source, "the runtime comes as a module")
+        load = Fact("modules", "load", [word], source, "the runtime is in a module")
         return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
     name = next(iter(found), "")
     return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
@@ -231,7 +236,7 @@ def _draft_partitions(
         )
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
     questions = [
-        (left, "partitions left out, which are down, empty, or of the other kind (with or without GPUs): {}"),
-        (mixed, "partitions whose nodes differ among themselves (the most frequent shape is taken): {}"),
+        (left, "omitted partitions, which are down, empty, or differ in having GPUs: {}"),
+        (mixed, "partitions with different nodes, of which the profile has the most frequent ones: {}"),
     ]
     return Draft(partitions=tuple(rows), questions=tuple(text.format(", ".join(n)) for n, text in questions if n))

@@ -1,4 +1,4 @@
-"""What a survey gathers: facts with their sources, partitions, and open questions."""
+"""Define the draft of a profile: facts with their sources, partitions, and open questions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Fact(msgspec.Struct, frozen=True):
     Attributes
     ----------
     section, key
-        Its place: ``node``, ``cores``.
+        Section and key: ``node``, ``cores``.
     source
-        The command that told it, and on which machine.
+        The command that printed it, and the machine.
     why
-        How the value follows from what was told, where that is not plain.
+        How the value was derived, if that is not obvious.
     """
 
     section: str
@@ -30,12 +30,12 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A profile in the making.
+    """The draft of a profile.
 
     Attributes
     ----------
     options
-        Words for every job: the section is ``options``, the key the program that takes the word (``sbatch``).
+        Arguments for every job: the section is ``options``, the key the program (``sbatch``).
     """
 
     facts: tuple[Fact, ...] = ()

@@ -1,4 +1,4 @@
-"""What a compute node tells of itself: NUMA nodes, GPUs and the cores near them, /tmp, the network.  Pure."""
+"""Draft the values of a compute node: NUMA nodes, GPUs and the cores close to them, /tmp, the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from argosy.sites.binding import render_core_list
 
 
 def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
-    """Draft what a compute node told; nothing where none was asked."""
+    """Draft the values of a compute node from its answers."""
     if not answers:
         return Draft()
     host = answers.get("host", "")
@@ -35,7 +35,7 @@ def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
         _draft_cpus(answers, host, shape),
         _draft_gpus(answers, host, shape),
         _draft_driver(answers, host, shape),
-        _draft_places(answers, host),
+        _draft_folders_and_network(answers, host),
     )
     return Draft(
         tuple(fact for part in parts for fact in part.facts),
@@ -62,7 +62,7 @@ def _draft_cpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
         facts.append(Fact("node", "arch", answers["arch"], asked("arch", host)))
     questions = []
     if cores.first_cpus and len(cores.first_cpus) != shape.cores:
-        questions.append(f"cores of a node: Slurm says {shape.cores}, {host} has {len(cores.first_cpus)}")
+        questions.append(f"cores of a node: Slurm has {shape.cores}, {host} has {len(cores.first_cpus)}")
     return Draft(tuple(facts), questions=tuple(questions))
 
 
@@ -73,11 +73,9 @@ def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
     vendor, device = guess_vendor(answers.get("devices", ""))
     facts = [Fact("node", "gpu_vendor", gpus.vendor or vendor, asked(source or "devices", host))]
     if not (gpus.vendor or vendor):
-        return Draft(questions=("the vendor of the GPUs: no program of one answered, no device node shows it",))
+        return Draft(questions=("the vendor of the GPUs: no vendor's program and no device file shows it",))
     if vendor == "nvidia" and device != "/dev/nvidiactl":
-        facts.append(
-            Fact("node", "gpu_device", device, asked("devices", host), "a GPU's node is there, /dev/nvidiactl is not")
-        )
+        facts.append(Fact("node", "gpu_device", device, asked("devices", host), "/dev/nvidiactl does not exist"))
     if gpus.model:
         facts.append(Fact("node", "gpu_model", gpus.model, asked(source, host)))
     if gpus.memory_gb:
@@ -86,7 +84,8 @@ def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
         facts.append(Fact("node", "gpu_pci", list(gpus.pci), asked(source, host)))
     if len(gpus.numa) != shape.gpus:
         return Draft(
-            tuple(facts), questions=("GPU -> CPU map: the NUMA node of each GPU is not known, so no mask is planned",)
+            tuple(facts),
+            questions=("GPU -> CPU map: the NUMA node of each GPU is unknown; without a map no CPU mask is planned",),
         )
     facts.append(
         Fact("node", "gpu_numa", list(gpus.numa), asked("nvidia-topo" if gpus.vendor == "nvidia" else source, host))
@@ -95,7 +94,7 @@ def _draft_gpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draf
 
 
 def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
-    """Draft what the driver of the GPUs supports: builds for the site choose their packages by it."""
+    """Draft the CUDA or ROCm version that the GPU driver supports, by which builds choose packages."""
     vendor = _read_gpus(answers)[1].vendor or guess_vendor(answers.get("devices", ""))[0]
     if not shape.gpus or vendor not in {"nvidia", "amd"}:
         return Draft()
@@ -103,9 +102,9 @@ def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Dr
     version = parse(answers.get(key, ""))
     if not version:
         return Draft(
-            questions=(f"which {key.upper().replace('ROCM', 'ROCm')} the driver supports: node.{key} says it",)
+            questions=(f"the {key.upper().replace('ROCM', 'ROCm')} version that the driver supports: add node.{key}",)
         )
-    why = "" if key == "cuda" else "the driver may support a newer one too"
+    why = "" if key == "cuda" else "the driver may support a newer version, too"
     return Draft((Fact("node", key, version, asked(key, host), why),))
 
 
@@ -113,9 +112,9 @@ def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, s
     cores = parse_cores(answers.get("cpus", ""))
     shares = _share_cores(cores, gpus.numa, shape)
     if not shares:
-        return Draft(facts, questions=("GPU -> CPU map: the numbers of the cores do not allow one",))
-    why = "an even share of the NUMA node's cores, without the reserved ones; hold it against the site's advice"
-    whole = "a mask names cores that a job on part of a node may not have"
+        return Draft(facts, questions=("GPU -> CPU map: it cannot be derived from the core numbers",))
+    why = "an even share of the NUMA node's cores, without the reserved ones; compare it with the site's documentation"
+    whole = "a CPU mask may contain cores that a job on a part of a node does not have"
     source = asked("cpus", host)
     return Draft(
         (
@@ -128,7 +127,7 @@ def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, s
 
 
 def _share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> tuple[str, ...]:
-    """Give each GPU an even share of the cores of its NUMA node; nothing where the map would not be sound."""
+    """Return an even share of the NUMA node's cores for each GPU; empty if no valid map is possible."""
     if not cores.plain or len(cores.first_cpus) != shape.cores or shape.reserved is None:
         return ()
     free: dict[int, list[int]] = defaultdict(list)
@@ -152,11 +151,11 @@ def _read_gpus(answers: Mapping[str, str]) -> tuple[str, Gpus]:
     return next(((name, gpus) for name, gpus in readings if gpus.vendor), ("", Gpus()))
 
 
-def _draft_places(answers: Mapping[str, str], host: str) -> Draft:
-    kind = parse_filesystem(answers.get("mounts", ""), "/tmp")  # noqa: S108 - a name to look up
+def _draft_folders_and_network(answers: Mapping[str, str], host: str) -> Draft:
+    kind = parse_filesystem(answers.get("mounts", ""), "/tmp")  # noqa: S108 - only a name
     facts = []
     if kind in MEMORY_KINDS | DISK_KINDS:
-        why = f"/tmp is {kind}"  # noqa: S108 - words
+        why = f"/tmp is {kind}"  # noqa: S108 - only a text
         facts.append(Fact("node", "tmp_in_memory", kind in MEMORY_KINDS, asked("mounts", host), why))
         if kind in DISK_KINDS:
             facts.append(Fact("node", "local_disk", value=True, source=asked("mounts", host)))
@@ -168,15 +167,15 @@ def _draft_places(answers: Mapping[str, str], host: str) -> Draft:
     elif high_speed:
         facts += [
             Fact("node", "nics", len(high_speed), asked("net", host)),
-            Fact("node", "nic", "Slingshot", asked("net", host), "interfaces called hsn are HPE's"),
+            Fact("node", "nic", "Slingshot", asked("net", host), "interfaces named hsn are HPE Slingshot"),
         ]
     questions = []
     if high_speed:
-        questions.append('which of the fragments slingshot-amd, slingshot-nvidia holds here: take it in by use = ["…"]')
+        questions.append('the fragment for this network, slingshot-amd or slingshot-nvidia: add use = ["…"]')
     if not count and not high_speed:
         questions.append(
             f"the network between nodes: {host} has {', '.join(answers.get('net', '').split())}; no InfiniBand"
         )
     if kind not in MEMORY_KINDS | DISK_KINDS:
-        questions.append(f"whether /tmp of compute nodes is memory: it is {kind or 'not known'}")
+        questions.append(f"whether /tmp of compute nodes is in memory: its file system is {kind or 'unknown'}")
     return Draft(tuple(facts), questions=tuple(questions))

@@ -1,4 +1,4 @@
-"""What a cluster is asked: commands for the login node, and one script for a compute node.  Pure."""
+"""Define the queries to a cluster: commands for the login node, and one script for a compute node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from argosy.core.process import Argv
 
 MARK = "@@ "
-"""Begins the line before each answer of the script."""
+"""Prefix of the line before each answer of the script."""
 
 LOGIN: Mapping[str, Argv] = MappingProxyType(
     {
@@ -24,7 +24,7 @@ LOGIN: Mapping[str, Argv] = MappingProxyType(
 
 
 GPU_STEPS = "gpu-steps"
-"""The answer of a cluster that gives whole nodes to whether a step may ask for GPUs: ``yes``, ``no``, or nothing."""
+"""Name of the answer to whether steps can request GPUs on a cluster that allocates whole nodes: ``yes`` or ``no``."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -33,9 +33,9 @@ class Question(msgspec.Struct, frozen=True):
     Attributes
     ----------
     command
-        What a person would type to get the same answer: the source of what comes of it.
+        Command that people can run to get the same answer; it becomes the source of the value.
     line
-        What the script does; it may fail.
+        Command of the script, which may fail.
     """
 
     name: str
@@ -57,8 +57,8 @@ NODE = (
     Question(
         "drm",
         "cat /sys/class/drm/renderD*/device/{vendor,numa_node}",
-        "for gpu in /sys/class/drm/renderD*/device; do "
-        'echo "$(readlink -f "$gpu") $(cat "$gpu/vendor" "$gpu/numa_node" | tr \'\\n\' \' \')"; done',
+        "for gpu in /sys/class/drm/renderD*/device\ndo "
+        'echo "$(readlink -f "$gpu") $(cat "$gpu/vendor" "$gpu/numa_node" | tr \'\\n\' \' \')"\ndone',
     ),
     _plain("nvidia-smi", "nvidia-smi --query-gpu=name,memory.total,pci.bus_id --format=csv,noheader,nounits"),
     _plain("nvidia-topo", "nvidia-smi topo -m"),
@@ -70,37 +70,37 @@ NODE = (
     Question(
         "infiniband",
         "cat /sys/class/infiniband/*/ports/1/{link_layer,rate}",
-        'for port in /sys/class/infiniband/*/ports/1; do echo "$(cat "$port/link_layer") $(cat "$port/rate")"; done',
+        'for port in /sys/class/infiniband/*/ports/1\ndo echo "$(cat "$port/link_layer") $(cat "$port/rate")"\ndone',
     ),
     Question(
         "runtimes",
         "apptainer --version, singularity --version, enroot version",
-        "for name in apptainer singularity podman-hpc; do "
-        '! command -v $name || echo "$name: $($name --version)"; done; '
+        "for name in apptainer singularity podman-hpc\ndo "
+        '! command -v $name || echo "$name: $($name --version)"\ndone\n'
         '! command -v enroot || echo "enroot: enroot $(enroot version)"',
     ),
     Question(
         "setuid",
         "ls -l libexec/*/bin/starter-suid",
-        'for name in apptainer singularity; do file=$(readlink -f "$(command -v $name)") && '
-        'for suid in "${file%/bin/*}"/libexec/$name/bin/starter-suid; do [ ! -u "$suid" ] || echo "$suid"; done; done',
+        'for name in apptainer singularity\ndo file=$(readlink -f "$(command -v $name)") && '
+        'for suid in "${file%/bin/*}"/libexec/$name/bin/starter-suid\ndo [ ! -u "$suid" ] || echo "$suid"\ndone\ndone',
     ),
     Question(
         "modules",
         "module -t avail",
         "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE '^(apptainer|singularity)(/|$)'",
     ),
-    Question("userns", "unshare --user true", "if unshare --user true; then echo yes; else echo no; fi"),
+    Question("userns", "unshare --user true", "if unshare --user true\nthen echo yes\nelse echo no\nfi"),
 )
 
 
 def render_questions() -> str:
-    """Render the script: each answer below a line with its name; a question that fails has none."""
+    """Render the script. It prints a line with the name before each answer; a command that fails prints nothing."""
     return "\n".join(f"echo '{MARK}{each.name}'; {{ {each.line}; }} 2>/dev/null || :" for each in NODE)
 
 
 def parse_answers(text: str) -> dict[str, str]:
-    """Read what the script printed: name -> answer."""
+    """Parse the output of the script: name -> answer."""
     answers: dict[str, list[str]] = {}
     current: list[str] = []
     for line in text.splitlines():
@@ -112,6 +112,6 @@ def parse_answers(text: str) -> dict[str, str]:
 
 
 def asked(question: str, host: str) -> str:
-    """Give the source of a fact that a machine told: the command, as a person would type it, and where."""
+    """Return the source of a value: the command and the machine."""
     command = " ".join(LOGIN[question]) if question in LOGIN else next(q.command for q in NODE if q.name == question)
     return f"asked: {command} on {host}"

@@ -1,4 +1,4 @@
-"""Read what Slurm, Linux and the GPU vendors' programs reply; what is not there is left empty.  Pure."""
+"""Parse the replies of Slurm, Linux and the GPU vendors' programs; absent values stay empty."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
 
 
 class NodeShape(msgspec.Struct, frozen=True):
-    """What Slurm knows of a compute node.
+    """The shape of a compute node according to Slurm.
 
     Attributes
     ----------
     gpus, gpu_type
-        Of its generic resource ``gpu``.
+        Number and type of its generic resource ``gpu``.
     reserved
-        Core numbers of CPUSpecList, counted socket by socket; None where Slurm says how many only.
+        Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number.
     """
 
     arch: str = ""
@@ -37,7 +37,7 @@ class NodeShape(msgspec.Struct, frozen=True):
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
-    """A node: its name, its partitions, its shape."""
+    """A node of Slurm."""
 
     name: str
     partitions: tuple[str, ...]
@@ -45,7 +45,7 @@ class SlurmNode(msgspec.Struct, frozen=True):
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):
-    """A partition as Slurm tells it; 0 and empty where it sets no limit."""
+    """A partition of Slurm; 0 or empty without a limit."""
 
     name: str
     default: bool = False
@@ -57,7 +57,7 @@ class SlurmPartition(msgspec.Struct, frozen=True):
 
 
 class Cores(msgspec.Struct, frozen=True):
-    """The cores of a node as Linux counts them: first CPU of each core, in the order of sockets, and its NUMA node."""
+    """The cores of a node according to Linux: first CPU of each core, ordered by socket, and its NUMA node."""
 
     first_cpus: tuple[int, ...] = ()
     numa: Mapping[int, int] = msgspec.field(default_factory=dict)
@@ -69,7 +69,7 @@ class Cores(msgspec.Struct, frozen=True):
 
 
 class Gpus(msgspec.Struct, frozen=True):
-    """What a vendor's program, or the kernel, says of a node's GPUs; rows in the order of the GPUs."""
+    """The GPUs of a node according to the vendor's program or the kernel; tuples are in the order of the GPUs."""
 
     vendor: str = ""
     model: str = ""
@@ -79,18 +79,18 @@ class Gpus(msgspec.Struct, frozen=True):
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Read ``scontrol show config``: names without regard to case, ``(null)`` as nothing."""
+    """Parse ``scontrol show config``: names in lower case, ``(null)`` as an empty value."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name.strip().lower(): "" if value.strip() in NOTHING else value.strip() for name, _, value in pairs}
 
 
 def gives_whole_nodes(config: Mapping[str, str]) -> bool:
-    """Tell whether every job gets whole nodes: select/linear knows no parts of them (slurm.conf(5), SelectType)."""
+    """Return whether every job gets whole nodes: select/linear does not allocate parts (slurm.conf(5), SelectType)."""
     return config.get("selecttype", "").endswith("linear")
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Read ``scontrol show node --oneliner``."""
+    """Parse ``scontrol show node --oneliner``."""
     rows = _rows(text, "NodeName")
     return tuple(
         SlurmNode(row["NodeName"], tuple(filter(None, row.get("Partitions", "").split(","))), _shape(row))
@@ -136,7 +136,7 @@ def parse_gres(text: str) -> tuple[int, str]:
 
 
 def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
-    """Read ``scontrol show partition --oneliner``."""
+    """Parse ``scontrol show partition --oneliner``."""
     rows = _rows(text, "PartitionName")
     return tuple(
         SlurmPartition(
@@ -153,13 +153,13 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
 
 
 def parse_mpi(text: str) -> tuple[str, ...]:
-    """Read ``srun --mpi=list``: the plug-ins, in either of the two forms that releases print."""
+    """Parse ``srun --mpi=list``: the plug-ins, in either of the two forms that releases print."""
     words = re.findall(r"[a-z_0-9]+", text.lower())
     return tuple(dict.fromkeys(word for word in words if word in {"pmix", "pmi2", "cray_shasta"}))
 
 
 def parse_cores(text: str) -> Cores:
-    """Read ``lscpu -p=CPU,CORE,SOCKET,NODE``."""
+    """Parse ``lscpu -p=CPU,CORE,SOCKET,NODE``."""
     rows = [line.split(",") for line in text.splitlines() if re.fullmatch(r"\d+,\d+,\d+,\d*", line)]
     first: dict[tuple[int, int], int] = {}
     numa: dict[int, int] = {}
@@ -211,7 +211,7 @@ def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
 
 
 def parse_rocm(text: str) -> Gpus:
-    """Read rocm-smi's ``GPU[0] : Name: value`` lines."""
+    """Parse rocm-smi's ``GPU[0] : Name: value`` lines."""
     found: dict[int, dict[str, str]] = {}
     for number, name, value in re.findall(r"^GPU\[(\d+)\]\s*:\s*([^:]+):\s*(.+?)\s*$", text, re.MULTILINE):
         found.setdefault(int(number), {})[name.strip().lower()] = value
@@ -230,19 +230,19 @@ def parse_rocm(text: str) -> Gpus:
 
 
 def parse_cuda_version(text: str) -> str:
-    """Read the CUDA that the driver supports out of nvidia-smi's heading: ``CUDA Version: 12.7``."""
+    """Parse the CUDA version that the driver supports from the heading of nvidia-smi: ``CUDA Version: 12.7``."""
     found = re.search(r"CUDA Version:\s*(\d+\.\d+)", text)
     return found[1] if found else ""
 
 
 def parse_rocm_version(text: str) -> str:
-    """Read the version of the installed ROCm, as ``/opt/rocm/.info/version`` has it: ``6.3.4-76``."""
+    """Parse the version of the installed ROCm from ``/opt/rocm/.info/version``: ``6.3.4-76``."""
     found = re.match(r"\d+\.\d+(\.\d+)?", text)
     return found[0] if found else ""
 
 
 def parse_intel(drm: str, discovery: str) -> Gpus:
-    """Read Intel's GPUs: model from ``xpu-smi discovery``, the rest from the kernel (``DEVICE VENDOR NUMA`` rows)."""
+    """Parse Intel's GPUs: the model from ``xpu-smi discovery``, the rest from the kernel (``DEVICE VENDOR NUMA``)."""
     rows = sorted(line.split() for line in drm.splitlines() if " 0x8086 " in line)
     if not rows:
         return Gpus()
@@ -257,7 +257,7 @@ def parse_intel(drm: str, discovery: str) -> Gpus:
 
 
 def guess_vendor(devices: str) -> tuple[str, str]:
-    """Give vendor, and the device node that shows it, from the names in /dev."""
+    """Return the GPU vendor and the device file that shows it, from the names in /dev."""
     names = set(devices.split())
     for vendor, node in (("nvidia", "nvidiactl"), ("amd", "kfd"), ("nvidia", "nvidia0")):
         if node in names:
@@ -266,7 +266,7 @@ def guess_vendor(devices: str) -> tuple[str, str]:
 
 
 def parse_links(text: str) -> tuple[int, str, int]:
-    """Give number, kind and Gbit/s of the fastest ports: ``InfiniBand 200 Gb/sec (4X HDR)`` rows."""
+    """Return number, type and Gbit/s of the fastest ports; lines are ``InfiniBand 200 Gb/sec (4X HDR)``."""
     found = [(int(rate), kind) for kind, rate in re.findall(r"^(\S+) (\d+)(?:\.\d+)? Gb/sec", text, re.MULTILINE)]
     if not found:
         return 0, "", 0
@@ -275,22 +275,22 @@ def parse_links(text: str) -> tuple[int, str, int]:
 
 
 def parse_runtimes(text: str) -> dict[str, str]:
-    """Read ``NAME: NAME version 1.4.5`` rows: runtime -> version."""
+    """Parse ``NAME: NAME version 1.4.5`` rows: runtime -> version."""
     rows = re.findall(r"^([\w-]+): .*?(\d+\.\d[\w.+-]*)", text, re.MULTILINE)
     return {name: version.removesuffix(".") for name, version in rows}
 
 
 NUMBER = "[0-9]*"
-"""Of a name, as a pattern."""
+"""Pattern for the digits of a name."""
 
 
 def name_pattern(name: str) -> str:
-    """Give a pattern of names like this one: ``nid001234`` -> ``nid[0-9]*``; ``c*`` would be every name in c."""
+    """Return a pattern for similar names: ``nid001234`` -> ``nid[0-9]*``. ``c*`` would match every name with c."""
     return re.sub(r"\d+", NUMBER, name.partition(".")[0])
 
 
 def _expand_ranges(text: str) -> tuple[int, ...]:
-    """Read a list such as ``0-1,32``; what is no number in it is left out."""
+    """Parse a list such as ``0-1,32``; other characters are ignored."""
     found = re.findall(r"(\d+)(?:-(\d+))?", text)
     return tuple(number for first, last in found for number in range(int(first), int(last or first) + 1))
 
@@ -301,6 +301,6 @@ def _int(text: str) -> int:
 
 
 def _one(words: Iterable[str]) -> str:
-    """Give the word that all agree on, else nothing."""
+    """Return the only distinct value, or an empty string."""
     found = set(words)
     return found.pop() if len(found) == 1 else ""

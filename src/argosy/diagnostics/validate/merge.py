@@ -1,4 +1,4 @@
-"""Put what a proving job found into the text of a profile: values become proved, contradictions are told; pure."""
+"""Merge the result of a validation job into a profile: confirm values, add new ones, report contradictions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MOST_BYTES = 1 << 20
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One fact.
+    """One fact of a validation job.
 
     Attributes
     ----------
     name
-        ``node.cores``, ``attach.overlay``.
+        For example ``node.cores``, ``attach.overlay``.
     value
-        In words; ``not tried`` where there was no way to, and `how` says why.
+        Result as text; ``not tried`` if it could not be tested, for the reason in `how`.
     how
-        How it was tried.
+        How it was tested.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Fact(msgspec.Struct, frozen=True):
 
     @property
     def tried(self) -> bool:
-        """Whether it tells anything."""
+        """Whether the fact was tested."""
         return self.value not in {"", NOT_TRIED}
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a proving job found."""
+    """The result of a validation job."""
 
     argosy_validate: int
     site: str
@@ -58,41 +58,41 @@ class Result(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...]
 
     def value(self, name: str) -> str:
-        """Return a fact; empty where it was not tried."""
+        """Return the value of a fact; empty if it was not tested."""
         return next((fact.value for fact in self.facts if fact.name == name and fact.tried), "")
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions that the facts hold with."""
+        """Versions of Slurm and of the runtime during the run."""
         slurm = re.search(r"\d+(?:\.\d+)+", self.value("slurm.version"))
         found = {"slurm": slurm[0] if slurm else "", self.runtime or "runtime": self.value("runtime.version")}
         return {name: version for name, version in found.items() if version}
 
     @property
-    def words(self) -> str:
-        """Say what proves a value: ``2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5``."""
+    def summary(self) -> str:
+        """Summary of the run: ``2026-11-21, job 7, slurm 24.11.5, apptainer 1.4.5``."""
         versions = (f"{name} {version}" for name, version in self.versions.items())
         return ", ".join((self.date, f"job {self.job}", *versions))
 
 
 def read_result(path: Path) -> Result:
-    """Read the JSON of a proving job.
+    """Read the JSON of a validation job.
 
     Raises
     ------
     UsageError
-        When it cannot be read, or is no such file.
+        When the file cannot be read, or is not such a result.
     """
     try:
         with path.open("rb") as source:
             text = source.read(MOST_BYTES).decode(errors="replace")
         result = msgspec.json.decode(text, type=Result)
     except (OSError, msgspec.DecodeError) as error:
-        hint = "give the argosy-validate-JOB.json that the job wrote"
-        raise UsageError(f"{path} is no result of argosy sites validate", evidence=str(error), hint=hint) from error
+        hint = "use the argosy-validate-JOB.json that the job wrote"
+        raise UsageError(f"{path} is not a result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
         raise UsageError(
-            f"{path} is no result of argosy sites validate", evidence=f"date {result.date!r}, job {result.job!r}"
+            f"{path} is not a result of argosy sites validate", evidence=f"date {result.date!r}, job {result.job!r}"
         )
     return result
 
@@ -100,17 +100,17 @@ def read_result(path: Path) -> Result:
 Value = str | int | bool
 
 
-class Met(msgspec.Struct, frozen=True):
-    """What a run says of one value of a profile.
+class Comparison(msgspec.Struct, frozen=True):
+    """A value of a profile compared with a run.
 
     Attributes
     ----------
     key
         Section and key: ``node.cores``.
     documented
-        What the profile says; None where it says nothing.
+        Value of the profile; None if it has none.
     found
-        What the run showed.
+        Value of the run.
     """
 
     key: str
@@ -119,7 +119,7 @@ class Met(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether the run showed what is documented; of versions the documented numbers only."""
+        """Whether the values agree; a version may have more numbers than the documented one."""
         if self.key == "runtime.version":
             asked, has = str(self.documented), str(self.found)
             return has == asked or has.startswith((f"{asked}.", f"{asked}-", f"{asked}+")) or asked in has.split()
@@ -127,23 +127,23 @@ class Met(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """A profile's text with the evidence of a run.
+    """The text of a profile with the result of a run.
 
     Attributes
     ----------
     confirmed, added, against
-        Values that were confirmed, that the profile did not have, and that the run contradicts.
+        Values that the run confirms, adds and contradicts.
     """
 
     text: str
-    confirmed: tuple[Met, ...]
-    added: tuple[Met, ...]
-    against: tuple[Met, ...]
+    confirmed: tuple[Comparison, ...]
+    added: tuple[Comparison, ...]
+    against: tuple[Comparison, ...]
     accepted: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return a finding for each value that the run could show."""
+        """Return a finding for each compared value."""
         rows = [Finding(row.key, State.OK, f"{row.documented}, confirmed") for row in self.confirmed]
         rows += [Finding(row.key, State.OK, f"{row.found}, new in the profile") for row in self.added]
         for row in self.against:
@@ -194,12 +194,12 @@ FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = MappingPro
         "runtime.user_namespaces": ("node.user_namespaces", _boolean),
     }
 )
-"""Key of a profile -> the fact that shows its value, and how it is read; None for a fact that tells nothing."""
+"""Key of a profile -> the fact with its value, and the parser, which returns None for a fact without a value."""
 
 
-def meet(result: Result, site: Site) -> tuple[Met, ...]:
-    """Compare the values of a profile with what a run showed."""
-    found: list[Met] = []
+def _compare(result: Result, site: Site) -> tuple[Comparison, ...]:
+    """Compare the values of a profile with a run."""
+    found: list[Comparison] = []
     for key, (name, read) in FROM_FACTS.items():
         value = read(result.value(name))
         section, _, inner = key.partition(".")
@@ -207,49 +207,51 @@ def meet(result: Result, site: Site) -> tuple[Met, ...]:
             continue
         part = getattr(site, section)
         documented = getattr(part, inner)
-        found.append(Met(key, None if documented == getattr(type(part)(), inner) else documented, value))
-    return (*found, *_judged(result, site))
+        found.append(Comparison(key, None if documented == getattr(type(part)(), inner) else documented, value))
+    return (*found, *_compare_others(result, site))
 
 
-def _judged(result: Result, site: Site) -> tuple[Met, ...]:
-    """Compare what is not one value against another: masks, the network's line, the master's name, MPI's wire-up."""
-    rows: list[Met] = []
+def _compare_others(result: Result, site: Site) -> tuple[Comparison, ...]:
+    """Compare the values that need a rule: CPU masks, the network, the name of the first host, and MPI."""
+    rows: list[Comparison] = []
     planned, back = result.value("mask.planned"), result.value("mask.planned_read_back")
     if site.node.gpu_cpus and planned and back:
-        rows.append(Met("node.gpu_cpus", planned, back))
+        rows.append(Comparison("node.gpu_cpus", planned, back))
     line = result.value("network.line")
     if site.network.proof_lines and line and result.value("network.all_reduce").startswith("nccl"):
         patterns = site.network.proof_lines
         shown = next((pattern for pattern in patterns if any(re.search(pattern, each) for each in line.split(";"))), "")
-        rows.append(Met("network.proof_lines", shown or patterns[0], shown or line))
+        rows.append(Comparison("network.proof_lines", shown or patterns[0], shown or line))
     resolves = result.value("master.resolves")
     if site.slurm.master_suffix and resolves:
         suffix = site.slurm.master_suffix
-        rows.append(Met("slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with it do not resolve"))
+        rows.append(
+            Comparison("slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with it do not resolve")
+        )
     kinds = result.value("mpi.list").replace(",", " ").split()
     if site.launcher.mpi and kinds:
         mpi = site.launcher.mpi
-        rows.append(Met("launcher.mpi", mpi, mpi if mpi in kinds else f"srun knows only {' '.join(kinds)}"))
+        rows.append(Comparison("launcher.mpi", mpi, mpi if mpi in kinds else f"srun supports only {' '.join(kinds)}"))
     return tuple(rows)
 
 
 def merge_result(text: str, site: Site, result: Result, *, accept: bool = False) -> Merged:
-    """Return a profile's text with the evidence of a run.
+    """Return the text of a profile with the result of a run.
 
     Parameters
     ----------
     accept
-        Take plain values of the run in place of those it contradicts.
+        Whether values of the run replace values that they contradict.
 
     Raises
     ------
     SiteError
-        When the text is written in a way that this cannot go into.
+        When the text cannot be edited.
     """
-    met = meet(result, site)
-    confirmed = tuple(row for row in met if row.documented is not None and row.agrees)
-    added = tuple(row for row in met if row.documented is None)
-    against = tuple(row for row in met if row.documented is not None and not row.agrees)
+    compared = _compare(result, site)
+    confirmed = tuple(row for row in compared if row.documented is not None and row.agrees)
+    added = tuple(row for row in compared if row.documented is None)
+    against = tuple(row for row in compared if row.documented is not None and not row.agrees)
     taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
     shown = (*confirmed, *added, *taken)
     try:
@@ -257,11 +259,11 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         for row in (*added, *taken):
             section, _, key = row.key.partition(".")
             document.setdefault(section, tomlkit.table())[key] = row.found
-        for section in dict.fromkeys(row.key.partition(".")[0] for row in met):
+        for section in dict.fromkeys(row.key.partition(".")[0] for row in compared):
             keys = [row.key.partition(".")[2] for row in shown if row.key.startswith(f"{section}.")]
             denied = {row.key.partition(".")[2] for row in against if row not in taken}
             proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
-            set_table(document, f"{section}.proofs", proofs | dict.fromkeys(keys, result.words))
+            set_table(document, f"{section}.proofs", proofs | dict.fromkeys(keys, result.summary))
         set_table(document, "validated", {"date": result.date, "job": result.job})
         set_table(document, "validated.versions", result.versions)
         set_table(document, "validated.facts", {fact.name: fact.value for fact in result.facts if fact.tried})

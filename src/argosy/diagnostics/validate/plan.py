@@ -1,4 +1,4 @@
-"""Plan the job that tries a site's assumptions: a head out of the profile, a body that is the same everywhere."""
+"""Plan the job that validates a profile. Its script has a header for the site, and the same body for all sites."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ NAME = "argosy-validate"
 NODES = 2
 TIME = "00:05:00"
 SECONDS = 90
-"""The longest that one step in a container may take: an image of many gigabytes starts slowly the first time."""
+"""Time limit of one step in a container: an image of many gigabytes starts slowly the first time."""
 
 SHELL_CHECKS = "SC1091,SC2016,SC2034,SC2086,SC2154,SC2317,SC2329"
-"""What shellcheck cannot know: texts for other shells, options that are several words, functions called by traps."""
+"""Checks to skip, for texts for other shells, options of several arguments, and functions that traps call."""
 
 
 class ValidationPlan(msgspec.Struct, frozen=True):
-    """The job, complete: its script, and the launch whose options it has."""
+    """The script of the job, and the launch with its options."""
 
     script: str
     launch: LaunchPlan
 
 
 def validation_request(site: Site, image: str, options: JobOptions, gpus: int, name: str) -> LaunchRequest:
-    """Return the launch whose options the job takes: all GPUs of a node, the site's queue for short tests.
+    """Return the launch with the options of the job: all GPUs of a node, the site's queue for short tests.
 
     Parameters
     ----------
     image
-        Empty for a job that tries all but containers.
+        Empty: containers are not tested.
     gpus
-        Of each node; negative for those that the profile says.
+        GPUs of each node; negative: the number in the profile.
     name
-        The site, as the user named it.
+        Name or path of the profile.
     """
     each = site.node.gpus if gpus < 0 else gpus
     known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
@@ -70,12 +70,12 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         image=image or "bare:",
         command=("true",),
         site=name,
-        # How many cores a node has is one of the questions: no share of what the profile says is asked for.
+        # The number of cores is one of the tested facts, so the job does not request a share of the documented number.
         wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         name=NAME,
         container=ContainerRequest(gpu=GpuMode.AUTO if each else GpuMode.NONE),
-        no_check=True,  # what an image for other GPUs shows of the site is true as well
+        no_check=True,  # an image for other GPUs also tests the site
     )
     asked = replace(options, time=options.time or TIME)
     if options.partition or options.qos:
@@ -104,7 +104,7 @@ def plan_validation(context: LaunchContext) -> ValidationPlan:
         '[ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2',
         *_values(context, facts),
         'hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST"); first=${hosts%%[!A-Za-z0-9_.-]*}',
-        "# What the job asked for its tasks must not be asked for each of these steps.",
+        "# Options of the job for its tasks must not apply to these steps.",
         "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
         "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK",
         *render_modules(facts.site),
@@ -114,7 +114,7 @@ def plan_validation(context: LaunchContext) -> ValidationPlan:
 
 
 def _facts(context: LaunchContext) -> SlurmFacts:
-    """Return the facts of a launch's script; this script counts no cores, so the number of threads is the plan's."""
+    """Return the facts of the launch's script. This script does not count cores: the plan sets the threads."""
     facts = slurm_facts(choose_job_facts(context))
     shape, container = facts.script.shape, facts.script.container
     container = with_variables(container, planned_threads(container.entry.variables, shape))
@@ -122,7 +122,7 @@ def _facts(context: LaunchContext) -> SlurmFacts:
 
 
 def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
-    """Return the values that the body reads."""
+    """Return the variables that the body reads."""
     image, masks = context.container.entry.image, choose_masks(facts.script.shape, facts.site)
     is_file = image.kind is not ImageKind.HOST
     runtime = context.container.runtime.name if is_file else facts.site.runtime.name
@@ -142,7 +142,7 @@ def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
 
 
 def _inside(facts: SlurmFacts) -> Iterator[str]:
-    """Return the function that starts a command in the container: words OPTIONS-OF-SRUN, then the command."""
+    """Return the function that starts a command in the container; its arguments are OPTIONS-OF-SRUN and the command."""
     container = facts.script.container
     port = Helpers(FREE_PORT.definitions)
     if container.entry.image.kind is ImageKind.HOST:
@@ -155,7 +155,7 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
     yield from render_lists(facts, words)
     yield from render_document(container)
     yield from (f"unset {' '.join(container.entry.drop)}",) if container.entry.drop else ()
-    yield "inside() {  # a command in the container, with all that a launch gives it"
+    yield "inside() {  # OPTIONS-OF-SRUN COMMAND...: run a command in the container, as a launch does"
     yield "    options=$1; shift"
     for variable in container.exports():
         yield f"    export {render_assignment(variable.name, variable.value)}"

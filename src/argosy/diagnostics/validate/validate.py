@@ -1,4 +1,4 @@
-"""Prove a site: plan the job, submit and follow it, read what it found; put that into a profile of the user's own."""
+"""Validate a site: plan the job, submit and follow it, read its result, and merge the result into a profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from argosy.slurm.text import JobOptions
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """A proving job that ended, and what it found."""
+    """A validation job that ended, and its result."""
 
     job: str
     file: str
@@ -32,12 +32,12 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 def site_here(session: Session, asked: str) -> str:
-    """Return the name of the site: the one asked for, else the one that this machine belongs to.
+    """Return the name of the site: the requested one, else that of this machine.
 
     Raises
     ------
     SiteError
-        When several profiles fit this machine, or none.
+        When several profiles match this machine, or none.
     """
     if asked:
         return asked
@@ -45,9 +45,9 @@ def site_here(session: Session, asked: str) -> str:
     if len(found) == 1:
         return found[0].name
     raise SiteError(
-        "it is not known which site this is",
-        evidence=f"profiles that fit: {', '.join(each.name for each in found) or 'none'}",
-        hint="name it, as in: argosy sites validate my-site.toml; 'argosy sites ls' lists them",
+        "cannot tell which site this machine belongs to",
+        evidence=f"matching profiles: {', '.join(each.name for each in found) or 'none'}",
+        hint="name the site, for example: argosy sites validate my-site.toml; 'argosy sites ls' lists the shipped ones",
     )
 
 
@@ -61,16 +61,16 @@ def _plan_job(
     kept: bool = False,
     record: str = "",
 ) -> ValidationPlan:
-    """Plan the job that tries what plans assume of a site.
+    """Plan the job that validates a site.
 
     Parameters
     ----------
     image
-        Whose container is tried, too; empty for none.
+        Image whose container is tested, too; empty for none.
     gpus
-        GPUs of each node; negative for those that the profile says.
+        GPUs of each node; negative: the number in the profile.
     kept
-        The script is only written, for somebody to submit: neither the image nor Slurm need be here.
+        Whether the script is only written, to be submitted later: this machine needs neither the image nor Slurm.
 
     Raises
     ------
@@ -79,8 +79,8 @@ def _plan_job(
     """
     profile = load_profile(site, session.host)
     if not profile.site.has_slurm:
-        hint = "argosy doctor looks at this machine"
-        raise UsageError(f"{profile.site.name} has no Slurm, and so no job to try it by", hint=hint)
+        hint = "check this machine with 'argosy doctor'"
+        raise UsageError(f"cannot validate {profile.site.name}: it has no Slurm", hint=hint)
     request = validation_request(profile.site, image, options, gpus, site)
     return plan_validation(resolve_launch(request, session, profile=profile, script_only=kept, record=record))
 
@@ -94,14 +94,14 @@ def validate_site(
     gpus: int,
     stream: BinaryIO | None = None,
 ) -> Validation:
-    """Submit the job, follow it to its end, and read what it found.
+    """Submit the job, follow it to its end, and read its result.
 
     Parameters
     ----------
     image, gpus
         As of `_plan_job`.
     stream
-        Gets what the job prints; standard output by default.
+        Stream for the output of the job; default: standard output.
 
     Raises
     ------
@@ -118,9 +118,9 @@ def validate_site(
     file = Path(session.host.cwd, f"argosy-validate-{launched.job}.json")
     if not file.is_file():
         raise ToolFailed(
-            f"job {launched.job} left no result",
+            f"job {launched.job} wrote no result",
             evidence=f"it {facts.meaning}\n{facts.output}",
-            hint="see its output; without --image it tries all but containers",
+            hint="see its output; without --image, containers are not tested",
         )
     return Validation(launched.job, str(file), read_result(file))
 
@@ -134,7 +134,7 @@ def write_validation(session: Session, site: str, path: Path, *, image: str, opt
 
 
 def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) -> tuple[Path, Merged]:
-    """Put a result into a profile: the user's own of that name, which begins as a copy, or the one of a path.
+    """Merge a result into a profile: the one of a path, else the user's own profile, which is copied first if needed.
 
     Raises
     ------
@@ -150,9 +150,9 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     site = read_site(str(source), (source.parent, *folders))
     if site.name != result.site:
         raise SiteError(
-            f"{file} is of another site",
-            evidence=f"it was run at {result.site}; {source} is {site.name}",
-            hint="name the profile that it belongs to with --into",
+            f"{file} is the result of another site",
+            evidence=f"the job ran at {result.site}, and {source} is the profile of {site.name}",
+            hint="choose the profile with --into",
         )
     merged = merge_result(source.read_text(encoding="utf-8"), site, result, accept=accept)
     with translate_os_errors(place):

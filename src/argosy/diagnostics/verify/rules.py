@@ -22,7 +22,7 @@ LEAST_PAYLOAD = 0.25
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a run should show.
+    """The values that a run should have.
 
     Attributes
     ----------

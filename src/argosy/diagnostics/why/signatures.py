@@ -28,7 +28,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     needs
         Words without digits. A line that matches contains at least one of them; empty if that is unknown.
     level
-        ``cause``; ``maybe`` if it need not be the reason; ``symptom`` if it follows from another error.
+        ``cause``, ``maybe`` (not always the reason) or ``symptom`` (follows from another error).
     example
         A line as a program prints it.
     """

@@ -1,5 +1,5 @@
-# ---- From here on the job is the same at every site. Each line it prints is one fact: name, value, how it was tried.
-# What fails is a fact too, so nothing here ends the job; the JSON is written at its end, also when its time runs out.
+# ---- The rest of the script is the same at every site. Each line that it prints is one fact: name and value.
+# A failure is a fact, too, and does not end the job. The JSON is written at the end, also after the time limit.
 work=$(mktemp -d)
 : > "$work/facts"
 clean() { LC_ALL=C tr '\n\t' '  ' | LC_ALL=C tr -d '\000-\037\177' | sed 's/^ *//; s/ *$//; s/[\\"]/\\&/g'; }
@@ -62,18 +62,18 @@ say gpus.variables "$(env | sed -nE "s/^((ROCR|HIP|CUDA)_VISIBLE_DEVICES|ZE_AFFI
 '
 step --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 sh -c "$ask" 2>&1 | sort -u > "$work/nodes" || :
 for name in $(cut -d ' ' -f 1 "$work/nodes" | grep -E '^(node|gpus)\.' | uniq); do
-    fact "$name" "$(sed -n "s/^$name //p" "$work/nodes" | paste -s -d '|' -)" "asked on each node; | stands between different answers"
+    fact "$name" "$(sed -n "s/^$name //p" "$work/nodes" | paste -s -d '|' -)" "measured on each node; | separates different results"
 done
-fact master.name "$first$suffix" "the first host of the list, with the profile's suffix"
+fact master.name "$first$suffix" "first host of the list, with the suffix of the profile"
 for host in $hosts; do [ "$host" = "$first" ] || other=$host; done
 fact master.resolves "$(yes_no step --nodes=1 --ntasks=1 --nodelist="${other:-$first}" getent hosts "$first$suffix")" \
     "getent hosts on ${other:-the same node}"
 wish=$((20000 + SLURM_JOB_ID * 7 % 10000))
 MASTER_PORT=$(sh -c "$argosy_helpers" free_port 20000 10000 "$wish" || echo 0) MASTER_ADDR=$first$suffix
 export MASTER_ADDR MASTER_PORT
-fact port.free "$MASTER_PORT" "the first free one from $wish on; ephemeral ports: $(tr '\t' '-' < /proc/sys/net/ipv4/ip_local_port_range)"
+fact port.free "$MASTER_PORT" "first free port from $wish on; ephemeral ports: $(tr '\t' '-' < /proc/sys/net/ipv4/ip_local_port_range)"
 
-# ---- Cores: what srun is asked for is what a task has.
+# ---- Cores: a task gets what srun requests.
 cores='cores=$(taskset -cp $$ 2>/dev/null) || cores=$(grep Cpus_allowed_list: /proc/self/status); echo "${cores##*[!0-9,:-]}"'
 mine=$(one --cpus-per-task=2 --ntasks-per-node=1 --exact sh -c "$cores" 2>/dev/null || :)
 fact cores.of_two "$mine" "a task of srun --cpus-per-task=2 reads its mask"
@@ -90,29 +90,29 @@ if [ -n "$masks" ]; then
     fact mask.planned "$planned" "the profile's gpu_cpus"
     fact mask.planned_read_back "${back% }" "srun --cpu-bind=$masks"
 else
-    not_tried mask.planned "the profile has no map of cores for such a job"
+    not_tried mask.planned "the profile has no GPU -> CPU map for this job"
 fi
 
 # ---- Exit codes, arguments.
-fact exit.own "$(code_of one sh -c 'exit 3')" "one task ends with 3"
-fact exit.killed "$(code_of one sh -c 'kill -9 $$')" "one task dies of signal 9"
+fact exit.own "$(code_of one sh -c 'exit 3')" "one task exits with 3"
+fact exit.killed "$(code_of one sh -c 'kill -9 $$')" "signal 9 ends one task"
 fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
-    sh -c '[ "$SLURM_PROCID" != 1 ] || exit 3; sleep 20')" "task 1 ends with 3, and srun ends the others"
+    sh -c '[ "$SLURM_PROCID" != 1 ] || exit 3; sleep 20')" "task 1 exits with 3, and srun ends the others"
 big=$(head -c 131000 /dev/zero | tr '\0' x)
-fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | tail -n 1)" "bytes of one argument that arrive; 131000 were given"
+fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | tail -n 1)" "bytes of one argument that the task gets, of 131000"
 fact arguments.all "$(one sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | tail -n 1)" \
-    "bytes of four arguments that arrive; 524000 were given"
+    "bytes of four arguments that the task gets, of 524000"
 
-# ---- Signals: whom a warning reaches, of the batch shell, a task, and a child of the task.
+# ---- Signals: which processes get a warning: the batch shell, a task, a child of the task.
 listen='trap "echo task" USR1
 sh -c "trap \"echo child\" USR1; echo ready; n=0; while [ \$n -lt 4 ]; do sleep 1 & wait \$! || :; n=\$((n + 1)); done" &
 n=0; while [ $n -lt 5 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
-heard() {  # WORDS-OF-SCANCEL, then the words that start the listener
+heard() {  # OPTIONS-OF-SCANCEL, then the command that starts the listener
     words=$1; shift
     batch=''; trap 'batch="batch "' USR1
     "$@" sh -c "$listen" > "$work/heard" 2>/dev/null & listener=$!
     left=30; until grep -q ready "$work/heard" || [ "$left" = 0 ]; do sleep 1 || :; left=$((left - 1)); done
-    # shellcheck disable=SC2086  # no word at all where it is empty
+    # shellcheck disable=SC2086  # may be empty
     scancel $words --signal=USR1 "$SLURM_JOB_ID" || :
     while kill -0 "$listener" 2>/dev/null; do wait "$listener" || :; done
     trap - USR1
@@ -120,10 +120,10 @@ heard() {  # WORDS-OF-SCANCEL, then the words that start the listener
     if grep -q ready "$work/heard"; then got=${got% }; echo "${got:-nobody}" > "$work/got"
     else echo "the listener did not start" > "$work/got"; fi
 }
-heard '' one; fact signal.to_job "$(cat "$work/got")" "scancel --signal=USR1 JOB: who hears it"
-heard --batch one; fact signal.to_batch "$(cat "$work/got")" "scancel --batch --signal=USR1 JOB: who hears it"
+heard '' one; fact signal.to_job "$(cat "$work/got")" "scancel --signal=USR1 JOB: who receives it"
+heard --batch one; fact signal.to_batch "$(cat "$work/got")" "scancel --batch --signal=USR1 JOB: who receives it"
 
-# ---- MPI's wire-up.
+# ---- MPI.
 fact mpi.list "$(srun --mpi=list 2>&1 | sed 's/^.*\.\.\.//; s/.*: *//' | tr -s ',\n\t' '   ')" "srun --mpi=list"
 fact mpi.pmix_folder "$(one --mpi=pmix sh -c 'echo "${PMIX_SERVER_TMPDIR:-none}"' 2>/dev/null | tail -n 1 || :)" \
     "PMIX_SERVER_TMPDIR of a task of srun --mpi=pmix"
@@ -132,7 +132,7 @@ fact mpi.pmix_folder "$(one --mpi=pmix sh -c 'echo "${PMIX_SERVER_TMPDIR:-none}"
 if [ -n "$program" ] && command -v "$program" > /dev/null; then
     fact runtime.version "$("$program" --version 2>&1 | head -n 1 | tr -d ',' | awk '{ print $NF }')" "$program --version"
 else
-    fact runtime.version "${program:+not installed}" "looked for ${program:-a runtime: srun starts the containers here}"
+    fact runtime.version "${program:+not installed}" "searched for ${program:-no program: srun starts the containers}"
 fi
 if [ -z "$image" ]; then
     for name in runtime.mode attach.overlay attach.bind env.plain env.forced env.verbatim network.line; do
@@ -141,22 +141,22 @@ if [ -z "$image" ]; then
     exit 0
 fi
 at_first="--nodes=1 --ntasks=1 --nodelist=$first"
-fact image.starts "$(code_of inside "$at_first" true)" "exit code of 'true' in it, with all options of a launch"
+fact image.starts "$(code_of inside "$at_first" true)" "exit code of 'true' in the container, with all options of a launch"
 map=$(inside "$at_first" cat /proc/self/uid_map 2>/dev/null | awk '{ print $1, $2, $3 }' || :)
 case $map in
     '') fact runtime.mode unknown "/proc/self/uid_map in the container" ;;
     '0 0 4294967295') fact runtime.mode setuid "the container has no user namespace: uid_map is $map" ;;
     *) fact runtime.mode "user namespace" "uid_map in the container: $map" ;;
 esac
-fact exit.container "$(code_of inside "$at_first" sh -c 'exit 3')" "a command in the container ends with 3"
+fact exit.container "$(code_of inside "$at_first" sh -c 'exit 3')" "a command in the container exits with 3"
 fact arguments.container "$(inside "$at_first" sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | tail -n 1)" \
-    "bytes of four arguments that arrive in the container; 524000 were given"
+    "bytes of four arguments that the container gets, of 524000"
 in_container() { inside "$at_first" "$@"; }
-heard '' in_container; fact signal.in_container "$(cat "$work/got")" "scancel --signal=USR1 JOB: who hears it in the container"
+heard '' in_container; fact signal.in_container "$(cat "$work/got")" "scancel --signal=USR1 JOB: who receives it in the container"
 fact mpi.pmix_folder_inside "$(inside "$at_first --mpi=pmix" sh -c '[ -d "${PMIX_SERVER_TMPDIR:-}" ] && echo yes || echo no' \
-    2>/dev/null | tail -n 1 || :)" "whether the container sees it without a bind mount of its own"
+    2>/dev/null | tail -n 1 || :)" "whether the container contains it without a bind mount"
 fact gpus.inside "$(inside "$at_first" sh -c 'set -- /dev/nvidia[0-9]*; [ -e "$1" ] || set -- /dev/dri/renderD*
-    [ -e "$1" ] && echo $# || echo 0' 2>/dev/null | tail -n 1)" "device nodes that the container sees"
+    [ -e "$1" ] && echo $# || echo 0' 2>/dev/null | tail -n 1)" "device files in the container"
 
 case $runtime in apptainer | singularity)
     plain() { one "$program" exec "$@"; }
@@ -166,10 +166,10 @@ case $runtime in apptainer | singularity)
         fact attach.bind "$(yes_no plain -B "$image:/mnt:id=$part,image-src=/opt/argosy" "$image" test -x /mnt/enter)" \
             "$program exec -B IMAGE:/mnt:id=$part,image-src=/opt/argosy"
     else
-        not_tried attach.overlay "the image has no layer of its own"
-        not_tried attach.bind "the image has no layer of its own"
+        not_tried attach.overlay "the image has no separate layer"
+        not_tried attach.bind "the image has no separate layer"
     fi
-    # A variable that the image sets: whose value wins?
+    # Which value has a variable that the image sets, too?
     own=$(plain --cleanenv "$image" env 2>/dev/null | sed -n 's/^\([A-Z][A-Z0-9_]*\)=.*/\1/p' | grep -vE \
         '^(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|PATH|LD_LIBRARY_PATH|HOME|USER|USER_PATH|PWD|SHLVL|LANG|TERM|PS1|PROMPT)' |
         head -n 1 || :)
@@ -178,10 +178,10 @@ case $runtime in apptainer | singularity)
     if [ -n "$own" ]; then
         env "$own=mine" timeout 60 srun --overlap $at_first --export=ALL "$program" exec "$image" \
             printenv "$own" > "$work/value" 2>/dev/null || :
-        fact env.plain "$([ "$(value_of)" = mine ] && echo yes || echo no)" "a plain export of $own, which the image sets, wins"
+        fact env.plain "$([ "$(value_of)" = mine ] && echo yes || echo no)" "a plain export of $own overrides the value of the image"
         env "${family}ENV_$own=mine" timeout 60 srun --overlap $at_first --export=ALL "$program" exec "$image" \
             printenv "$own" > "$work/value" 2>/dev/null || :
-        fact env.forced "$([ "$(value_of)" = mine ] && echo yes || echo no)" "${family}ENV_$own, which the image sets, wins"
+        fact env.forced "$([ "$(value_of)" = mine ] && echo yes || echo no)" "${family}ENV_$own overrides the value of the image"
     else
         not_tried env.plain "the image sets no variable"
         not_tried env.forced "the image sets no variable"
@@ -189,16 +189,16 @@ case $runtime in apptainer | singularity)
     odd='a `echo b` $(echo c) $HOME "d"'
     env "${family}ENV_ARGOSY_ODD=$odd" timeout 60 srun --overlap $at_first --export=ALL "$program" exec --no-eval "$image" \
         printenv ARGOSY_ODD > "$work/value" 2>/dev/null || :
-    fact env.verbatim "$([ "$(value_of)" = "$odd" ] && echo yes || echo no)" "a value with special characters of the shell arrives as it is, with --no-eval"
+    fact env.verbatim "$([ "$(value_of)" = "$odd" ] && echo yes || echo no)" "with --no-eval, a value with special characters of the shell is unchanged"
     ;;
 *)
     for name in attach.overlay attach.bind env.plain env.forced env.verbatim; do
-        not_tried "$name" "so far only tried under Apptainer and SingularityCE"
+        not_tried "$name" "only tested under Apptainer and SingularityCE"
     done
     ;;
 esac
 
-# ---- One all-reduce over the nodes, and the line that tells its network.
+# ---- One all-reduce over all nodes, and the network that it used.
 reduce='
 import os
 os.environ.setdefault("NCCL_DEBUG", "INFO")
@@ -219,11 +219,11 @@ done
 if [ -n "$python" ]; then
     inside "--nodes=$SLURM_JOB_NUM_NODES --ntasks-per-node=1" "$python" -c "$reduce" > "$work/reduce" 2>&1 || :
     said=$(sed -n 's/.*argosy \([a-z]* [A-Z][a-z]*\) .*/\1/p' "$work/reduce" | head -n 1)
-    fact network.all_reduce "${said:-failed: $(tail -n 1 "$work/reduce")}" "the sum over all nodes by torch.distributed"
+    fact network.all_reduce "${said:-failed: $(tail -n 1 "$work/reduce")}" "sum over all nodes by torch.distributed"
     line=$(grep -E 'NET/OFI Selected [Pp]rovider|NET/IB : Using|Using network' "$work/reduce" | sed 's/.*NCCL INFO //' | sort -u | paste -s -d ';' -)
-    case $said in gloo*) line=${line:-TCP by gloo: torch sees no GPU} ;; esac
-    fact network.line "${line:-none}" "what NCCL or RCCL says of its network"
+    case $said in gloo*) line=${line:-TCP by gloo: PyTorch finds no GPU} ;; esac
+    fact network.line "${line:-none}" "network in the log of NCCL or RCCL"
 else
-    not_tried network.all_reduce "the image has no torch"
-    not_tried network.line "the image has no torch"
+    not_tried network.all_reduce "the image does not contain PyTorch"
+    not_tried network.line "the image does not contain PyTorch"
 fi
