@@ -354,7 +354,7 @@ def test_nothing_is_written_where_a_question_fails(tmp_path: Path) -> None:
         )
     assert "Invalid account" in error.value.evidence
     assert "--account" in error.value.hint
-    with pytest.raises(ToolMissing, match="no Slurm"):
+    with pytest.raises(ToolMissing, match="cannot find Slurm"):
         discover_site(session(ANSWERS, tmp_path, slurm=False), DiscoverRequest("hera", file, "2026-11-21"))
     for name, partition in (("../hera", ""), ("_hera", ""), ("", ""), ("hera", "nope")):
         with pytest.raises(UsageError):
