@@ -27,7 +27,7 @@ RUN_IN_IMAGES = {
 
 
 def modules() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+    return sorted(path for path in SOURCE.rglob("*.py") if "templates" not in path.parts)
 
 
 IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import|import (\w[\w., ]*))", re.MULTILINE)

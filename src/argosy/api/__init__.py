@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from argosy.api.builds import build, bundle, check_lock, lock, preview_build
+from argosy.api.builds import build, bundle, check_lock, lock, new_project, preview_build
 from argosy.api.diagnostics import check_image, examine_machine, explain_failure, verify_run
 from argosy.api.images import (
     clean_cache,
@@ -98,6 +98,7 @@ from argosy.core.session import Session
 
 FUNCTIONS = MappingProxyType(
     {
+        "init": ("new_project",),
         "build": ("build", "preview_build"),
         "lock": ("lock", "check_lock"),
         "bundle": ("bundle",),
@@ -227,6 +228,7 @@ __all__ = [
     "lock",
     "make_request",
     "merge_site",
+    "new_project",
     "open_session",
     "plan_launch",
     "preview_build",

@@ -1,4 +1,4 @@
-"""Build images: build, lock and bundle."""
+"""Build images: init, build, lock and bundle."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from argosy.builder.preview import BuildPreview
 from argosy.builder.preview import preview_build as preview
 from argosy.builder.records import BuildReport
 from argosy.builder.resolve import apply_project_file, make_build_request, resolve_build_request
+from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.build_options import BuildOptions, InstallOptions
 from argosy.recipes.lock import Lock
+from argosy.sites.read import read_site, search_path
 
 
 def build(
@@ -114,3 +117,26 @@ def _path(output: str | Path | None) -> Path | None:
 def _session(session: Session | None, options: BuildOptions | InstallOptions) -> Session:
     found, work = use_session(session), options.get("work_dir", "")
     return replace(found, work=work) if work else found
+
+
+def new_project(
+    folder: str | Path = ".", *, template: str = "ddp", site: str = "local", account: str = "",
+    session: Session | None = None,
+) -> tuple[Path, ...]:  # fmt: skip
+    """Write argosy.toml, requirements.txt and train.py, as ``argosy init`` does, and return their paths.
+
+    Parameters
+    ----------
+    template
+        The program: ``ddp``, ``hello``, ``lightning`` or ``mpi``.
+
+    Raises
+    ------
+    UsageError
+        When one of the files exists, or there is no such template.
+    """
+    if template not in TEMPLATE_NAMES:
+        raise UsageError(f"there is no template {template!r}", evidence=f"known: {', '.join(TEMPLATE_NAMES)}")
+    here = use_session(session)
+    profile = read_site(site, search_path(here.host.environment, Path.cwd()))
+    return write_project(NewProject(Path(folder), template, profile, account))

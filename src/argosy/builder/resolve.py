@@ -229,6 +229,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         flatten=request.flatten or image.flatten,
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
+        site=request.site or image.site,
         unisolated=(*words(image.no_build_isolation), *request.unisolated),
         replaceable=(*words(image.allow_replace), *request.replaceable),
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),

@@ -34,7 +34,6 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
         "kill": "argosy cancel JOB",
         "sinfo": "argosy queues",
         "partitions": "argosy queues",
-        "init": "write argosy.toml with [image] and [job.NAME]; for a site profile: argosy sites new NAME",
         "new": "argosy wrap new for a wrapped environment, argosy sites new for a site profile",
         "install": "argosy wrap environment.yml --prefix DIR",
         "clean": "argosy cache gc",

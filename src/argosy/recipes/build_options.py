@@ -22,7 +22,6 @@ class PackageOptions(TypedDict, total=False):
             "Site that the image is for; it chooses the build of torch for the site's GPUs.",
             "NAME",
             kind="site",
-            toml=False,
         ),
     ]
     cuda: Annotated[

@@ -1,0 +1,39 @@
+"""`argosy init`: start a project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from argosy.cli.common import open_session
+from argosy.cli.parameters import SITE
+from argosy.core.shell import quote
+from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
+from argosy.sites.detect import sites_here
+from argosy.sites.read import read_site, search_path
+
+
+@click.command("init")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--site", type=SITE, default="", metavar="NAME", help="Site of the jobs. Default: this machine's site.")
+@click.option(
+    "--template", type=click.Choice(TEMPLATE_NAMES), default="ddp", show_default=True, help="Program to begin with."
+)
+@click.option("--account", "-A", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
+def init(folder: Path, site: str, template: str, account: str) -> None:
+    """Write a new project to FOLDER: argosy.toml, requirements.txt and train.py, which runs as it is.
+
+    \b
+    argosy init
+    argosy init my-project --site lumi-g --account project_123
+    argosy init --template lightning
+    """  # noqa: D301
+    folders = search_path(os.environ, Path.cwd())
+    here = () if site else sites_here(open_session(quiet=True).host)
+    profile = here[0] if len(here) == 1 else read_site(site or "local", folders)
+    for path in write_project(NewProject(folder, template, profile, account)):
+        click.echo(path)
+    where = "" if folder == Path() else f"cd {quote(str(folder))} && "
+    click.echo(f"next: {where}argosy build && argosy launch train")

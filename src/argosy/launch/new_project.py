@@ -1,0 +1,100 @@
+"""Write the files of a new project: argosy.toml, requirements.txt and a program that runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.store import write_text
+from argosy.sites.profile import Site
+
+TEMPLATES = Path(__file__).with_name("templates")
+TEMPLATE_NAMES = ("ddp", "hello", "lightning", "mpi")
+"""Programs that a project can begin with; each is a folder of `TEMPLATES`."""
+
+BASES = {"mpi": "debian:bookworm+openmpi-bin"}
+DEFAULT_BASE = "debian:bookworm"
+"""The base of the image, by template."""
+
+JOB_KEYS = {
+    "mpi": 'launcher = "mpi"\nenv = { MPI4PY_MPIABI = "openmpi" }\n',
+}
+"""Keys of ``[job.train]`` that a template needs in addition."""
+
+
+class NewProject(msgspec.Struct, frozen=True):
+    """A project to be written.
+
+    Attributes
+    ----------
+    folder
+        Folder of the project; it may exist, but none of the files may.
+    template
+        One of `TEMPLATE_NAMES`.
+    account
+        Account to charge; empty: a site that needs one gets a line to fill in.
+    """
+
+    folder: Path
+    template: str
+    site: Site
+    account: str = ""
+
+
+def write_project(project: NewProject) -> tuple[Path, ...]:
+    """Write the files of a project, and return their paths.
+
+    Raises
+    ------
+    UsageError
+        When a file exists, the folder cannot be written, or the template needs Slurm; no file is changed then.
+    """
+    if project.template == "mpi" and not project.site.has_slurm:
+        raise UsageError(
+            "the template mpi needs a site with Slurm", hint="name one: --site NAME; see 'argosy sites ls'"
+        )
+    template = TEMPLATES / project.template
+    files = {
+        "argosy.toml": render_project(project),
+        **{name: (template / name).read_text(encoding="utf-8") for name in ("requirements.txt", "train.py")},
+    }
+    paths = {project.folder / name: text for name, text in files.items()}
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            raise UsageError(
+                f"{path} exists already", evidence="argosy init changes no existing file", hint="choose another folder"
+            )
+    try:
+        project.folder.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            write_text(path, text)
+    except OSError as error:
+        raise UsageError(f"cannot write {project.folder}: {error.strerror}", evidence=str(error)) from error
+    return tuple(paths)
+
+
+def render_project(project: NewProject) -> str:
+    """Render argosy.toml; the comments name what the site requires and offers."""
+    site, slurm = project.site, project.site.slurm
+    name = re.sub(r"[^\w.-]+", "-", project.folder.resolve().name).strip("-.") or "project"
+    image = ["# The image: 'argosy build' builds it from requirements.txt.", "[image]", 'pip = "requirements.txt"']
+    image += [f'base = "{BASES.get(project.template, DEFAULT_BASE)}"', f'output = "{name}.sif"']
+    if site.name != "local":
+        image.append(f'site = "{site.name}"  # chooses the build of torch')
+    with_torch = [base for base in site.images.bases if base.torch or "torch" in base.holds]
+    image += [f'# base = "{base.name}"  # contains torch' for base in with_torch]
+    launch = ["# Options of every job.", "[launch]", f'site = "{site.name}"']
+    if site.has_slurm:
+        for key in dict.fromkeys(("account", *slurm.required)):
+            if key == "account" and project.account:
+                launch.append(f'account = "{project.account}"')
+            elif key != "time":
+                launch.append(f'# {key} = "…"' + (f"  # {site.name} requires it" if key in slurm.required else ""))
+        launch.append('time = "10:00"')
+    job = ["# The job: 'argosy launch train' starts it.", "[job.train]", 'command = ["python", "train.py"]']
+    job.append("nodes = 1" if site.has_slurm and site.node.gpus else "ranks = 2")
+    job += JOB_KEYS.get(project.template, "").splitlines()
+    return "\n".join((*image, "", *launch, "", *job, ""))

@@ -1,0 +1,45 @@
+"""`argosy init` writes files that Argosy reads, and never changes an existing one."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
+from argosy.recipes.project_file import read_project
+from argosy.sites.read import read_site, site_names
+
+
+@pytest.mark.parametrize("template", TEMPLATE_NAMES)
+@pytest.mark.parametrize("site", site_names())
+def test_the_project_of_each_template_and_site_is_valid(template: str, site: str, tmp_path: Path) -> None:
+    if template == "mpi" and not read_site(site).has_slurm:
+        pytest.skip("mpi needs Slurm")
+    write_project(NewProject(tmp_path / "my project", template, read_site(site), "p1"))
+    project = read_project(tmp_path / "my project" / "argosy.toml")
+    assert project.table.job["train"].command == ("python", "train.py")
+    assert project.table.launch.site == site
+    assert project.table.image.output == "my-project.sif"
+    ast.parse((tmp_path / "my project" / "train.py").read_text())
+
+
+def test_an_existing_file_is_never_changed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    with pytest.raises(UsageError, match=r"train\.py exists already"):
+        write_project(NewProject(tmp_path, "ddp", read_site("local")))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_site_that_requires_an_account_gets_a_line_to_fill_in(tmp_path: Path) -> None:
+    site = next(site for name in site_names() if "account" in (site := read_site(name)).slurm.required)
+    write_project(NewProject(tmp_path, "ddp", site))
+    assert f'# account = "…"  # {site.name} requires it' in (tmp_path / "argosy.toml").read_text()
+
+
+def test_mpi_needs_a_site_with_slurm(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs a site with Slurm"):
+        write_project(NewProject(tmp_path, "mpi", read_site("local")))
+    assert not list(tmp_path.iterdir())
