@@ -251,10 +251,7 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     if layer.build_container.run("test", "-e", APPTAINER_BASE).code != 0:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for path, text, mode in files:
-        file = layer.tree / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        file.chmod(mode)
+        write_layer_file(layer.tree, path, text, mode=mode)
     (layer.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
     normalise_tree(layer.tree, system=layer.system)
     entries = describe_with_notes(layer.tree)
@@ -264,9 +261,17 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
         for note in find_altered_packages(layer.tree, entries, new):
             session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))
-    (layer.tree / LOCK.lstrip("/")).write_text(render_lock(lock), encoding="utf-8")
-    (layer.tree / LOCK.lstrip("/")).chmod(0o644)
+    write_layer_file(layer.tree, LOCK, render_lock(lock))
     return FinishedLayer(lock, entries)
+
+
+def write_layer_file(tree: Path, path: str, text: str, *, mode: int = 0o644) -> None:
+    """Write a file into a layer; an existing one may be a link, or a hard link to the cache, and is removed first."""
+    file = tree / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(mode)
 
 
 def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:

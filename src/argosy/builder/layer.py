@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
+from argosy.builder.backends.writable_copy import follow_links
 from argosy.builder.bases.base import Base, open_base, restoring_cached_layer, unpack_base_layer
 from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.conda import holds_conda
 from argosy.builder.downloads import static_uv
-from argosy.builder.finish import InstalledLayer, describe_base_layer
+from argosy.builder.finish import InstalledLayer, describe_base_layer, write_layer_file
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.plan import BuildPlan
@@ -137,7 +138,7 @@ def _install_between_steps(
         run_steps(container, project, session, step, before=True)
     layer = install_packages(job, container, step)
     # Steps run in the environment of the image.
-    (job.tree / ENV_SCRIPT.lstrip("/")).write_text(render_env_script(layer.activation), encoding="utf-8")
+    write_layer_file(job.tree, ENV_SCRIPT, render_env_script(layer.activation))
     copy_stage_results(container, stages.results, step)
     if project:
         with recompiling_changed_modules(container, job.tree, layer.python, step):
@@ -167,9 +168,10 @@ def _apply_layout(
         _add_labels(tree, build_container, prefix_layout.labels)
     if not prefix_layout.prefix:
         return activation
-    link = tree / prefix_layout.prefix.lstrip("/")
+    prefix = Path(prefix_layout.prefix)
+    link = follow_links(tree, str(prefix.parent)) / prefix.name
     if (tree / ENV_PREFIX.lstrip("/")).is_dir() and not link.is_symlink():
-        link.parent.mkdir(parents=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(ENV_PREFIX)
     return rename_prefix(activation, prefix_layout.prefix)
 
@@ -205,7 +207,5 @@ def _add_labels(tree: Path, build_container: BuildContainer, labels: tuple[tuple
         existing = json.loads(build_container.run("cat", f"/{LABELS}").stdout)
     except ValueError:
         existing = {}
-    file = tree / LABELS
-    file.parent.mkdir(parents=True, exist_ok=True)
     merged = (existing if isinstance(existing, dict) else {}) | dict(labels)
-    file.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_layer_file(tree, LABELS, json.dumps(merged, indent=1, sort_keys=True) + "\n")

@@ -23,6 +23,7 @@ from argosy.core.store import remove_tree
 from argosy.host.emulation import machine_named
 from argosy.images.catalog import find_in_catalog, suggest_catalog_name
 from argosy.images.identify import Kind, identify_file
+from argosy.images.oci import LABELS
 from argosy.images.open import GO_ARCH, OpenedImage, check_arch, layer_key, open_image
 from argosy.images.part_digest import cached_digest, describe_part, part_digest
 from argosy.images.registry.fetch import fetch_image
@@ -276,11 +277,31 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
         tree.mkdir()
         return
     if from_cache and take_layer(session, layer_key(base.lock), tree):
+        refuse_links(tree, base.reference)
         return
     delta = image.layer_offset >= 0
     offset = image.layer_offset if delta else image.base_offset
     doing, parts = "taking over the base's layer", () if delta else LAYER_PATHS
     run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
+    refuse_links(tree, base.reference)
+
+
+def refuse_links(tree: Path, reference: str) -> None:
+    """Refuse a layer with links instead of Argosy's folders: the build would write through them on this machine.
+
+    Raises
+    ------
+    ImageError
+        If there is such a link; the image was changed after its build.
+    """
+    for path in map(Path, (*LAYER_PATHS, LABELS)):
+        for folder in reversed((path, *path.parents)):
+            if (tree / folder).is_symlink():
+                raise ImageError(
+                    f"cannot build over {reference}: /{folder} in its layer is a link to {(tree / folder).readlink()}",
+                    evidence="the layer of an image that Argosy built has a folder or a file there",
+                    hint="get the image again from its author, or use another base",
+                )
 
 
 @contextmanager
