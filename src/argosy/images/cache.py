@@ -145,7 +145,7 @@ def choose_garbage(entries: Collection[CacheEntry], limits: Limits) -> tuple[Cac
 
 
 def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[CacheEntry, ...]:
-    """Remove unused entries next to running jobs and builds; return the removed entries.
+    """Remove unused entries, also while jobs and builds run; return the removed entries.
 
     Parameters
     ----------

@@ -18,7 +18,8 @@ from argosy.images.catalog import catalog_folders, find_in_catalog, new_file, su
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
 from argosy.images.prefix import image_of_prefix
-from argosy.images.registry.references import Reference, guess_reference, is_reference, parse_reference
+from argosy.images.registry.fetch import fetch_image, local_image
+from argosy.images.registry.references import guess_reference, is_reference, parse_reference
 from argosy.recipes.project_file import find_project
 
 NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
@@ -49,7 +50,7 @@ def find_image(reference: str, session: Session) -> Path:
     if path.exists():
         return _local(path.absolute(), session)
     if is_reference(reference):
-        return _into_cache(parse_reference(reference), session)
+        return fetch_image(parse_reference(reference), session).path
     found = find_in_catalog(reference, session)
     if found is not None:
         return found
@@ -76,15 +77,7 @@ def _local(path: Path, session: Session) -> Path:
             return image
     if identify_file(path).kind in READY:
         return path
-    return _into_cache(path, session)
-
-
-def _into_cache(image: Path | Reference, session: Session) -> Path:
-    """Return the file in the cache for an image that must be fetched, or converted from an archive."""
-    # This import takes 20 ms of the 100 ms of `argosy run`; most runs name an image that is ready.
-    from argosy.images.registry.fetch import fetch_image, local_image  # noqa: PLC0415
-
-    return local_image(image, session) if isinstance(image, Path) else fetch_image(image, session).path
+    return local_image(path, session)
 
 
 class PullRequest(msgspec.Struct, frozen=True):
