@@ -36,6 +36,7 @@ check: $(STAMP)
 	shellcheck -x tools/setup tools/pythons .ci/run lab/rootfs lab/in lab/cluster lab/lib/*.sh lab/lib/in-* lab/lib/fabric lab/lib/node-*
 	shellcheck src/argosy/builder/*/*.sh src/argosy/*/scripts/*.sh
 	shellcheck -s sh -e SC1091,SC2016,SC2034,SC2154 src/argosy/wrap/templates/*.sh
+	shellcheck -s sh -e SC2154 src/argosy/bench/data/settings.sh
 	shellcheck -e SC1091 src/argosy/cli/templates/tykky.sh src/argosy/cli/templates/completion.bash
 	shellcheck -x -P packaging/bundle packaging/modulefiles packaging/bundle/build packaging/bundle/*.sh
 	$(PY) -m pytest -q -n auto tests/unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from argosy.bench.statistics import sign_interval
 from bench.inputs import Inputs, bench_folder
 from bench.place import REPO, open_folder, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
@@ -156,16 +156,5 @@ def job_rows(argosy: Sequence[float], hand: Sequence[float]) -> Iterator[Row]:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Give a 95 % interval of the median: the values of those ranks that hold it so often, whatever they come from.
-
-    The number of values below the median is binomial with one half; few values have no such interval, and give all.
-    """
-    ordered, count = sorted(values), len(values)
-    below, tail = 0, 0.0
-    while below < count // 2:
-        tail += math.comb(count, below) / 2**count
-        if tail > 0.025:  # noqa: PLR2004 - half of what 95 % leave
-            break
-        below += 1
-    first = max(0, below - 1)
-    return ordered[first], ordered[count - 1 - first]
+    """Return a confidence interval (95 %) of the median; of too few values, the smallest and the largest."""
+    return sign_interval(values) or (min(values), max(values))

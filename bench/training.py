@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from argosy.bench.startup.cases import SHARED, render_scripted
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
@@ -20,6 +19,7 @@ from bench.inputs import SUITE, Inputs, bench_cache, bench_folder, open_session
 from bench.job import Cluster, lab_cluster
 from bench.place import REPO, open_folder, why_no_lab
 from bench.records import Outcome, Row, many
+from bench.tykky_wrapper import SHARED, render_scripted
 
 EXAMPLE = REPO / "examples/ddp"
 ROUNDS, QUICK_ROUNDS = 3, 1

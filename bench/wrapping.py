@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.startup.model import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
+from argosy.bench.startup import Calls, Figure, StartupReport
+from argosy.bench.startup_cases import BARE, LINE, RUNTIME, WRAPPER
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT

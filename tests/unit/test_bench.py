@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bench.script import Before, count_before
 from bench.start import pairwise
 from bench.table import render_markdown, render_page, render_plain
 from bench.training import read_variants, training_rows
+from bench.tykky_wrapper import SHARED, render_scripted
 from bench.wrapping import count_until
 
 STRACE = """\
@@ -245,3 +247,14 @@ def test_trainings_are_told_by_shape_and_way_beside_the_plain_container() -> Non
 def test_a_training_that_did_not_come_to_its_end_is_no_figure() -> None:
     with pytest.raises(RuntimeError, match="did not tell its time: single wrapper 1 2"):
         read_variants("single wrapper 1 2 ")
+
+
+@pytest.mark.parametrize("words", [[], ["a b", "$HOME", "*", "it's"]])
+def test_the_wrapper_of_many_programs_does_start_its_program(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "common.sh").write_text(SHARED)
+    file = tmp_path / "bin/print"
+    file.write_text(render_scripted(("env",), "/usr/bin/printf"))
+    file.chmod(0o755)
+    done = subprocess.run([file, "<%s>", *words], capture_output=True, text=True, check=False)
+    assert done.stdout == ("".join(f"<{word}>" for word in words) or "<>"), done.stderr

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from argosy.api.session import use_session
-from argosy.bench import collectives, nodes
-from argosy.bench.startup.measure import measure_startup
-from argosy.bench.startup.model import StartupReport, StartupRequest
-from argosy.bench.variants.compare import Compared
-from argosy.bench.variants.launch import launch_variants, report_of
-from argosy.bench.variants.plan import parse_variants
+from argosy.bench import collectives, nodes, settings
+from argosy.bench.startup import StartupReport, measure_startup
+from argosy.bench.startup_cases import StartupRequest
+from argosy.bench.statistics import Comparison
 from argosy.builder.one_off import add_packages
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -214,14 +212,14 @@ def bench_settings(
         Text before the number to compare in the output; empty: the seconds of a run.
     """
     here = use_session(session)
-    parsed = parse_variants(variants, here.host.environment)
+    parsed = settings.parse_variants(variants, here.host.environment)
     request = _request(image, command, here, dict(options))
-    return launch_variants(request, parsed, here, rounds=rounds, phrase=metric)
+    return settings.launch_variants(request, parsed, here, rounds=rounds, phrase=metric)
 
 
-def bench_settings_report(job: str, *, session: Session | None = None) -> tuple[tuple[Compared, ...], str]:
+def bench_settings_report(job: str, *, session: Session | None = None) -> tuple[tuple[Comparison, ...], str]:
     """Return the comparison of a job of `bench_settings` and what it compares."""
-    return report_of(job, use_session(session))
+    return settings.report_of(job, use_session(session))
 
 
 def bench_startup(

@@ -1,9 +1,9 @@
-"""Measure a collective operation over all ranks; it needs torch, and what every launcher sets (RANK, WORLD_SIZE).
+"""Measure a collective operation over all ranks. It needs PyTorch, and the launcher's RANK and WORLD_SIZE.
 
 Usage: python -c PROGRAM OPERATION MOST_BYTES
 
-Bandwidths are in GB/s (1e9 bytes).  That of the bus is the algorithm's times a factor by which it does not depend on
-the number of ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+Bandwidths are in GB/s (1e9 bytes). The bus bandwidth is the algorithm bandwidth, multiplied by a factor that makes it
+independent of the number of ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
     import torch
     import torch.distributed as dist
 except ImportError as missing:
-    sys.exit(f"argosy bench: the image has no torch, which measures: {missing}")
+    sys.exit(f"argosy bench: the image does not contain PyTorch: {missing}")
 
 LEAST, STEP = 64 << 10, 4
 MOST_GPU, MOST_CPU = 1 << 30, 64 << 20
@@ -26,7 +26,7 @@ WARM, ROUNDS_LEAST, ROUNDS_MOST, SECONDS = 3, 5, 200, 0.4
 
 
 def find_device() -> tuple[Any, str]:
-    """Give the device of this rank, and the back end that its vendor's library has."""
+    """Return the device of this rank, and the backend of its vendor's library."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
         torch.cuda.set_device(local % torch.cuda.device_count())
@@ -38,13 +38,13 @@ def find_device() -> tuple[Any, str]:
 
 
 def wait_for(device: Any) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize()
 
 
 def make_operation(name: str, count: int, ranks: int, device: Any) -> tuple[Callable[[], Any], Any, float]:
-    """Give the operation on `count` numbers, its buffer, and the sum that the buffer's numbers must then have."""
+    """Return the operation on `count` numbers, its buffer, and the expected sum of the buffer afterwards."""
     if name == "all_gather":
         whole = torch.zeros(count - count % ranks, device=device)
         part = torch.ones(len(whole) // ranks, device=device)
@@ -56,7 +56,7 @@ def make_operation(name: str, count: int, ranks: int, device: Any) -> tuple[Call
 
 
 def measure(name: str, size: int, ranks: int, device: Any) -> float:
-    """Give the seconds of one operation on `size` bytes: the slowest rank's mean over many rounds."""
+    """Return the seconds of one operation on `size` bytes: the mean over many rounds of the slowest rank."""
     run, data, wanted = make_operation(name, max(size // 4, ranks), ranks, device)
     run()
     if abs(data.double().sum().item() - wanted) > 1e-6 * wanted:
@@ -79,7 +79,7 @@ def measure(name: str, size: int, ranks: int, device: Any) -> float:
 
 
 def label(size: int) -> str:
-    """Say a size as people do."""
+    """Return a size with its unit."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
@@ -89,7 +89,7 @@ def label(size: int) -> str:
 def main(name: str, most: int) -> None:
     """Measure sizes up to `most` bytes, and print a table."""
     if "RANK" not in os.environ:
-        sys.exit("argosy bench: nobody told this rank its number: use --launcher torchrun, srun or mpi")
+        sys.exit("argosy bench: RANK is not set: use --launcher torchrun, srun or mpi")
     device, backend = find_device()
     dist.init_process_group(backend)
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -110,7 +110,7 @@ def main(name: str, most: int) -> None:
     say(f"# Peak bus bandwidth : {best:.3f} GB/s at {label(at)}", flush=True)
     dist.barrier()
     sys.stdout.flush()
-    os._exit(0)  # a gloo thread may abort a process that tidies up
+    os._exit(0)  # a gloo thread may abort the process during a normal exit
 
 
 main(sys.argv[1], int(sys.argv[2]))

@@ -48,14 +48,14 @@ def exclude_bad_nodes(request: LaunchRequest, bad_nodes_of: Callable[[str], tupl
         When the text after ``@`` is not a job number, or that job did not test nodes.
     """
     names, choices = [], []
-    for word in request.options.exclude.split(","):
-        job = word.strip().removeprefix("@")
-        if job == word.strip():
-            names.append(word)
+    for name in request.options.exclude.split(","):
+        job = name.strip().removeprefix("@")
+        if job == name.strip():
+            names.append(name)
             continue
         if not (job.isascii() and job.isdigit()):
             raise UsageError(
-                f"invalid --exclude {word}: {job!r} is not a job number", hint="for example --exclude @12345"
+                f"invalid --exclude {name}: {job!r} is not a job number", hint="for example --exclude @12345"
             )
         nodes = bad_nodes_of(job)
         names += nodes

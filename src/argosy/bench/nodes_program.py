@@ -1,9 +1,9 @@
-"""Try the GPUs of one node, or its processor where there is none: speeds, and whether results are right; needs torch.
+"""Test the GPUs of one node, or its CPU if it has none: speed and correct results. It needs PyTorch.
 
 Usage: python -c PROGRAM
 
-Prints a line for each device.  Rates are medians over about a second: TFLOP/s (1e12) of a matrix product, GB/s (1e9) of
-copies, where a copy within a memory counts what is read and what is written.
+It prints a line for each device. Rates are medians over about a second: TFLOP/s (1e12) of a matrix product, GB/s (1e9)
+of copies; a copy within a memory counts both the bytes read and the bytes written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 try:
     import torch
 except ImportError as missing:
-    sys.exit(f"argosy bench: the image has no torch, which measures: {missing}")
+    sys.exit(f"argosy bench: the image does not contain PyTorch: {missing}")
 
 SECONDS, LEAST_ROUNDS, SAMPLES = 1.0, 3, 9
 GPU_SIDE, CPU_SIDE = 8192, 1024
@@ -31,7 +31,7 @@ PERIOD = 64  # rows of the product that must be the same
 
 
 def find_devices() -> list[Any]:
-    """Give the devices that this node lets us see."""
+    """Return the devices that are visible on this node."""
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None and module.is_available():
@@ -40,13 +40,13 @@ def find_devices() -> list[Any]:
 
 
 def wait_for(device: Any) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize(device)
 
 
 def seconds_of(run: Callable[[], Any], device: Any) -> float:
-    """Give the seconds of one round: the median of samples that take about a second together."""
+    """Return the seconds of one round: the median of samples that take about a second in total."""
 
     def timed(rounds: int) -> float:
         wait_for(device)
@@ -63,9 +63,9 @@ def seconds_of(run: Callable[[], Any], device: Any) -> float:
 
 
 def product_is_right(device: Any, kind: Any, side: int) -> bool:
-    """Multiply whole numbers, small enough that every sum is exact, and compare with the processor's own product."""
+    """Multiply small integers, whose sums are exact, and compare the result with that of the CPU."""
     head = ((torch.arange(PERIOD)[:, None] + torch.arange(side)) % PERIOD == 0).float()
-    thirds = (torch.arange(side) % 3).to(torch.int8)  # small, as a job may have little of the node's memory
+    thirds = (torch.arange(side) % 3).to(torch.int8)  # small, because a job may have little memory
     right = ((thirds[:, None] + thirds) % 3 - 1).float()
     wanted = head @ right
     found = head.repeat(side // PERIOD, 1).to(device, kind) @ right.to(device, kind)
@@ -73,7 +73,7 @@ def product_is_right(device: Any, kind: Any, side: int) -> bool:
 
 
 def try_device(device: Any, peers: int) -> Iterator[str]:
-    """Give each figure of a device, and what is wrong with it, as words."""
+    """Yield each measured value of a device, and each fault, as text."""
     is_cpu = device.type == "cpu"
     side, size, kind = (CPU_SIDE, CPU_BYTES, torch.float32) if is_cpu else (GPU_SIDE, GPU_BYTES, torch.bfloat16)
     if not product_is_right(device, kind, side):
@@ -86,7 +86,7 @@ def try_device(device: Any, peers: int) -> Iterator[str]:
     copy = torch.empty_like(source)
     yield f"memory {2 * size / seconds_of(lambda: copy.copy_(source), device) / 1e9:.1f} GB/s"
     if not torch.equal(source, copy):
-        yield "wrong: what was copied in its memory differs"
+        yield "wrong: a copy in its memory differs"
     if is_cpu:
         return
     part = torch.ones(size // 16, dtype=torch.int32).pin_memory(device.type)
@@ -99,16 +99,16 @@ def try_device(device: Any, peers: int) -> Iterator[str]:
         rate = 4 * len(part) / seconds_of(lambda: other.copy_(there, non_blocking=True), device) / 1e9
         yield f"to the next {rate:.1f} GB/s"
         if not torch.equal(other.cpu(), there.cpu()):
-            yield f"wrong: what was copied to gpu {number} differs"
+            yield f"wrong: a copy to gpu {number} differs"
 
 
 def name_of(device: Any) -> str:
-    """Give the model of a device."""
+    """Return the model of a device."""
     return "processor" if device.type == "cpu" else str(getattr(torch, device.type).get_device_name(device))
 
 
-def tell(device: Any, peers: int) -> bool:
-    """Try a device and print its line; tell whether nothing failed."""
+def test_device(device: Any, peers: int) -> bool:
+    """Test a device, print its line, and return whether it has no fault."""
     name = ""
     words: list[str] = []
     watch = threading.Timer(PATIENCE, give_up, (device,))
@@ -125,7 +125,7 @@ def tell(device: Any, peers: int) -> bool:
 
 
 def write_line(device: Any, name: str, words: list[str]) -> None:
-    """Print the line of a device at once, since lines of several nodes meet in one output."""
+    """Print the line of a device in one write, because several nodes write to one output."""
     where = "cpu" if device.type == "cpu" else f"gpu {device.index}"
     host = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
     figures = [word for word in words if not word.startswith(FAULTS)]
@@ -135,16 +135,16 @@ def write_line(device: Any, name: str, words: list[str]) -> None:
 
 
 def give_up(device: Any) -> None:
-    """End a node whose device does not answer: no exception reaches a call that hangs."""
+    """Exit if a device does not answer: an exception cannot reach a call that hangs."""
     write_line(device, "", [f"failed: no answer within {PATIENCE} s"])
     os._exit(1)
 
 
 def main() -> int:
-    """Try each device, also after one that failed; give the exit code."""
+    """Test each device, even after a fault, and return the exit code."""
     devices = find_devices()
-    told = [tell(device, len(devices)) for device in devices]
-    return 0 if all(told) else 1
+    results = [test_device(device, len(devices)) for device in devices]
+    return 0 if all(results) else 1
 
 
 sys.exit(main())

@@ -29,7 +29,7 @@ class ForeignCommand(msgspec.Struct, frozen=True):
     entry
         The click command that answers it: ``module:name``.
     what
-        What the command does, in one line.
+        Its purpose, in one line.
     """
 
     tool: str

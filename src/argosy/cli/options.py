@@ -13,7 +13,7 @@ from argosy.recipes.option_row import CONTAINER, GROUPS, Row, is_list, option_na
 
 Decorated = Callable[..., Any]
 
-RUN_MODE, GENERAL = "What to do", "General"
+RUN_MODE, GENERAL = "Execution", "General"
 GROUP_ORDER = (*GROUPS, RUN_MODE, GENERAL)
 
 

@@ -1,4 +1,4 @@
-"""Progress for people: a line per step that moves while it runs; imported only when standard error is a terminal."""
+"""Progress on a terminal: one animated line per step. Imported only if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from argosy.core.session import Step
 
 
 class TerminalReporter:
-    """Shows the running step with a spinner and its time so far, and leaves one line for each step that ended."""
+    """Shows the running step with a spinner and its duration, and prints one line for each step that ended."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -26,7 +26,7 @@ class TerminalReporter:
         self._moving.start()
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """Leave one line, which the terminal wraps where it must."""
+        """Print one line for the step; the terminal wraps it."""
         self._stop()
         mark = "[red]✗[/]" if failed else "[green]✓[/]"
         text = "failed" if failed else step.result or step.what
@@ -34,7 +34,7 @@ class TerminalReporter:
         self._console.print(line, soft_wrap=True)
 
     def progress(self, step: Step, text: str) -> None:
-        """Show what is going on beside the spinner."""
+        """Show the current activity next to the spinner."""
         if self._moving is not None:
             self._moving.update(self._moving.task_ids[0], description=f"[bold]{step.name:<9}[/] [dim]{escape(text)}[/]")
 

@@ -52,7 +52,7 @@ def test_what_cannot_be_compared_is_said(desk: Desk) -> None:
         ((), "add --try NAME=VALUE"),
         (("--try", "A"), "sets no variable"),
         (("--try", "A=1", "--dry-run"), "several scripts run in turns"),
-        (("--of", "999999"), "there is no record of a job 999999"),
+        (("--of", "999999"), "there is no record of job 999999"),
     ):
         done = desk.argosy(*words(desk, *options), "--", "true", check=False)
         assert done.code in {2, 125}

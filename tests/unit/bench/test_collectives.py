@@ -23,7 +23,7 @@ def test_a_size_is_read_as_people_write_it(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "-1", "1.5G", "65G", "3", "12X", "٣K", "1e9"])
 def test_what_is_no_size_of_a_message_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no size of a message"):
+    with pytest.raises(UsageError, match="invalid message size"):
         parse_size(text)
 
 

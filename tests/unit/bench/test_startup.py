@@ -9,12 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
-
-from argosy.bench.startup.cases import SHARED, render_scripted
-from argosy.bench.startup.measure import PROGRAM, count_calls
-from argosy.bench.startup.model import Calls, Figure, StartupReport
-from argosy.bench.startup.report import render_picture, render_table
+from argosy.bench.startup import PROGRAM, Calls, Figure, StartupReport, count_calls, render_plot, render_table
 
 REPORT = StartupReport(
     "/p", "apptainer", "import torch",
@@ -65,16 +60,5 @@ def test_the_table_tells_every_way_in_its_row() -> None:
 
 
 def test_the_picture_has_a_bar_for_each_figure() -> None:
-    picture = ET.fromstring(render_picture(REPORT))  # noqa: S314 - written a line above
+    picture = ET.fromstring(render_plot(REPORT))  # noqa: S314 - written a line above
     assert len(picture.findall("{*}rect")) == len(REPORT.figures) + 1
-
-
-@pytest.mark.parametrize("words", [[], ["a b", "$HOME", "*", "it's"]])
-def test_the_wrapper_of_many_programs_does_start_its_program(tmp_path: Path, words: list[str]) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "common.sh").write_text(SHARED)
-    file = tmp_path / "bin/print"
-    file.write_text(render_scripted(("env",), "/usr/bin/printf"))
-    file.chmod(0o755)
-    done = subprocess.run([file, "<%s>", *words], capture_output=True, text=True, check=False)
-    assert done.stdout == ("".join(f"<{word}>" for word in words) or "<>"), done.stderr

@@ -1,10 +1,10 @@
-"""Time starts of commands, in turns; it needs nothing but Python, and reads what to do as JSON on standard input.
+"""Time starts of commands, in turns. It needs only Python, and reads its task as JSON on standard input.
 
-Given  {"cases": [{"name", "words", "env", "drop": [files]}], "at_once": [[copies, times], …], "cold": times}
-Gives  {name: {"1": [seconds, …], "cold": [seconds, …]}}
+Input   {"cases": [{"name", "words", "env", "drop": [files]}], "at_once": [[copies, times], …], "cold": times}
+Output  {name: {"1": [seconds, …], "cold": [seconds, …]}}
 
-Cold means that the pages of the files in `drop` were thrown out of memory before (posix_fadvise(2)), which everybody
-may ask for; names and attributes stay in memory.  What else runs slows all cases alike, since they take turns.
+Before a cold start, the pages of the files in `drop` are dropped from memory (posix_fadvise(2)), which needs no
+privilege; names and attributes stay in memory. Other load on the machine slows all cases alike, since they take turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def start(case: Mapping[str, Any], copies: int, said: str) -> float:
-    """Start a case so many times at once; give the seconds until the last one ended."""
+    """Start several copies of a case at once, and return the seconds until the last one ended."""
     streams = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -29,17 +29,17 @@ def start(case: Mapping[str, Any], copies: int, said: str) -> float:
     children = [os.posix_spawnp(words[0], words, env, file_actions=streams) for _ in range(copies)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     seconds = time.perf_counter() - begin
-    if any(codes):  # a failed start is quick, and would be a good figure
-        with open(said, errors="replace", encoding="utf-8") as file:  # noqa: PTH123 - loads less than pathlib
+    if any(codes):  # a failed start is quick, and would look like a good result
+        with open(said, errors="replace", encoding="utf-8") as file:  # noqa: PTH123 - without importing pathlib
             sys.exit(f"{case['name']} ended with {max(codes)}: {file.read()[-600:].strip()}")
     return seconds
 
 
 def forget(paths: Iterable[str]) -> None:
-    """Throw the pages of files out of memory, of all files below a folder."""
+    """Drop the pages of files, and of all files below folders, from memory."""
     for path in paths:
         inner = (f"{folder}/{name}" for folder, _, names in os.walk(path) for name in names)
-        for file in (path,) if os.path.isfile(path) else inner:  # noqa: PTH113 - likewise
+        for file in (path,) if os.path.isfile(path) else inner:  # noqa: PTH113 - without importing pathlib
             if os.path.islink(file) or not os.access(file, os.R_OK) or not os.path.isfile(file):  # noqa: PTH113, PTH114
                 continue
             descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
@@ -50,7 +50,7 @@ def forget(paths: Iterable[str]) -> None:
 def measure(
     cases: Sequence[Mapping[str, Any]], asked: Mapping[str, Any], said: str
 ) -> dict[str, dict[str, list[float]]]:
-    """Start every case once, then take turns, each first in its turn: what a start leaves behind serves all alike."""
+    """Start every case once, then in turns, so that caches that a start fills help all cases alike."""
     taken: dict[str, dict[str, list[float]]] = {case["name"]: {} for case in cases}
     for case in cases:
         start(case, 1, said)

@@ -1,21 +1,20 @@
-"""The command lines that are compared: each starts the same Python with the same code."""
+"""The cases of `argosy bench startup`: command lines that start the same Python with the same code."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from argosy.bench.startup.model import BARE, LINE, RUNTIME, SCRIPTED, WRAPPER, Case, StartupRequest
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER
 from argosy.core.process import Command, find_program, run_checked
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import join, quote
+from argosy.core.shell import quote
 from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
 from argosy.images.rootfs_cache import unpack_cached
@@ -23,51 +22,75 @@ from argosy.wrap.model import Version
 from argosy.wrap.root_entries import read_root_entries, root_entry_words
 from argosy.wrap.versions import CACHE, open_prefix
 
-SHARED = r"""
-folders=""
-for each in /projappl /scratch /users /project /work /home; do
-    if [[ -d $each ]]; then folders=$folders,$each; fi
-done
-seen=$(ls -1 / | awk '!/dev/' | sed 's/^/\//g')
-if grep -q 'singularity/mnt/session\|apptainer/mnt/session' /proc/self/mountinfo; then inside=yes; else inside=no; fi
-programs=$(realpath "$here")
-above=$(realpath "$here/..")
-export SINGULARITY_BIND=${folders#,}
-squeezed=$(echo "$OLD_PATH" | tr ':' '\n' | tr -s '/' | tr '\n' ':')
-libraries=$(echo "${LD_LIBRARY_PATH-}" | tr ':' '\n' | tr -s '/' | tr '\n' ':')
-"""
+BARE, RUNTIME, LINE, WRAPPER = "bare", "runtime", "line", "wrapper"
+
+CASES: Mapping[str, str] = {
+    BARE: "the program without a container, from unpacked files",
+    RUNTIME: "the runtime's plain command line",
+    LINE: "the command line that the wrapped command executes",
+    WRAPPER: "the wrapped command",
+}
+"""Name of a case -> its description."""
 
 
-def render_scripted(container: Sequence[str], program: str) -> str:
-    """Render the wrapper; `container` are the words that start it, `program` what is started in it."""
-    return f"""\
-#!/bin/bash
-export OLD_PATH=$PATH
-export PATH=/usr/local/bin:/usr/bin:/usr/local/sbin:/usr/sbin:/bin
-self=${{BASH_SOURCE[0]}}
-while [ -h "$self" ]; do
-    here=$(cd -P "$(dirname "$self")" && pwd)
-    self=$(readlink "$self")
-    [[ $self != /* ]] && self=$here/$self
-done
-here=$(cd -P "$(dirname "$self")" && pwd)
-source "$here/../common.sh"
-{join(container)} bash -c "exec -a {quote(program)} {quote(program)}$(test $# -eq 0 || printf ' %q' "$@")"
-"""
+class StartupRequest(msgspec.Struct, frozen=True):
+    """A measurement that the user asks for.
+
+    Attributes
+    ----------
+    code
+        Python code to run, for example ``import torch``.
+    only
+        Cases to run; empty for all.
+    at_once
+        Pairs of simultaneous starts and the number of repetitions.
+    cold
+        Number of starts with the pages of the image dropped from memory.
+    count
+        Whether file-system calls are counted.
+    """
+
+    prefix: Path
+    code: str = "pass"
+    only: tuple[str, ...] = ()
+    at_once: tuple[tuple[int, int], ...] = ((1, 30), (8, 7), (64, 3))
+    cold: int = 5
+    count: bool = True
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One way to start the program.
+
+    Attributes
+    ----------
+    drop
+        Files and folders whose pages are dropped from memory before a cold start.
+    place
+        Folder of the shared file system with the files of the case: calls that name a path below it are counted. Empty
+        if paths in the container name these files, too (unpacked trees).
+    """
+
+    name: str
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    drop: tuple[str, ...]
+    place: str
 
 
 PYTHON = "python"
 
 
 class BenchTarget(msgspec.Struct, frozen=True):
-    """What the cases are made of.
+    """The prefix whose Python is started.
 
     Attributes
     ----------
+    target
+        Path of the Python in the container.
     env
-        The caller's environment, without what names software of the host.
+        The caller's environment, without variables that refer to software of the host.
     work
-        A folder for what is written for a case.
+        Folder for temporary files.
     """
 
     request: StartupRequest
@@ -78,12 +101,12 @@ class BenchTarget(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The folder that the image lies in; empty where it is unpacked."""
+        """Return the folder of the image; empty if the image is unpacked."""
         return "" if self.version.runtime == "bwrap" else str(self.request.prefix)
 
     @property
     def image(self) -> Path:
-        """The image of the current version."""
+        """Return the image of the current version."""
         return version_folder(self.request.prefix, self.version.number) / self.version.image
 
 
@@ -93,30 +116,30 @@ def open_target(request: StartupRequest, work: Path, session: Session) -> BenchT
     Raises
     ------
     UsageError
-        When it is no prefix, or has no python.
+        If it is not a prefix, or has no Python.
     """
     version = open_prefix(request.prefix)
     target = next((each.target for each in version.commands if each.name == PYTHON), "")
     if not target:
-        raise UsageError(f"{request.prefix} has no python, which is what is started", hint="wrap an environment")
+        raise UsageError(f"{request.prefix} has no command python to start", hint="wrap an environment with Python")
     dropped = {*NOT_FROM_CALLER, "ARGOSY_WRAP", "APPTAINER_BIND", "SINGULARITY_BIND"}
     env = {name: value for name, value in session.host.environment.items() if name not in dropped}
     return BenchTarget(request, version, target, env | {"PYTHONNOUSERSITE": "1"}, work)
 
 
 def find_cases(target: BenchTarget, session: Session) -> Iterator[Case | str]:
-    """Give the cases asked for, or why one cannot be run."""
-    ways = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper, SCRIPTED: _scripted}
-    for name, way in ways.items():
+    """Yield each requested case, or the reason why it cannot be measured."""
+    makers = {BARE: _bare, RUNTIME: _runtime, LINE: _line, WRAPPER: _wrapper}
+    for name, make in makers.items():
         if not target.request.only or name in target.request.only:
-            yield way(target, session)
+            yield make(target, session)
 
 
 def _code(target: BenchTarget) -> tuple[str, ...]:
     return ("-c", target.request.code)
 
 
-def _wrapper(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+def _wrapper(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - one signature for all cases
     return Case(WRAPPER, _wrapper_words(target), target.env, _files(target), target.place)
 
 
@@ -125,24 +148,24 @@ def _wrapper_words(target: BenchTarget) -> tuple[str, ...]:
 
 
 def _files(target: BenchTarget) -> tuple[str, ...]:
-    """Name what holds the image's bytes: its file, or the unpacked trees under bubblewrap."""
+    """Return the files of the image: the image itself, or the unpacked trees under bubblewrap."""
     if target.version.runtime != "bwrap":
         return (str(target.image.resolve()),)
     return tuple(str(target.request.prefix / CACHE / "trees" / tree) for tree in target.version.trees)
 
 
 def _container(target: BenchTarget) -> tuple[str, ...] | str:
-    """Give the least that starts a program in the container: no home, no folders of the host."""
+    """Return the shortest command that starts a program in the container: no home, no folders of the host."""
     if target.version.runtime != "bwrap":
         return (target.version.runtime, "--quiet", "exec", str(target.image))
     root = read_root_entries(target.request.prefix / CACHE / "trees", target.version.trees)
     if not root:
-        return "its image needs an overlay under bubblewrap, so there is no plain line"
+        return "under bubblewrap, its image needs an overlay, so it has no plain command line"
     words = [word for top in root for word in root_entry_words(top)]
     return ("bwrap", *words, "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp")  # noqa: S108
 
 
-def _runtime(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
+def _runtime(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - one signature for all cases
     container = _container(target)
     if isinstance(container, str):
         return f"{RUNTIME}: {container}"
@@ -153,16 +176,16 @@ def _runtime(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG0
 
 RECORD = """\
 #!/bin/sh
-# Takes the runtime's place, and writes down how it was called.
+# Replaces the runtime, and records how it was called.
 printf '%s\\0' "$@" > {folder}/words
 cat /proc/$$/environ > {folder}/environment
 """
 
 
 def _line(target: BenchTarget, session: Session) -> Case | str:
-    """Give the very words and variables with which the wrapped command takes the runtime's place."""
+    """Return the command line and variables with which the wrapped command executes the runtime."""
     if target.version.runtime == "bwrap":
-        return f"{LINE}: under bubblewrap a wrapped command ends in more than one program"
+        return f"{LINE}: under bubblewrap, a wrapped command starts more than one program"
     runtime = find_program(target.version.runtime, target.env.get("PATH", ""))
     folder = target.work / "line"
     folder.mkdir()
@@ -170,9 +193,9 @@ def _line(target: BenchTarget, session: Session) -> Case | str:
     file.write_text(RECORD.format(folder=quote(str(folder))), encoding="utf-8")
     file.chmod(0o755)
     called = Command(_wrapper_words(target), env=target.env | {"PATH": f"{folder}:{target.env.get('PATH', '')}"})
-    run_checked(session.runner, called, doing="looking how the runtime is called")
+    run_checked(session.runner, called, doing="recording the call of the runtime")
     if not runtime or not (folder / "words").is_file():
-        return f"{LINE}: the wrapped command does not look for {target.version.runtime} on PATH"
+        return f"{LINE}: the wrapped command does not search {target.version.runtime} on PATH"
     words, variables = (_read_texts(folder / name) for name in ("words", "environment"))
     env = dict(text.partition("=")[::2] for text in (each.replace(f"{folder}:", "") for each in variables))
     return Case(LINE, (runtime, *words), env, _files(target), target.place)
@@ -180,19 +203,6 @@ def _line(target: BenchTarget, session: Session) -> Case | str:
 
 def _read_texts(file: Path) -> list[str]:
     return os.fsdecode(file.read_bytes()).removesuffix("\0").split("\0")
-
-
-def _scripted(target: BenchTarget, session: Session) -> Case | str:  # noqa: ARG001 - all cases are made alike
-    container = _container(target)
-    if isinstance(container, str):
-        return f"{SCRIPTED}: {container}"
-    folder = target.work / "scripted"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "common.sh").write_text(SHARED, encoding="utf-8")
-    file = folder / "bin" / PYTHON
-    file.write_text(render_scripted(container, target.target), encoding="utf-8")
-    file.chmod(0o755)
-    return Case(SCRIPTED, (str(file), *_code(target)), target.env, _files(target), target.place)
 
 
 def _bare(target: BenchTarget, session: Session) -> Case | str:

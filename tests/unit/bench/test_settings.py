@@ -13,8 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.bench.variants.compare import Run, compare, interval, parse_runs, render_table
-from argosy.bench.variants.plan import LINE, Variant, parse_variants, render_driver, with_variant
+from argosy.bench.settings import (
+    MARK,
+    Run,
+    Variant,
+    compare,
+    parse_runs,
+    parse_variants,
+    render_comparison,
+    render_job,
+    with_variant,
+)
+from argosy.bench.statistics import sign_interval
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -45,7 +55,7 @@ def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        ([], "nothing to try"),
+        ([], "no setting to compare"),
         (["A"], "sets no variable"),
         ([""], "sets no"),
         (["A='"], "--try"),
@@ -77,7 +87,7 @@ def driver(folder: Path, programs: list[str], *, rounds: int, phrase: str = "") 
         script.write_text(program)
     variants = [Variant(f"way {number}\nof some") for number in range(len(programs))]
     names = [str(script) for script in scripts]
-    text = render_driver(PLAN, variants, names, rounds=rounds, phrase=phrase, runs=str(folder / "runs"))
+    text = render_job(PLAN, variants, names, rounds=rounds, phrase=phrase, runs=str(folder / "runs"))
     done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, check=False, cwd=folder)
     return done, text
 
@@ -123,7 +133,7 @@ def test_a_way_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     rows = compare(["first", "second"], parse_runs((tmp_path / "runs").read_text()))
     assert (rows[0].runs, rows[0].failed) == (2, 0)
     assert (rows[1].runs, rows[1].failed, rows[1].verdict) == (0, 2, "no run to compare")
-    assert "(2 failed)" in render_table(rows, "seconds")
+    assert "(2 failed)" in render_comparison(rows, "seconds")
 
 
 def runs_of(first: list[float], second: list[float]) -> list[Run]:
@@ -154,7 +164,7 @@ def test_drift_that_meets_both_ways_hides_no_difference() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=40))
 def test_an_interval_lies_within_the_values(values: list[float]) -> None:
-    found = interval(values)
+    found = sign_interval(values)
     assert (found is None) == (len(values) < 6)
     if found:
         assert min(values) <= found[0] <= median(values) <= found[1] <= max(values)
@@ -165,13 +175,13 @@ def test_the_interval_holds_what_it_says() -> None:
     for count in (6, 9, 20):
         held = 0
         for _ in range(2000):
-            found = interval([chance.expovariate(1) for _ in range(count)])
+            found = sign_interval([chance.expovariate(1) for _ in range(count)])
             held += bool(found and found[0] <= 0.6931 <= found[1])
         assert held / 2000 > 0.94
 
 
 def test_lines_that_are_none_of_ours_are_passed_over() -> None:
-    assert parse_runs(f"{LINE} 1 0 0 2.5\nx {LINE} 1 0 0 3\n{LINE} 1 0 0\n{LINE} 2 1 9 -\n") == (
+    assert parse_runs(f"{MARK} 1 0 0 2.5\nx {MARK} 1 0 0 3\n{MARK} 1 0 0\n{MARK} 2 1 9 -\n") == (
         Run(1, 0, 0, 2.5),
         Run(2, 1, 9, None),
     )

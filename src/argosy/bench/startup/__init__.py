@@ -1,1 +1,0 @@
-"""Measure what starting a command costs."""

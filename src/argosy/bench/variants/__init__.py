@@ -1,1 +1,0 @@
-"""Compare settings of a user's program in one job."""
