@@ -222,13 +222,13 @@ class QuietReporter:
     """Reports nothing."""
 
     def begin(self, step: Step) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def end(self, step: Step, *, failed: bool) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def progress(self, step: Step, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""

@@ -168,7 +168,6 @@ class NodeJobOptions(TypedDict, total=False):
 
 
 PACKAGE_ROWS = rows(PackageOptions)
-INSTALL_ROWS = rows(InstallOptions)
 BUILD_ROWS = rows(BuildOptions)
 NODE_ROWS = rows(NodeJobOptions)
 """The rows by name."""

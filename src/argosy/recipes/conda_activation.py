@@ -17,8 +17,8 @@ SENTINEL = "/.argosy/what-was-there"
 LISTS = ("LD_LIBRARY_PATH", "MANPATH", "PKG_CONFIG_PATH", "XDG_DATA_DIRS")
 """PATH-like variables that are usually unset or empty; PATH itself is always set."""
 
-OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "SHELLOPTS", "BASHOPTS", "LINES", "COLUMNS"})
-LEFT_OUT = ("CONDA_BACKUP_", "_CONDA_", "CE_", "_CE_")
+SHELL_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "SHELLOPTS", "BASHOPTS", "LINES", "COLUMNS"})
+IGNORED_PREFIXES = ("CONDA_BACKUP_", "_CONDA_", "CE_", "_CE_")
 """Prefixes of variables for a later deactivation, which never happens."""
 
 
@@ -61,9 +61,9 @@ def parse_activation(text: str, name: str, extra: tuple[tuple[str, str], ...]) -
     prepend: list[tuple[str, str]] = []
     default: dict[str, str] = {}
     for key, value in new.items():
-        if old.get(key) == value or key in OF_THE_SHELL or key.startswith(LEFT_OUT):
+        if old.get(key) == value or key in SHELL_VARIABLES or key.startswith(IGNORED_PREFIXES):
             continue
-        first = _put_before(value, old.get(key, ""))
+        first = _added_text(value, old.get(key, ""))
         if first:
             prepend.append((key, first))
         elif SENTINEL not in value and old.get(key) is None:
@@ -83,7 +83,7 @@ def _variables(text: str) -> Mapping[str, str]:
     return {name: value for name, _, value in sorted(rows) if name.isidentifier()}
 
 
-def _put_before(value: str, old: str) -> str:
+def _added_text(value: str, old: str) -> str:
     """Return the text that a script added to a PATH-like variable; text added at the end is moved to the front."""
     if not old or old not in value:
         return ""

@@ -69,8 +69,8 @@ def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
         if line.startswith(PIP_COMMENT):
             pip.append(_pip_comment(line, Where(file, number)))
         elif words and not words.startswith(("#", EXPLICIT)):
-            url, _, behind = words.partition("#")
-            pins.append(_pin(url, behind, Where(file, number), line))
+            url, _, digest_text = words.partition("#")
+            pins.append(_pin(url, digest_text, Where(file, number), line))
     platforms = sorted({pin.url.split("/")[-2] for pin in pins} - {"noarch"})
     if subdir and platforms:
         _need_platform(subdir, platforms, file)

@@ -155,7 +155,7 @@ def plan_conda(
         constraints=tuple(
             text for spec in (*plain, *recipe.conda_limits) if (text := render_conda_spec(spec)) != spec.name
         ),
-        direct=tuple(render_conda_spec(_placed(spec, condarc, cwd)) for spec in direct),
+        direct=tuple(render_conda_spec(_with_address(spec, condarc, cwd)) for spec in direct),
         virtual=plan_virtual_packages(target),
         platform=target.subdir,
         asked=asked,
@@ -171,7 +171,7 @@ def _addresses_of(spec: CondaSpec, condarc: Condarc, cwd: Path) -> tuple[str, ..
     return tuple(channel_address(name, condarc, cwd) for name in names)
 
 
-def _placed(spec: CondaSpec, condarc: Condarc, cwd: Path) -> CondaSpec:
+def _with_address(spec: CondaSpec, condarc: Condarc, cwd: Path) -> CondaSpec:
     """Replace the name of a channel by its address if the configuration moves it: rattler knows only Anaconda's hosts.
 
     For ``defaults`` this is its first channel, because rattler accepts only one.

@@ -19,7 +19,7 @@ from argosy.recipes.requirements import parse_requirements
 KEYS = ("name", "channels", "dependencies", "variables", "prefix")
 FILE = "an environment file"
 INTERPRETER = ("python", "pip")
-OF_OTHERS = ("platforms", "category", "channel_priority", "channel-priority", "pip-repositories")
+IGNORED_KEYS = ("platforms", "category", "channel_priority", "channel-priority", "pip-repositories")
 """Keys of conda-lock, mamba and conda that do not change the installed packages."""
 
 # libyaml's parser, if PyYAML was built with it, is 20 times faster on long exports.
@@ -114,17 +114,17 @@ def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
     problem = error.problem or error.context or "invalid syntax"
     if mark is None:
         return UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {problem}")
-    began = error.context_mark
-    mark = began if began and not here.line(mark).strip() else mark
+    start = error.context_mark
+    mark = start if start and not here.line(mark).strip() else mark
     line = here.line(mark)
     if "another document" in problem:
         where = Where(here.name, mark.line + 1)
         return bad_line(
             f"{here.name} contains two YAML documents", where, line, hint="move the second one into another file"
         )
-    hint = f"the faulty value begins in line {began.line + 1}" if began and began.line != mark.line else ""
-    if began and re.match(r"\s*-[^\s-]", here.line(began)):
-        hint = f"write a space after the '-' in line {began.line + 1}"
+    hint = f"the faulty value begins in line {start.line + 1}" if start and start.line != mark.line else ""
+    if start and re.match(r"\s*-[^\s-]", here.line(start)):
+        hint = f"write a space after the '-' in line {start.line + 1}"
     if "\t" in line:
         hint = "indent YAML with spaces, not with tabs"
     if TEMPLATE.search(line):
@@ -176,7 +176,7 @@ def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
         if near and (near == "dependencies" or "dependencies" in top):
             raise bad_line(f"unknown key '{word}' in an environment file", where, word, hint=f"did you mean {near}?")
     for word, where in others.items():
-        if word not in OF_OTHERS and "dependencies" not in top:
+        if word not in IGNORED_KEYS and "dependencies" not in top:
             hint = f"the keys of an environment file are {', '.join(KEYS)}"
             raise bad_line(f"{here.name} is not an environment file", where, word, hint=hint)
         yield Note(f"the key '{word}' is ignored", where)

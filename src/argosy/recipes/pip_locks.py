@@ -23,7 +23,7 @@ from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, Pip
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, checked_marker, expand, finder, load_toml, shaped
 
-_Place = TypedDict("_Place", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
+_File = TypedDict("_File", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
 
 
 class _PylockPackage(TypedDict, total=False):
@@ -31,18 +31,18 @@ class _PylockPackage(TypedDict, total=False):
     version: str
     marker: str
     index: str
-    wheels: list[_Place]
-    sdist: _Place
-    archive: _Place
-    vcs: _Place
-    directory: _Place
+    wheels: list[_File]
+    sdist: _File
+    archive: _File
+    vcs: _File
+    directory: _File
 
 
 class _Pylock(TypedDict, total=False):
     packages: list[_PylockPackage]
 
 
-_OF_LOCK = re.compile(
+_LOCK_CONDITION = re.compile(
     r"""(?P<quote>['"])(?P<name>[^'"]*)(?P=quote)\s+(?P<not>not\s+)?in\s+(?P<list>extras|dependency_groups)\b"""
 )
 """The part of a pylock marker that asks whether an extra or a group is requested."""
@@ -56,13 +56,13 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
     def answer(found: re.Match[str]) -> str:
         return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) != bool(found["not"]) else NEVER
 
-    return _OF_LOCK.sub(answer, marker)
+    return _LOCK_CONDITION.sub(answer, marker)
 
 
 def _is_never(marker: str) -> bool:
     """Return whether a marker is false on every machine."""
-    left = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
-    return not left and not Marker(marker).evaluate()
+    unrequested = re.sub(r"python_version (?:>=|<) '0'|\band\b|\bor\b|[()\s]", "", marker)
+    return not unrequested and not Marker(marker).evaluate()
 
 
 def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
@@ -96,7 +96,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
         if answered != marker and _is_never(checked_marker(answered, here).replace('"', "'")):
             notes.append(Note(f"{package['name']} is not installed: its extra or group was not requested", here))
             continue
-        pip.append(_locked(package, answered, here))
+        pip.append(_pylock_line(package, answered, here))
     python = str(data.get("requires-python", "")).replace(" ", "")
     asked = (Asked("python", python, where("requires-python")),) if python else ()
     indexes = dict.fromkeys(str(row["index"]).rstrip("/") for row in data.get("packages", ()) if row.get("index"))
@@ -114,29 +114,29 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
             raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"known: {', '.join(known) or 'none'}")
 
 
-def _locked(package: _PylockPackage, marker: str, where: Where) -> PipLine:
+def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
     name = str(canonicalize_name(str(package["name"])))
-    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     if "directory" in package:
         path = str(package["directory"].get("path", "."))
         return PipLine(path, "", PipKind.LOCAL, where, path=path, marker=marker)
     if vcs := package.get("vcs"):
-        spec = f"{name} @ git+{vcs.get('url')}@{vcs.get('commit-id')}{behind}"
+        spec = f"{name} @ git+{vcs.get('url')}@{vcs.get('commit-id')}{suffix}"
         return PipLine(spec, name, PipKind.VCS, where, spec=spec)
     if archive := package.get("archive"):
         hashes = tuple(f"sha256:{digest}" for digest in [archive.get("hashes", {}).get("sha256")] if digest)
-        spec = f"{name} @ {archive.get('url')}{behind}"
+        spec = f"{name} @ {archive.get('url')}{suffix}"
         return PipLine(spec, name, PipKind.URL, where, spec=spec, hashes=hashes)
     files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
     digests = {str(file.get("hashes", {}).get("sha256", "")) for file in files} - {""}
     if "version" not in package:
         raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
-    pinned = f"{name}=={package['version']}{behind}"
+    pinned = f"{name}=={package['version']}{suffix}"
     hashes = tuple(sorted(f"sha256:{digest}" for digest in digests))
     return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
 
 
-MAIN, DEFAULT, DEVELOP = "main", "default", "develop"
+MAIN, DEFAULT = "main", "default"
 OF_PYPI = (PYPI, "https://pypi.python.org/simple")
 
 
@@ -204,16 +204,16 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
     groups = {str(canonicalize_name(group)): None for package in packages for group in package.get("groups", ())}
     extras = {str(canonicalize_name(name)): None for name in data.get("extras", {})}
     wanted = _chosen(asked, (*extras, *(name for name in groups if name != MAIN)), file)
-    read = [(package, _of_poetry(package, wanted, where(f'name = "{package["name"]}"'))) for package in packages]
+    read = [(package, _poetry_line(package, wanted, where(f'name = "{package["name"]}"'))) for package in packages]
     sources = [package.get("source", {}) for package, line in read if line]
     indexes = dict.fromkeys(each.get("url", "").rstrip("/") for each in sources if each.get("type") == "legacy")
     python = _python(str(meta.get("python-versions", "")))
-    left = [name for name in (*groups, *extras) if name not in wanted]
+    unrequested = [name for name in (*groups, *extras) if name not in wanted]
     return Part(
         python=(Asked("python", python, where("python-versions = ")),) if python else (),
         pip=tuple(line for _, line in read if line),
         options=tuple(PipOption("extra-index-url", url, where(url)) for url in indexes),
-        notes=_left_out(left, where("[metadata]")),
+        notes=_left_out(unrequested, where("[metadata]")),
         complete=True,
     )
 
@@ -239,39 +239,39 @@ def _left_out(names: Iterable[str], where: Where) -> tuple[Note, ...]:
     return (Note(f"not requested and not installed: {listed}", where),) if listed else ()
 
 
-def _of_poetry(package: _Package, wanted: frozenset[str], where: Where) -> PipLine | None:
+def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> PipLine | None:
     """Return the line of a package; None if none of its groups or extras is requested."""
     markers = package.get("markers", "")
-    mine = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
-    texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in mine]
+    chosen_groups = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
+    texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in chosen_groups]
     answered = [_EXTRA.sub(lambda found: _answer(found, wanted), text) for text in texts]
     holding = [text for text in answered if not (text and _is_never(checked_marker(text, where).replace('"', "'")))]
     if not holding:
         return None
     marker = "" if "" in holding else " or ".join(f"({text})" for text in dict.fromkeys(holding))
-    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     hashes = tuple(sorted({file.get("hash", "") for file in package.get("files", ())} - {""}))
-    return _placed(package, package.get("source", {}), behind, hashes, where)
+    return _source_line(package, package.get("source", {}), suffix, hashes, where)
 
 
 def _answer(found: re.Match[str], wanted: frozenset[str]) -> str:
     return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) == (found["op"] == "==") else NEVER
 
 
-def _placed(package: _Package, source: _Source, behind: str, hashes: tuple[str, ...], where: Where) -> PipLine:
+def _source_line(package: _Package, source: _Source, suffix: str, hashes: tuple[str, ...], where: Where) -> PipLine:
     name = str(canonicalize_name(package["name"]))
     part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
     kind, url = source.get("type", ""), source.get("url", "")
     if kind in ("directory", "file"):
-        marker, editable = behind.removeprefix(" ; "), package.get("develop", False)
+        marker, editable = suffix.removeprefix(" ; "), package.get("develop", False)
         return PipLine(url, "", PipKind.LOCAL, where, path=url, marker=marker, editable=editable, hashes=hashes)
     if kind == "git":
         at = source.get("resolved_reference") or source.get("reference", "")
         address = url if url.startswith("git+") else f"git+{url}"
-        return replace(parse_package(f"{name} @ {address}@{at}{part}{behind}", where, url), kind=PipKind.VCS)
+        return replace(parse_package(f"{name} @ {address}@{at}{part}{suffix}", where, url), kind=PipKind.VCS)
     if kind == "url":
-        return replace(parse_package(f"{name} @ {url}{part}{behind}", where, url), hashes=hashes)
-    pinned = f"{name}=={package['version']}{behind}"
+        return replace(parse_package(f"{name} @ {url}{part}{suffix}", where, url), hashes=hashes)
+    pinned = f"{name}=={package['version']}{suffix}"
     return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
 
 
@@ -315,12 +315,12 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
     wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)
     chosen = [name for name in tables if name == DEFAULT or str(canonicalize_name(name)) in wanted]
     named = {key: row for name in chosen for key, row in tables[name].items()}
-    left = [name for name in tables if name not in chosen and tables[name]]
+    unrequested = [name for name in tables if name not in chosen and tables[name]]
     return Part(
         python=tuple(_pipenv_python(meta, where)),
-        pip=tuple(_of_pipenv(name, row, where(f'"{name}": {{')) for name, row in named.items()),
+        pip=tuple(_pipenv_line(name, row, where(f'"{name}": {{')) for name, row in named.items()),
         options=tuple(_pipenv_indexes(meta, where, environment or {})),
-        notes=_left_out(left, where(f'"{DEFAULT}"')),
+        notes=_left_out(unrequested, where(f'"{DEFAULT}"')),
         complete=True,
     )
 
@@ -343,10 +343,10 @@ def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping
             yield PipOption("extra-index-url" if number else "index-url", url, where(written))
 
 
-def _of_pipenv(name: str, row: _Locked, where: Where) -> PipLine:
+def _pipenv_line(name: str, row: _Locked, where: Where) -> PipLine:
     name = str(canonicalize_name(name))
     marker = row.get("markers", "")
-    behind = f" ; {checked_marker(marker, where)}" if marker else ""
+    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     part = f"#subdirectory={row['subdirectory']}" if row.get("subdirectory") else ""
     extras = f"[{','.join(sorted(row['extras']))}]" if row.get("extras") else ""
     if path := row.get("path"):
@@ -354,11 +354,11 @@ def _of_pipenv(name: str, row: _Locked, where: Where) -> PipLine:
         return PipLine(path, "", PipKind.LOCAL, where, path=path, extras=extras, marker=marker, editable=editable)
     if address := row.get("git"):
         url = address if address.startswith("git+") else f"git+{address}"
-        return parse_package(f"{name}{extras} @ {url}@{row.get('ref', 'HEAD')}{part}{behind}", where, url)
+        return parse_package(f"{name}{extras} @ {url}@{row.get('ref', 'HEAD')}{part}{suffix}", where, url)
     hashes = tuple(sorted(row.get("hashes", ())))
     if address := row.get("file"):
-        return replace(parse_package(f"{name}{extras} @ {address}{part}{behind}", where, address), hashes=hashes)
+        return replace(parse_package(f"{name}{extras} @ {address}{part}{suffix}", where, address), hashes=hashes)
     if not (version := row.get("version", "")).startswith("=="):
         raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
-    pinned = f"{name}{extras}{version}{behind}"
+    pinned = f"{name}{extras}{version}{suffix}"
     return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)

@@ -17,7 +17,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 
-_OF_PIP = {
+_PIP_NAMES = {
     "UV_INDEX_URL": "index-url",
     "UV_DEFAULT_INDEX": "index-url",
     "UV_INDEX": "extra-index-url",
@@ -42,7 +42,7 @@ _NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<address>.+)")
 
 def _read_uv_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield each variable, pip's name of the setting, and the value in pip's syntax."""
-    for name, key in _OF_PIP.items():
+    for name, key in _PIP_NAMES.items():
         if value := environment.get(name, "").strip():
             words = value.split(",") if name == "UV_FIND_LINKS" else value.split()
             yield name, key, " ".join(_address(word.strip(), environment) for word in words if word.strip())

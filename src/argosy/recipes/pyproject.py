@@ -78,7 +78,7 @@ class _Project(msgspec.Struct, frozen=True):
             raise UsageError(f"{self.file}: '{key}' must be a list of strings", evidence=str(self.where(key)))
         return found
 
-    def of_uv(self, key: str) -> list[str]:
+    def uv_texts(self, key: str) -> list[str]:
         """Return a list of strings of ``tool.uv``."""
         return self.texts(self.uv.get(key, []), key)
 
@@ -102,7 +102,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     here = _Project(data, file, finder(text, file), tuple(str(canonicalize_name(name)) for name in extras), workspace)
     project = here.table("project")
     if not project and not here.table("dependency-groups"):
-        raise UsageError(f"{file} has no [project]", evidence=_what_else(here), hint=_hint_for_tool(here))
+        raise UsageError(f"{file} has no [project]", evidence=_other_tool(here), hint=_hint_for_tool(here))
     wanted, includes = _wanted(here)
     if not wanted and not includes and not here.asked:
         _refuse_groups_alone(here)
@@ -110,27 +110,27 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     sources = {str(canonicalize_name(name)): _choose_source(source, here) for name, source in here.sources.items()}
     python = str(project.get("requires-python", "")).replace(" ", "")
     lines = _lines(wanted, here)
-    overrides = _lines(here.of_uv("override-dependencies"), here)
+    overrides = _lines(here.uv_texts("override-dependencies"), here)
     used = {name: str(source.get("index")) for name, source in sources.items()}
     # uv searches the common indexes for packages of overrides.
     free = {used.get(line.name, "") for line in overrides}
     return Part(
         python=(Asked("python", python, here.where("requires-python")),) if python else (),
         pip=tuple(_sourced(line, sources.get(line.name, {}), here) for line in lines),
-        constraints=tuple(_lines(here.of_uv("constraint-dependencies"), here)),
+        constraints=tuple(_lines(here.uv_texts("constraint-dependencies"), here)),
         overrides=tuple(overrides),
-        unisolated=tuple(str(canonicalize_name(name)) for name in here.of_uv("no-build-isolation-package")),
+        unisolated=tuple(str(canonicalize_name(name)) for name in here.uv_texts("no-build-isolation-package")),
         options=tuple(_options(uv, set(used.values()), free, here)),
         includes=includes,
         notes=(
             Note(NOT_INSTALLED, here.where("[project]")),
             *judge_other_tables(here.table("tool"), {line.name for line in lines}, here.name, file, here.where),
-            *_of_builds(lines, here),
+            *_note_builds(lines, here),
         ),
     )
 
 
-def _of_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
+def _note_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
     """Yield a note for packages whose extra build requirements (mostly torch) are ignored."""
     more = {str(canonicalize_name(name)): name for name in here.uv.get("extra-build-dependencies") or ()}
     for name in sorted(more.keys() & {line.name for line in lines}):
@@ -151,7 +151,7 @@ def _refuse_groups_alone(here: _Project) -> None:
         )
 
 
-def _what_else(here: _Project) -> str:
+def _other_tool(here: _Project) -> str:
     return f"{here.where('[tool.poetry')}: a Poetry project" if here.table("tool", "poetry") else ""
 
 
@@ -178,7 +178,7 @@ def _wanted(here: _Project) -> tuple[list[str], tuple[Include, ...]]:
         raise UsageError(f"cannot read the dependencies in {here.file}: its build computes them (dynamic)", hint=hint)
     seen: set[str] = set()
     for name in here.asked:
-        more, of_extra = _of_extra(name, here, seen)
+        more, of_extra = _extra_requirements(name, here, seen)
         wanted += more
         files += of_extra
     return _without_self(wanted, here, seen), tuple(Include(path, constraint=False, where=at) for path, at in files)
@@ -201,7 +201,7 @@ def _dynamic_files(here: _Project, *keys: str) -> tuple[tuple[str, Where], ...]:
 _HATCH = ("tool", "hatch", "metadata", "hooks", "requirements_txt")
 
 
-def _of_extra(name: str, here: _Project, seen: set[str]) -> tuple[list[str], tuple[tuple[str, Where], ...]]:
+def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list[str], tuple[tuple[str, Where], ...]]:
     """Return the requirements of an extra or a dependency group, and files that contain them."""
     if name in seen:
         return [], ()
@@ -218,7 +218,7 @@ def _of_extra(name: str, here: _Project, seen: set[str]) -> tuple[list[str], tup
     if key := late.get(name):
         return [], _dynamic_files(here, "optional-dependencies", key)
     if key := groups.get(name):
-        return _of_group(here.table("dependency-groups")[key], key, here, seen), ()
+        return _group_requirements(here.table("dependency-groups")[key], key, here, seen), ()
     known = ", ".join((*extras, *late)) or "none"
     raise UsageError(
         f"{here.file} has no extra '{name}'" + (" and no group of that name" if groups else ""),
@@ -226,11 +226,11 @@ def _of_extra(name: str, here: _Project, seen: set[str]) -> tuple[list[str], tup
     )
 
 
-def _of_group(rows: Any, key: str, here: _Project, seen: set[str]) -> list[str]:
+def _group_requirements(rows: Any, key: str, here: _Project, seen: set[str]) -> list[str]:
     wanted: list[str] = []
     for row in rows if isinstance(rows, list) else [rows]:
         if isinstance(row, dict) and isinstance(row.get("include-group"), str):
-            wanted += _of_extra(str(canonicalize_name(row["include-group"])), here, seen)[0]
+            wanted += _extra_requirements(str(canonicalize_name(row["include-group"])), here, seen)[0]
         else:
             wanted += here.texts([row], key)
     return wanted
@@ -245,7 +245,7 @@ def _without_self(texts: list[str], here: _Project, seen: set[str]) -> list[str]
             left.append(text)
             continue
         for extra in sorted(named.extras):
-            more, _ = _of_extra(str(canonicalize_name(extra)), here, seen)
+            more, _ = _extra_requirements(str(canonicalize_name(extra)), here, seen)
             left += _without_self(more, here, seen)
     return left
 
@@ -360,7 +360,7 @@ def _options(uv: Mapping[str, Any], used: set[str], free: set[str], here: _Proje
         ("no-build-package", "only-binary", canonicalize_name),
     )
     for key, name, normal in lists:
-        for value in here.of_uv(key):
+        for value in here.uv_texts(key):
             yield PipOption(name, normal(value), here.where(value))
     if uv.get("prerelease") == "allow":
         yield PipOption("pre", "", here.where("prerelease"))

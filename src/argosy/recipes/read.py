@@ -51,10 +51,10 @@ IN_A_FOLDER = (
 """Files that the error for a folder suggests."""
 
 CONDA_LOCK = ("conda-lock.yml", "conda-lock.yaml")
-OF_SEVERAL = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
+HAS_ENVIRONMENTS = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
 """Locks of several environments; names in brackets select some."""
 
-OF_ANY_NAME = (".yml", ".yaml", ".txt", ".lock")
+MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
 
 NOT_YET = {
@@ -132,7 +132,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
     """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and the names in brackets."""
     head, bracket, rest = path.partition("[")
-    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(OF_SEVERAL)):
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(HAS_ENVIRONMENTS)):
         return path, ()
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
@@ -141,13 +141,13 @@ def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | 
     """Read a lock of another tool; return None for any other file."""
     name = Path(path).name
     parse = next((parse for known, parse in LOCKS.items() if re.fullmatch(known, name)), None)
-    if parse is None and (not name.endswith(OF_ANY_NAME) or name == "uv.lock" or not (reading.cwd / path).is_file()):
+    if parse is None and (not name.endswith(MAYBE_LOCKS) or name == "uv.lock" or not (reading.cwd / path).is_file()):
         return None
     text, source = _read_text(path, reading)
     if EXPLICIT in text.split():
-        return _placed(parse_explicit(text, path, subdir=reading.subdir), source, path, reading)
+        return _resolve_paths(parse_explicit(text, path, subdir=reading.subdir), source, path, reading)
     parse = parse or (_parse_conda_lock if is_conda_lock(text) else None)
-    return _placed(parse(text, path, extras, reading), source, path, reading) if parse else None
+    return _resolve_paths(parse(text, path, extras, reading), source, path, reading) if parse else None
 
 
 def _parse_conda_lock(text: str, path: str, asked: tuple[str, ...], reading: _Reading) -> Part:
@@ -196,7 +196,7 @@ def _read_member(
 ) -> Part:
     """Read a project and the projects of its workspace on which it depends."""
     text, source = _read_text(file, reading)
-    part = _placed(parse_pyproject(text, file, extras=extras, workspace=workspace), source, file, reading)
+    part = _resolve_paths(parse_pyproject(text, file, extras=extras, workspace=workspace), source, file, reading)
     near = [line for line in part.pip if workspace and workspace.member_at(line.path)]
     part = replace(part, pip=tuple(line for line in part.pip if line not in near or not is_virtual(Path(line.path))))
     for line in near:
@@ -214,7 +214,7 @@ def _from_here(path: Path, reading: _Reading) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _placed(part: Part, source: Source, path: str, reading: _Reading) -> Part:
+def _resolve_paths(part: Part, source: Source, path: str, reading: _Reading) -> Part:
     """Resolve the local paths of a parsed file, and record the file as a source."""
     own = replace(part, pip=(), includes=(), options=(), sources=(source,))
     return _follow(own, (*part.includes, *part.options, *part.pip), path, reading)
@@ -316,7 +316,7 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
         if chosen is None:
             hint = "name the folder that contains one; use -r to include a requirements file"
             raise bad_line("the folder has no pyproject.toml or setup.py", package.where, package.text, hint=hint)
-        return _place(package, chosen.resolve())
+        return _local_package(package, chosen.resolve())
     hint = f"to install it from an index, write {package.name}==VERSION" if package.name else ""
     if "/feedstock" in package.path or "/croot/" in package.path:
         hint = "the path is from the machine that built the conda package; 'pip list --format freeze' prints versions"
@@ -340,7 +340,7 @@ def _is_installable(path: Path) -> bool:
     return not path.is_dir() or any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
 
-def _place(package: PipLine, found: Path) -> Part:
+def _local_package(package: PipLine, found: Path) -> Part:
     if not is_utf8(str(found)):
         hint = "rename its folder; uv accepts only UTF-8"
         raise bad_line("the path of this package is not UTF-8", package.where, package.text, hint=hint)

@@ -112,10 +112,10 @@ class PipOption(msgspec.Struct, frozen=True):
     @property
     def for_all(self) -> PipOption:
         """The option under pip's name: if hashes identify each file, any index may provide it."""
-        return PipOption(_OF_PIP.get(self.name, self.name), self.value, self.where)
+        return PipOption(_PIP_NAMES.get(self.name, self.name), self.value, self.where)
 
 
-_OF_PIP = {"own-index": "extra-index-url", "own-links": "find-links", "default-links": "find-links"}
+_PIP_NAMES = {"own-index": "extra-index-url", "own-links": "find-links", "default-links": "find-links"}
 
 
 class Include(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ _SEVERAL = re.compile(rf"^(?:{_NAME}(?:[=<>!~]=?[\w.*]+)?(?:\s*,\s*|\s+|$)){{2,}
 
 _PROGRAMS = "conda|mamba|micromamba|apt|apt-get|brew|dnf|yum|module|source|export|cd|git|bash|curl|wget"
 
-_OF_OTHERS = (
+_FOREIGN_LINES = (
     (
         re.compile(r"^\w[\w.-]*=[^=\s/]+=\w+$"),
         "a line of 'conda list --export'; use 'conda env export' to write an environment.yml",
@@ -79,7 +79,7 @@ _OF_OTHERS = (
 )
 """Patterns of lines of other programs and formats, with the rest of the hint."""
 
-_OF_COMMANDS = {
+_COMMAND_OPTIONS = {
     **dict.fromkeys(("--no-deps", "--upgrade", "-U", "--user", "--quiet", "-q", "--force-reinstall"), "remove it"),
     "--install-option": "pip removed it; remove it here, too",
     "--no-build-isolation": "remove it, and pass --no-build-isolation NAME to argosy",
@@ -88,15 +88,15 @@ _OF_COMMANDS = {
 
 def _suggest_for_option(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown option."""
-    if name in _OF_COMMANDS:
-        return f"this is an option of the command 'pip install', not of files: {_OF_COMMANDS[name]}"
+    if name in _COMMAND_OPTIONS:
+        return f"this is an option of the command 'pip install', not of files: {_COMMAND_OPTIONS[name]}"
     near = suggest_word(name, known)
     return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
 
 
 def _suggest_for_foreign(text: str) -> str:
     """Return the hint for a line of another format; empty if the line may belong to a requirements file."""
-    return next((f"this is {what}" for pattern, what in _OF_OTHERS if pattern.search(text)), "")
+    return next((f"this is {what}" for pattern, what in _FOREIGN_LINES if pattern.search(text)), "")
 
 
 def _suggest_requirement(text: str) -> str:
@@ -135,7 +135,7 @@ VALUED = (
     *("--no-binary", "--only-binary", "--trusted-host", "--use-feature"),
 )
 FLAGS = ("--no-index", "--pre", "--require-hashes", "--prefer-binary")
-OF_ONE_PACKAGE = ("--hash", "--config-settings", "--global-option")
+PACKAGE_OPTIONS = ("--hash", "--config-settings", "--global-option")
 SAME = {"--pypi-url": "--index-url", "--config-setting": "--config-settings", "-C": "--config-settings"}
 
 HASH_DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}
@@ -146,7 +146,7 @@ _ARCHIVE = re.compile(r"(?i)\.(whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz|tar)(?=\[|;|
 _LOCAL = re.compile(r"(?P<path>[^;]*?)(?P<extras>\[[^\]/]*\])?\s*(?:;(?P<marker>.*))?\Z")
 _EGG = re.compile(r"[#&]egg=([A-Za-z0-9._-]+)")
 _SCP = re.compile(r"(git\+)?(ssh://)?(\w+@[\w.-]+):(?!\d+/)(?=[\w.~-]+/)")
-_AS_SSH = r"git+ssh://\3/"
+_SSH_URL = r"git+ssh://\3/"
 _SHORT_SSH = re.compile(r"\w+@(?!file:)[\w.-]+:[\w.~-]+/")
 
 _Option = tuple[str, str]
@@ -178,8 +178,8 @@ def _parse_line(line: str, where: Where, environment: Mapping[str, str]) -> Iter
     if hint := _suggest_for_foreign(line):
         raise bad_line("invalid line in a requirements file", where, line, hint=hint)
     package, options = _split_options(expand(line, where, environment), where, line)
-    for_one = [(name, value) for name, value in options if name in OF_ONE_PACKAGE]
-    for_all = [(name, value) for name, value in options if name not in OF_ONE_PACKAGE]
+    for_one = [(name, value) for name, value in options if name in PACKAGE_OPTIONS]
+    for_all = [(name, value) for name, value in options if name not in PACKAGE_OPTIONS]
     if package:
         if for_all:
             raise bad_line(f"{for_all[0][0]} cannot follow a package", where, line, hint="write it on its own line")
@@ -214,7 +214,7 @@ def _pair_options(words: list[str], where: Where, line: str) -> Iterator[_Option
         if name in FLAGS:
             yield name, ""
             continue
-        if name not in (*VALUED, *OF_ONE_PACKAGE):
+        if name not in (*VALUED, *PACKAGE_OPTIONS):
             raise _unknown(name, where, line)
         value = value if equals else next(rest, "")
         if not value:
@@ -226,7 +226,7 @@ def _unknown(name: str, where: Where, line: str) -> UsageError:
     if not name.startswith("-"):
         hint = "write each package on its own line, and quote paths that contain spaces"
         return bad_line(f"unexpected argument '{name}'", where, line, hint=hint)
-    hint = _suggest_for_option(name, (*VALUED, *FLAGS, *OF_ONE_PACKAGE))
+    hint = _suggest_for_option(name, (*VALUED, *FLAGS, *PACKAGE_OPTIONS))
     return bad_line(f"unknown option {name} in a requirements file", where, line, hint=hint)
 
 
@@ -255,7 +255,7 @@ def _with_options(package: PipLine, options: list[_Option], line: str) -> PipLin
 def parse_package(text: str, where: Where, line: str) -> PipLine:
     """Parse a requirement in the form of PEP 508, a URL, a version control address, or a path."""
     if _SHORT_SSH.match(text):
-        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, text)}")
+        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_SSH_URL, text)}")
     if _looks_local(text):
         return _parse_local(text, where, line)
     if _URL.match(text):
@@ -263,14 +263,14 @@ def parse_package(text: str, where: Where, line: str) -> PipLine:
     try:
         parsed = Requirement(text)
     except InvalidRequirement as error:
-        raise _broken(text, where, line, error) from error
+        raise _invalid_requirement(text, where, line, error) from error
     name = canonicalize_name(parsed.name)
     if name == "python":
         raise bad_line("Python is not a pip package", where, line, hint=_PYTHON_HINT)
     if parsed.url is None:
         return PipLine(line, name, PipKind.INDEX, where, spec=text)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
-    return _place_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
+    return _with_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
 
 
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"
@@ -297,14 +297,14 @@ def _parse_url(text: str, where: Where, line: str) -> PipLine:
     address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
     _checked_marker(marker, where, line)
     if address.startswith(_VCS) and _SCP.match(address):
-        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_AS_SSH, address)}")
+        raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_SSH_URL, address)}")
     egg = _EGG.search(address)
     name = canonicalize_name(egg[1]) if egg else ""
     package = PipLine(line, name, PipKind.URL, where, spec=text)
-    return _place_url(package, address.strip(), marker.strip())
+    return _with_url(package, address.strip(), marker.strip())
 
 
-def _place_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLine:
+def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLine:
     """Set the kind of a package by its address."""
     if url.startswith(_VCS):
         if not url.startswith("git+"):
@@ -338,7 +338,7 @@ def _checked_marker(text: str, where: Where, line: str) -> str:
         raise bad_line("invalid environment marker after ';'", where, line) from error
 
 
-def _broken(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
+def _invalid_requirement(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:
     guess = _suggest_requirement(text)
     reason = str(error).splitlines()[0].strip()
     other = _suggest_for_several(text) or f"write NAME[EXTRA]==VERSION; {reason}"

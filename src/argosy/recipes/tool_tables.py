@@ -44,7 +44,7 @@ class Workspace(msgspec.Struct, frozen=True):
     def sources(self) -> dict[str, Any]:
         """Return the root's sources with absolute paths."""
         found = self.uv.get("sources")
-        return {name: self._placed(each) for name, each in found.items()} if isinstance(found, dict) else {}
+        return {name: self._absolute_source(each) for name, each in found.items()} if isinstance(found, dict) else {}
 
     @property
     def indexes(self) -> list[dict[str, Any]]:
@@ -53,9 +53,9 @@ class Workspace(msgspec.Struct, frozen=True):
         rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
         return [{**row, "url": _in_folder(str(row.get("url", "")), self.root)} for row in rows]
 
-    def _placed(self, source: Any) -> Any:
+    def _absolute_source(self, source: Any) -> Any:
         if isinstance(source, list):
-            return [self._placed(each) for each in source]
+            return [self._absolute_source(each) for each in source]
         if isinstance(source, dict) and isinstance(source.get("path"), str):
             return {**source, "path": str(self.root / source["path"])}
         return source
@@ -124,7 +124,7 @@ def _tables(folder: Path) -> dict[str, Any]:
 PLACES = frozenset({"git", "path", "url", "file", "source"})
 """Keys with which Poetry installs a package from another source than the index."""
 
-OF_PIXI = ("dependencies", "pypi-dependencies", "host-dependencies", "build-dependencies")
+PIXI_TABLES = ("dependencies", "pypi-dependencies", "host-dependencies", "build-dependencies")
 
 Tables = Mapping[str, Any]
 
@@ -170,7 +170,7 @@ def poetry_groups(tools: Tables) -> tuple[str, ...]:
 def _refuse_poetry(poetry: Tables, wanted: Collection[str], file: str, where: Finder) -> None:
     asked = {name: spec for name, spec in _table(poetry, "dependencies").items() if name != "python"}
     lost = [name for name, spec in asked.items() if canonicalize_name(name) not in wanted and not _is_optional(spec)]
-    elsewhere = [name for name, spec in asked.items() if canonicalize_name(name) in wanted and _is_placed(spec)]
+    elsewhere = [name for name, spec in asked.items() if canonicalize_name(name) in wanted and _has_source(spec)]
     if not lost and not elsewhere:
         return
     what = "packages" if lost else "sources of packages"
@@ -185,7 +185,7 @@ def _is_optional(spec: Any) -> bool:
     return isinstance(spec, dict) and bool(spec.get("optional"))
 
 
-def _is_placed(spec: Any) -> bool:
+def _has_source(spec: Any) -> bool:
     return any(isinstance(each, dict) and PLACES & each.keys() for each in (spec if isinstance(spec, list) else [spec]))
 
 
@@ -209,7 +209,7 @@ def _conda_tables(table: Tables, own: str) -> Iterator[bool]:
     for one in (table, *(_table(features, name) for name in features)):
         targets = _table(one, "target")
         for each in (one, *(_table(targets, name) for name in targets)):
-            for key in OF_PIXI:
+            for key in PIXI_TABLES:
                 yield bool({canonicalize_name(str(name)) for name in _table(each, key)} - {own})
 
 

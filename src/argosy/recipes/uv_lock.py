@@ -68,7 +68,7 @@ MACHINES: tuple[dict[str, str], ...] = tuple(
 )
 """All machines and Python versions that an image may have: the base is not known yet."""
 
-_OF_CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+-(?P<name>[^']+)'")
+_CONFLICT = re.compile(r"extra\s*(?P<op>==|!=)\s*'(?:extra|group|project)-\d+-(?P<name>[^']+)'")
 """uv's form of conditions on extras and groups that exclude each other."""
 
 
@@ -91,12 +91,12 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
     if data.get("version") != 1:
         raise UsageError(f"{file} has the unknown version {data.get('version')}", hint="update argosy")
     where = finder(text, file)
-    packages = _meant(
+    packages = _choose_versions(
         shaped(data, _Lock, file).get("package", []), project, frozenset(str(canonicalize_name(x)) for x in asked)
     )
     return Part(
-        constraints=tuple(_pinned(package, where) for package in packages if _is_pin(package)),
-        overrides=tuple(_placed(package, where) for package in packages if _address(package.get("source", {}))),
+        constraints=tuple(_version_line(package, where) for package in packages if _is_pin(package)),
+        overrides=tuple(_address_line(package, where) for package in packages if _address(package.get("source", {}))),
     )
 
 
@@ -108,7 +108,7 @@ def _is_pin(package: _Package) -> bool:
     return "registry" in package.get("source", {}) and bool(package.get("version"))
 
 
-def _pinned(package: _Package, where: Finder) -> PipLine:
+def _version_line(package: _Package, where: Finder) -> PipLine:
     name = _name(package)
     marker = " or ".join(f"({each})" for each in package.get("resolution-markers", ()))
     spec = f"{name}=={package['version']}" + (f" ; {checked_marker(marker, where(marker))}" if marker else "")
@@ -116,7 +116,7 @@ def _pinned(package: _Package, where: Finder) -> PipLine:
     return PipLine(spec, name, PipKind.INDEX, here, spec=spec, hashes=_files_hashes(package))
 
 
-def _placed(package: _Package, where: Finder) -> PipLine:
+def _address_line(package: _Package, where: Finder) -> PipLine:
     name, source = _name(package), package["source"]
     kind = PipKind.VCS if "git" in source else PipKind.URL
     hashes = () if kind is PipKind.VCS else _files_hashes(package)
@@ -141,7 +141,7 @@ def _files_hashes(package: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(digest for digest in found if digest.startswith("sha256:")))
 
 
-def _meant(packages: list[_Package], project: str, asked: frozenset[str]) -> list[_Package]:
+def _choose_versions(packages: list[_Package], project: str, asked: frozenset[str]) -> list[_Package]:
     """Return the packages without those versions, out of several, on which the project does not depend."""
     named: dict[str, list[_Package]] = {}
     for package in packages:
@@ -194,7 +194,7 @@ def _may_hold(marker: str, active: frozenset[str]) -> bool:
     if not marker:
         return True
     try:
-        decided = Marker(_OF_CONFLICT.sub(partial(_decided, active), marker))
+        decided = Marker(_CONFLICT.sub(partial(_decided, active), marker))
         return any(decided.evaluate(dict(machine)) for machine in MACHINES)
     except (InvalidMarker, UndefinedEnvironmentName):
         return True
@@ -214,7 +214,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
     own = {line.name for line in project.pip}
     return replace(
         project,
-        pip=tuple(_held(line, paths.get(line.name)) for line in project.pip),
+        pip=tuple(_locked_line(line, paths.get(line.name)) for line in project.pip),
         constraints=project.constraints + locked.constraints,
         options=tuple(option.for_all for option in project.options),
         overrides=(
@@ -225,7 +225,7 @@ def hold_to_lock(project: Part, locked: Part) -> Part:
     )
 
 
-def _held(line: PipLine, place: PipLine | None) -> PipLine:
+def _locked_line(line: PipLine, place: PipLine | None) -> PipLine:
     line = replace(line, index=None)  # the hash identifies the file, so any mirror may provide it
     if place is None or line.kind not in (PipKind.VCS, PipKind.URL, PipKind.INDEX):
         return line

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.redact import STARS, redact, split_login
+from argosy.core.redact import redact, split_login
 from argosy.recipes.pip_settings import LISTS, PipConfig, PipSetting
 from argosy.recipes.recipe import PYPI, PipOption, Recipe
 
@@ -199,7 +199,7 @@ class UvSettings(msgspec.Struct, frozen=True):
     arguments
         Arguments for ``uv pip install`` and ``uv pip compile``, without secrets.
     environment
-        Variables, possibly with secrets; only `render_uv_settings` may print them.
+        Variables, possibly with secrets; never print them.
     local_paths
         Folders and files that must be visible where uv runs.
     notes
@@ -243,16 +243,6 @@ def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
         notes=(*options.notes, *(note for part in parts for note in part.notes)),
         own=tuple(word for part in parts for word in part.own),
     )
-
-
-def render_uv_settings(settings: UvSettings) -> str:
-    """Render the settings for ``--verbose``, one per line, without secrets."""
-    lines = [redact(" ".join(settings.arguments))] if settings.arguments else []
-    for name, value in settings.environment:
-        secret = name.startswith("UV_INDEX_") and name.endswith(("_USERNAME", "_PASSWORD"))
-        lines.append(f"{name}={STARS if secret else redact(value)}")
-    lines += [f"note: {note}" for note in settings.notes]
-    return "\n".join(lines)
 
 
 def _plan_indexes(options: PipOptions, config: PipConfig) -> UvSettings:

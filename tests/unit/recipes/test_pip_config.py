@@ -21,7 +21,7 @@ from argosy.recipes.pip_settings import PipConfig, PipSetting, read_pip_config
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PYPI, PipOption, Recipe, Where
 from argosy.recipes.render import render_requirements
-from argosy.recipes.uv_options import UvSettings, plan_uv_settings, render_uv_settings
+from argosy.recipes.uv_options import UvSettings, plan_uv_settings
 
 WORDS = st.from_regex(r"[a-z0-9,+]{1,6}", fullmatch=True)
 LOGINS = st.sampled_from(["", "token@", "me:planted@"])
@@ -108,7 +108,7 @@ def test_every_index_and_every_links_folder_reaches_uv(
 def test_no_credential_is_an_argument_or_is_shown(indexes: list[str], links: list[str], proxy: str) -> None:
     config = config_of(extra_index_url=" ".join(indexes), find_links=" ".join(links), proxy=proxy)
     planned = plan_uv_settings(config, Recipe(options=(option("index-url", "https://me:planted@x.example.org/s"),)))
-    for text in (*planned.arguments, *planned.notes, render_uv_settings(planned), repr(planned)):
+    for text in (*planned.arguments, *planned.notes, repr(planned)):
         assert "planted" not in text
         assert "token" not in text
 
