@@ -12,7 +12,7 @@ from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
 from argosy.images.tar_headers import read_tar_names
-from argosy.recipes.read import OF_ANY_NAME
+from argosy.recipes.read import MAYBE_LOCKS
 from argosy.wrap.model import Recipe, SourceKind
 from argosy.wrap.plan import parse_environ
 
@@ -41,7 +41,7 @@ def plan_recipe(
         )
     kinds = [identify_file(path).kind for path in paths]
     for source, kind in zip(sources, kinds, strict=True):
-        is_file = asked_base or len(sources) > 1 or source.endswith(OF_ANY_NAME)
+        is_file = asked_base or len(sources) > 1 or source.endswith(MAYBE_LOCKS)
         if is_file and kind is Kind.MISSING:
             raise missing_file(source, Path.cwd())
     if FILES.issuperset(kinds):
