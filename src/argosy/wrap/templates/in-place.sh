@@ -1,13 +1,16 @@
 # Start bubblewrap in the background: it mounts the root and prints the id of its first process, which waits.
 argosy_container() {
-    # bubblewrap accepts 9000 arguments; remove those of the command, which it does not need.
+    # bubblewrap accepts at most 9000 arguments: keep its own, the first ones, and drop those of the command.
     if [ $# -gt 8000 ]; then
-        argosy_arguments="" argosy_key=1
-        while [ $argosy_key -le $(($# - argosy_rest)) ]; do
-            argosy_arguments="$argosy_arguments \"\${$argosy_key}\"" argosy_key=$((argosy_key + 1))
+        argosy_key=$(($# - argosy_rest))
+        while [ "$argosy_key" -gt 0 ]; do
+            set -- "$@" "$1"
+            shift
+            argosy_key=$((argosy_key - 1))
         done
-        eval "set -- $argosy_arguments"
+        shift "$argosy_rest"
     fi
+    # sh opens and closes a descriptor of a computed number with eval only.
     eval "exec < /proc/self/fd/$argosy_fd $argosy_fd>&-"
     if [ "$argosy_uid" != 0 ]; then
         . "$argosy_version/names.sh"
