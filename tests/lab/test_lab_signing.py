@@ -55,13 +55,13 @@ def test_an_image_starts_only_where_it_was_signed_as_asked(lab: Lab, tiny_image:
     verified, unsigned, good, other, plain, dry, changed, foreign = answers(lab, tiny_image, LOOK)
     assert verified.startswith("signed by  ")
     assert "ada <ada@example.org>" in verified
-    assert verified.endswith("signed.sif is as it was signed\n")
-    assert "argosy: nobody signed /home/alice/plain.sif\n  -> " in unsigned
+    assert verified.endswith("signed.sif is unchanged since it was signed\n")
+    assert "argosy: /home/alice/plain.sif is not signed\n  -> " in unsigned
     assert unsigned.endswith("code 7\n")
     assert good == "it runs\n"
     assert "is not signed by an accepted key" in other
     assert "accepted keys: 0000000000000000000000000000000000000000" in other
-    assert "nobody signed /home/alice/plain.sif" in plain
+    assert "/home/alice/plain.sif is not signed" in plain
     assert "verified at the start [option]" in dry
     assert "was changed after it was signed" in changed
     assert "is signed by a key that is not in your keyring" in foreign
@@ -73,7 +73,7 @@ def test_an_image_starts_only_where_it_was_signed_as_asked(lab: Lab, tiny_image:
 def test_a_site_asks_for_signed_images(lab: Lab, tiny_image: Path) -> None:
     good, plain, dry, checked, unsigned = answers(lab, tiny_image, AT_SITE)
     assert good.endswith("it runs\n")
-    assert "nobody signed /home/alice/plain.sif" in plain
+    assert "/home/alice/plain.sif is not signed" in plain
     assert "site.toml:4: images.signed_by" in plain
     assert plain.endswith("code 125\n")
     assert "#   signed by = " in dry
