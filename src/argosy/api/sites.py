@@ -13,7 +13,7 @@ from argosy.core.findings import FileFinding
 from argosy.core.session import Session
 from argosy.diagnostics.discover.discover import DiscoverRequest
 from argosy.diagnostics.discover.discover import discover_site as discover
-from argosy.diagnostics.discover.facts import Draft
+from argosy.diagnostics.discover.node_facts import Draft
 from argosy.diagnostics.validate import validate
 from argosy.diagnostics.validate.merge import Merged
 from argosy.sites import detect, node_picture, show

@@ -14,9 +14,8 @@ from argosy.cli.app import app
 from argosy.core.findings import Finding, State
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.verify.bandwidth import Measured, parse_bandwidth
 from argosy.diagnostics.verify.earlier import EarlierRun, find_earlier, list_earlier, render_history
-from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
+from argosy.diagnostics.verify.network_log import Measured, NetFacts, parse_bandwidth, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import expect, verify_job
 from argosy.jobs.launch_plan import Shape

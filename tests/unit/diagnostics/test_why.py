@@ -15,13 +15,16 @@ from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
 from argosy.diagnostics.why.rules import (
+    SHIPPED,
+    Signature,
     explain_job_end,
     explain_log,
     find_errors,
+    read_signatures,
     render_errors,
+    signature_files,
     without_digits,
 )
-from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
 from argosy.host.probe import open_session
 from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session

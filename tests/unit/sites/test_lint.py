@@ -11,8 +11,7 @@ from argosy.core.findings import render_findings
 from argosy.sites.lint.job_script import parse_script, srun_options
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
 from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_profile
-from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
-from argosy.sites.lint.site_rules import SITE_RULES
+from argosy.sites.lint.script_rules import SCRIPT_RULES, SITE_RULES, lint_script, meant_variable
 from argosy.sites.read import DATA, read_site, site_names
 
 GOLDEN = Path(__file__).parents[2] / "golden"

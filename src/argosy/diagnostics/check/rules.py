@@ -1,27 +1,122 @@
-"""Check an image against a site; pure, except for `check_image`."""
+"""Inspect an image, and check it against a site."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import msgspec
 
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
+from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
-from argosy.core.shell import quote
-from argosy.diagnostics.check.collect import Contents, inspect_image
+from argosy.core.shell import in_double_quotes, literal_argv, quote
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, OpenedImage, open_image
+from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.torch_build import BACKENDS
+from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.runtimes.choose import one_partition
-from argosy.runtimes.open_container import open_container
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.open_container import open_container, outer_environment
 from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
+
+MARK = "argosy:"
+"""Prefix of each line of the report, since scripts of the image may print too."""
+
+REPORT_SCRIPT = """\
+say() { printf "argosy:%s\\n" "$1=$2"; }
+say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
+say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
+for name in mpirun mpiexec; do ! command -v "$name" >/dev/null || say mpi "$("$name" --version 2>&1 | head -n 1)"; done
+[ ! -d /opt/argosy/env ] || set -- "$@" /opt/argosy/env/lib
+for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:libaws-ofi mpilib:libmpi.so; do
+    found=$(find /usr /opt /lib "$@" -xdev -name "${pair#*:}*" -print -quit 2>/dev/null)
+    [ -z "$found" ] || say "${pair%%:*}" "$found"
+done
+for python in python python3; do
+    command -v "$python" >/dev/null || continue
+    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
+    say torch "$("$python" -I -c "$ASK_TORCH" | tail -n 1)"
+    break
+done
+say end yes
+"""
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The contents of an image that matter for a site.
+
+    Attributes
+    ----------
+    glibc
+        Version of glibc; empty if the image has another C library.
+    torch
+        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
+    mpi, libfabric, plugin
+        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
+    entry
+        Whether ``/opt/argosy/enter`` exists.
+    """
+
+    glibc: str = ""
+    python: str = ""
+    torch: Mapping[str, str] = msgspec.field(default_factory=dict)
+    mpi: str = ""
+    libfabric: str = ""
+    plugin: str = ""
+    entry: bool = False
+
+
+def inspect_image(plan: ContainerPlan, session: Session) -> Contents:
+    """Start the container once, and report its contents.
+
+    Raises
+    ------
+    ToolFailed
+        When the container does not start.
+    """
+    argv = literal_argv(
+        plan.argv(("/bin/sh", "-c", REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh"))
+    )
+    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    reply = session.runner.run(command)
+    contents = parse_contents(reply.stdout)
+    if contents is None:
+        raise tool_error(command, reply, doing="inspecting the image")
+    return contents
+
+
+def parse_contents(text: str) -> Contents | None:
+    """Parse the output of `REPORT_SCRIPT`; None if the output is incomplete."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            key, _, value = line.removeprefix(MARK).partition("=")
+            found.setdefault(key, value)
+    if "end" not in found:
+        return None
+    try:
+        torch = json.loads(found.get("torch") or "{}")
+    except ValueError:
+        torch = {}
+    return Contents(
+        glibc=found.get("glibc", ""),
+        python=found.get("python", ""),
+        torch=torch if isinstance(torch, dict) else {},
+        mpi=found.get("mpi", "") or found.get("mpilib", ""),
+        libfabric=found.get("libfabric", ""),
+        plugin=found.get("plugin", ""),
+        entry=found.get("entry") == "yes",
+    )
+
 
 ALWAYS_MOUNTABLE = frozenset({"gzip"})
 OLDEST_GLIBC = (2, 28)
@@ -194,8 +289,6 @@ def _check_signature(opened: OpenedImage, site: Site, session: Session) -> tuple
     """Check the signature of an image, if the site requires one."""
     if not site.images.signed_by:
         return ()
-    from argosy.images.signatures import find_signers  # noqa: PLC0415 - few sites require signatures
-
     path, programs = opened.image.path, session.host.programs
     try:
         signer = find_signers(opened.sif, path, site.images.signed_by, session.runner, programs)[0]

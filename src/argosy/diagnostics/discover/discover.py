@@ -16,7 +16,7 @@ from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
-from argosy.diagnostics.discover.facts import Draft, Fact, Value
+from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
 from argosy.sites.profile import Site

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from argosy.core.records import replace
-from argosy.diagnostics.discover.facts import Draft, Fact
-from argosy.diagnostics.discover.node_facts import draft_machine
+from argosy.diagnostics.discover.node_facts import Draft, Fact, draft_machine
 from argosy.diagnostics.discover.questions import GPU_STEPS, asked
 from argosy.diagnostics.discover.replies import (
     NUMBER,

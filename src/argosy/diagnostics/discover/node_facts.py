@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from argosy.diagnostics.discover.facts import Draft, Fact
+import msgspec
+
 from argosy.diagnostics.discover.questions import asked
 from argosy.diagnostics.discover.replies import (
     DISK_KINDS,
@@ -24,6 +25,43 @@ from argosy.diagnostics.discover.replies import (
     parse_rocm_version,
 )
 from argosy.sites.binding import render_core_list
+
+Value = str | int | bool | list[str] | list[int]
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One value of a profile.
+
+    Attributes
+    ----------
+    section, key
+        Section and key: ``node``, ``cores``.
+    source
+        The command that printed it, and the machine.
+    why
+        How the value was derived, if that is not obvious.
+    """
+
+    section: str
+    key: str
+    value: Value
+    source: str
+    why: str = ""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """The draft of a profile.
+
+    Attributes
+    ----------
+    options
+        Arguments for every job: the section is ``options``, the key the program (``sbatch``).
+    """
+
+    facts: tuple[Fact, ...] = ()
+    options: tuple[Fact, ...] = ()
+    partitions: tuple[Mapping[str, str | int | bool], ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
