@@ -75,7 +75,7 @@ class Contents(msgspec.Struct, frozen=True):
     entry: bool = False
 
 
-def inspect_image(plan: ContainerPlan, session: Session) -> Contents:
+def _inspect_image(plan: ContainerPlan, session: Session) -> Contents:
     """Start the container once, and report its contents.
 
     Raises
@@ -311,7 +311,7 @@ def _inspect(session: Session, reference: str) -> Contents | None:
     """Start the image on this machine; if that fails, note the reason and return None."""
     try:
         plan = open_container(ContainerRequest(gpu=GpuMode.NONE, workdir="/"), reference, session)
-        return inspect_image(plan, session)
+        return _inspect_image(plan, session)
     except ArgosyError as error:
         session.reporter.note(f"the image was not started on this machine: {error.what}")
         return None

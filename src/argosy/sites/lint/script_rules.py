@@ -104,7 +104,7 @@ def _build_with_bind_modules(job: Job) -> Iterator[Fault]:
                 yield Fault(line, f"the module {module} breaks builds", f"module unload {module}")
 
 
-def find_avoided(job: Job) -> Iterable[FileFinding]:
+def _find_avoided(job: Job) -> Iterable[FileFinding]:
     """Find arguments and variables that the site advises against."""
     for avoid in job.site.avoid:
         if judge_condition(avoid.condition, job.facts) is False:
@@ -162,7 +162,7 @@ def lint_script(path: str, raw: str, site: Site | None = None) -> tuple[FileFind
     """Check a job script; with `site`, also compare it with the site's profile."""
     job = Job(parse_script(path, raw), site or NO_SITE)
     found = (file_finding(path, rule, each) for rule in (*SCRIPT_RULES, *SITE_RULES) for each in rule.check(job))
-    return tuple(sorted((*found, *find_avoided(job)), key=lambda finding: finding.line))
+    return tuple(sorted((*found, *_find_avoided(job)), key=lambda finding: finding.line))
 
 
 def _misspelt_variable(job: Job) -> Iterator[Fault]:
