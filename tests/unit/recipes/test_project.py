@@ -97,7 +97,7 @@ def test_a_folder_without_a_project_file_has_none(tmp_path: Path) -> None:
 
 def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None:
     not_of_the_job = {"command", "image", "dry_run", "script", "in_allocation", "follow", "as_json", "verbose"}
-    not_of_the_job |= {"interactive", "smoke", "smoke_first", "ssh"}
+    not_of_the_job |= {"interactive", "packages", "smoke", "smoke_first", "ssh"}
     assert {option.name for option in launch.params} - not_of_the_job == set(LAUNCH)
     assert set(LAUNCH) <= set(JobTable.__struct_fields__)
 
