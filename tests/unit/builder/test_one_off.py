@@ -1,0 +1,32 @@
+"""The image of ``--with``: what is refused before anything is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.builder.one_off import add_packages
+from argosy.core.errors import UsageError
+from tests.unit.machines import make_session
+
+
+def test_without_packages_an_image_stays_as_it_is() -> None:
+    assert add_packages("absent.sif", (), make_session()) == "absent.sif"
+
+
+@pytest.mark.parametrize("package", ["./mine", "mine/", "/abs/mine", "~/mine", "mine-1.0.whl", "-r", "list.txt", "a/b"])
+def test_a_path_or_an_option_is_not_a_package(package: str) -> None:
+    with pytest.raises(UsageError, match="invalid package") as caught:
+        add_packages("absent.sif", (package,), make_session())
+    assert "--dev" in caught.value.hint
+
+
+@pytest.mark.parametrize(("image", "runtime"), [("docker://python:3.12", "docker"), ("bare:", "")])
+def test_an_image_that_argosy_does_not_open_gets_no_packages(image: str, runtime: str) -> None:
+    with pytest.raises(UsageError, match="does not open this image"):
+        add_packages(image, ("rich>=13",), make_session(), runtime=runtime)
+
+
+def test_requirements_of_any_form_are_accepted() -> None:
+    for package in ("rich", "rich[jupyter]>=13,<14", "tool @ git+https://host/tool.git", "a==1; python_version > '3'"):
+        with pytest.raises(UsageError, match=r"absent\.sif"):
+            add_packages("absent.sif", (package,), make_session())
