@@ -1,8 +1,8 @@
 # noqa: INP001 - a program, not a package
 """Find phrases that the style of this project does not allow: run by `make check`.
 
-Usage: `python tools/check_prose.py [PATH ...]`. Without arguments the script reads the paths in `CHECKED`,
-without `NOT_YET`. It prints file, line, sentence and a suggestion for each finding, and exits with 1 if there is one.
+Usage: `python tools/check_prose.py [PATH ...]`. Without arguments the script reads the paths in `CHECKED`.
+It prints file, line, sentence and a suggestion for each finding, and exits with 1 if there is one.
 
 It reads Markdown without code, strings and comments of Python files, TOML files, and comments of shell scripts.
 """
@@ -62,13 +62,6 @@ EXCEPTIONS = {
     "lab/lib/recipe.sh": "the name of the lab's root file system contains its digest",
 }
 """Files that are never checked, each with the reason."""
-
-NOT_YET = (
-    "src/argosy/jobs/**/*",
-    "src/argosy/launch/**/*",
-    "src/argosy/slurm/**/*",
-)
-"""Packages that are not clean yet. Remove a line when `tools/check_prose.py src/argosy/PACKAGE` finds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +272,7 @@ def check(path: Path) -> list[Finding]:
 
 def checked_files(patterns: Sequence[str] = CHECKED) -> list[Path]:
     """Return the files that the patterns name, without generated pages and exceptions."""
-    left_out = {path for pattern in (*GENERATED, *NOT_YET) for path in REPO.glob(pattern)} | {
-        REPO / n for n in EXCEPTIONS
-    }
+    left_out = {path for pattern in GENERATED for path in REPO.glob(pattern)} | {REPO / n for n in EXCEPTIONS}
     found = {path for pattern in patterns for path in REPO.glob(pattern) if path.is_file()}
     return sorted(found - left_out)
 

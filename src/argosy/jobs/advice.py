@@ -1,4 +1,4 @@
-"""Warn about a job before it starts, and advise after it failed: the bill, lost files, the line to change; pure."""
+"""Warn about costs and lost files before a job starts, and advise after it failed; pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from argosy.core.model import ChoiceKey
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 
 OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
-"""What slurmstepd prints when the kernel kills a rank for its memory; the job's state may still be FAILED."""
+"""Messages of slurmstepd when the kernel kills a rank for its memory; the job's state may still be FAILED."""
 
 BEHIND: Mapping[str, tuple[str, ...]] = {
     "TIMEOUT": ("time",),
     "OUT_OF_MEMORY": ("mem-per-gpu", "mem", "mem-per-cpu"),
 }
-"""State -> the options that may have been too small, the likeliest first."""
+"""State -> the options whose value may have been too small, the most likely first."""
 
 NO_OUTPUT = "0:53"
-"""Slurm's exit code and signal of a job whose output file its node cannot open (seen with 24.11)."""
+"""Slurm's exit code and signal of a job if its node cannot open the output file (seen with 24.11)."""
 
-AFTER = {"TIMEOUT": "; or let it go on by itself with --resume and --checkpoint"}
+AFTER = {"TIMEOUT": "; or use --resume and --checkpoint to continue automatically"}
 
 
 OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
@@ -56,7 +56,7 @@ def no_output(facts: Mapping[str, str], output: str) -> str:
     if facts.get("ExitCode") != NO_OUTPUT:
         return ""
     where = facts.get("BatchHost", "") or "its node"
-    return f"{where} could not open {output or 'its output'}, or the folder that it runs in: name another by --output"
+    return f"{where} could not open {output or 'its output'}, or the folder of the job: use another --output"
 
 
 def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
@@ -81,5 +81,5 @@ def _line(options: Sequence[str], lines: Sequence[str], sources: Mapping[str, st
             if line.startswith(f"#SBATCH --{option}="):
                 source = sources.get(f"--{option}", "")
                 where = source if re.search(r":\d+$", source) else f"line {number} of its script"
-                return f"change --{option}, which was {line.partition('=')[2]} ({where})"
-    return f"the job named no --{options[0]}: add it"
+                return f"increase --{option}, which was {line.partition('=')[2]} ({where})"
+    return f"add --{options[0]}, which the job did not have"

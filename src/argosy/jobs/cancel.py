@@ -1,4 +1,4 @@
-"""Cancel jobs, each where it was submitted, and say what became of each."""
+"""Cancel jobs, on this cluster or by ssh."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
-from argosy.jobs.query import ask_job, session_of
-from argosy.jobs.record import find_record, last_run, read_runs, read_submitted
+from argosy.jobs.query import ask_job
+from argosy.jobs.record import find_record, last_run, read_runs, read_submitted, session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, judge_state
 
-NOT_KNOWN = "the job may be cancelled all the same: look with 'argosy jobs'"
+NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
 JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
 """A job, a task of an array or several of them, a component of a heterogeneous job."""
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
-    """Cancel jobs, each where it was submitted; give a line for each that says what was cancelled.
+    """Cancel jobs where they were submitted; return a line about each.
 
-    All are asked for before the first is cancelled: scancel says nothing of a number that nobody knows (24.11), nor of
-    a job that had ended.
+    All jobs are looked up before the first is cancelled: scancel (24.11) prints nothing about unknown numbers and jobs
+    that ended.
 
     Raises
     ------
     UsageError
-        When a word is no number of a job, or nobody knows one.
+        If an argument is not a job number, or a job is unknown.
     """
     for job in jobs:
         if not JOB.fullmatch(job):
-            raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
+            raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
     asked = {job: _look(session, job) for job in jobs}
     going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
     near = tuple(job for job in going if not read_submitted(find_record(session, job)).get("ssh"))
@@ -45,18 +45,18 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
                 otherwise=NOT_KNOWN,
             )
     return tuple(
-        f"job {job} had ended already: {told}" if kind == ENDED else f"job {job} is cancelled{told}"
-        for job, (kind, told) in asked.items()
+        f"job {job} had ended already: {text}" if kind == ENDED else f"job {job} is cancelled{text}"
+        for job, (kind, text) in asked.items()
     )
 
 
 def _look(session: Session, job: str) -> tuple[str, str]:
-    """Return a job's kind before it is cancelled, and what to tell of it.
+    """Return a job's kind before it is cancelled, and a text about it.
 
     Raises
     ------
     UsageError
-        When nobody knows it.
+        If the job is unknown.
     """
     record = find_record(session, job)
     number = job if re.fullmatch(r"\d+_\d+", job) else re.split("[_+]", job)[0]
@@ -64,15 +64,20 @@ def _look(session: Session, job: str) -> tuple[str, str]:
     if facts:
         state = facts.get("JobState", "")
         kind, meaning = judge_state(state)
-        where = "" if "[" in job else _where(facts, meaning)  # of several tasks each is somewhere else
-        told = ", ".join(filter(None, (facts.get("JobName", ""), where)))
-        return kind, meaning if kind == ENDED else f" ({told})"
+        where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
+        text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
+        return kind, meaning if kind == ENDED else f" ({text})"
     if record is None:
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
     last = last_run(read_runs(record))
-    return ENDED, f"Slurm has forgotten it; it ended with code {last.code}" if last else "Slurm has forgotten it"
+    return (
+        ENDED,
+        f"Slurm does not list it any more; it ended with code {last.code}"
+        if last
+        else "Slurm does not list it any more",
+    )
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:

@@ -1,7 +1,7 @@
-"""Tell from what a job printed which rank failed first, where and how; pure.
+"""Find the rank that failed first in the output of a job; pure.
 
-With several ranks the job's own code says little: torchrun makes 1 of every worker's code, and srun reports 143 or 137
-of the ranks that it ended because another one had failed.
+The exit code of a job with several ranks is not enough: torchrun replaces every worker's code by 1, and srun reports
+143 or 137 for the ranks that it ended because another one had failed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ SIGNALS = {
     "Segmentation fault": 11, "User defined signal 2": 12, "Broken pipe": 13, "Alarm clock": 14, "Terminated": 15,
     "CPU time limit exceeded": 24, "File size limit exceeded": 25, "Bad system call": 31,
 }  # fmt: skip
-"""How srun names the signals that end ranks: strsignal(3), and its own word for the kernel's SIGKILL for memory."""
+"""Names of signals in messages of srun: strsignal(3), and srun's own name for SIGKILL because of memory."""
 
 LAST_SIGNAL = 64
-"""The highest signal of Linux (signal(7)): 255 is a container's or a shell's own code."""
+"""The highest signal of Linux (signal(7)): the exit code 255 comes from a container or a shell."""
 
-# Where a program leaves its line open, as progress bars do, srun goes on in it.
+# srun appends to a line that a program left open, for example a progress bar.
 SRUN_CODE = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Exited with exit code (\d+)")
 SRUN_SIGNAL = re.compile(rf"srun: error: (\S+): tasks? ([\d,-]+): ({'|'.join(SIGNALS)})")
 ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |forcing |Job step aborted)|CANCELLED AT ")
-"""From where on SIGTERM is what Slurm sends to the ranks that are left."""
+"""From here on, SIGTERM comes from Slurm, which ends the remaining ranks."""
 STOPPED = re.compile(r"srun: forcing job termination")
-"""srun itself was asked to end: no rank had failed before, and how they end from there on says nothing of them."""
+"""srun itself was ended: no rank failed before, and the way in which they end now is not their fault."""
 BEFORE_RANKS = re.compile(
     r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
 )
-"""The run ended before its ranks began: srun's tasks were those of `--before` or `--stage-to`."""
+"""The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
 ABORTED = re.compile(r"srun: Job step aborted")
-"""The step was ended by Slurm, or by a rank (MPI_Abort): who is killed from there on did not fail first."""
+"""Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -43,7 +43,7 @@ TORCHRUN_TIME = re.compile(r"Root Cause \(first observed failure\):\s*\n\[\d+\]:
 
 
 RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
-"""What a job script prints at the end of a run; a job that was requeued has several runs in one output."""
+"""Message of a job script at the end of a run; a requeued job has several runs in one output."""
 
 
 class RankEnd(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class RankEnd(msgspec.Struct, frozen=True):
     Attributes
     ----------
     code
-        Its own exit code; 128 + number where a signal ended it.
+        Exit code of the rank; 128 + number if a signal ended it.
     """
 
     rank: int
@@ -61,32 +61,32 @@ class RankEnd(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Say it in a sentence."""
+        """The rank, its host and its exit code as a sentence."""
         number = self.code - 128
         how = f"code {self.code}, signal {number}" if 0 < number <= LAST_SIGNAL else f"code {self.code}"
         return f"rank {self.rank} on {self.host} failed first ({how})"
 
 
 def judge_end(text: str) -> RankEnd | None:
-    """Return the rank that failed first in the last run of a job; None where the output does not tell."""
+    """Return the rank that failed first in the last run of a job; None if the output does not show it."""
     return next(filter(None, (_judge_run(run) for _, run in last_runs(text))), None)
 
 
 def last_runs(text: str) -> tuple[tuple[int, str], ...]:
     """Return the parts of an output that may be its last run, and where each begins.
 
-    The last run is what follows the last end that a script wrote, or, where nothing does, what led to that end: a run
-    that was killed writes none.
+    The last run follows the last end that a script printed.  If nothing follows, it is the run before that end, because
+    a killed run prints none.
     """
     ends = [0, *(match.end() for match in RUN_ENDED.finditer(text)), len(text)]
     return tuple((start, text[start:end]) for start, end in reversed([*pairwise(ends)][-2:]))
 
 
 def _judge_run(text: str) -> RankEnd | None:
-    """Judge one run.
+    """Return the rank that failed first in one run.
 
-    torchrun's own report is believed first: to srun, torchrun is a task as any other.  Of several reports the earliest
-    failure counts; nodes that only lost the others report later.
+    The report of torchrun comes first, because srun sees torchrun as one task.  The earliest of several reports counts;
+    nodes that only lost the others report later.
     """
     if BEFORE_RANKS.search(text):
         return None
@@ -106,7 +106,7 @@ def _judge_run(text: str) -> RankEnd | None:
     )
     ends = [(match.start(), _of_srun(match)) for match in (*SRUN_CODE.finditer(text), *signals)]
     ends = [(at, end) for at, end in ends if not aborted or at < aborted.start() or end.code not in {143, 137}]
-    # 143 and 137 are what srun's own ending of the others leaves, where a shell stands between.
+    # 143 and 137 are the codes of shells whose ranks srun ended.
     first = [end for end in sorted(ends, key=lambda end: end[0]) if end[1].code not in {143, 137}] or sorted(
         ends, key=lambda end: end[0]
     )

@@ -1,4 +1,4 @@
-"""Jobs that were submitted, from their records alone: which there were, how they ended, in what two of them differ."""
+"""List submitted jobs from their records: how they ended, and how two of them differ."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Run, find_record, last_run, read_first, read_runs, read_submitted
 
 PLAIN = ("image", "digest", "site", "scheduler")
-"""What a plan says in one word each."""
+"""Fields of a plan with one value."""
 
 GROUPS = ("shape", "versions")
-"""What a plan says in several named words."""
+"""Fields of a plan with several named values."""
 
 
 class PastJob(msgspec.Struct, frozen=True):
@@ -28,13 +28,13 @@ class PastJob(msgspec.Struct, frozen=True):
     Attributes
     ----------
     submitted
-        When, as ISO 8601 writes it; empty where it was not noted.
+        Time of submission in ISO 8601; empty if it was not recorded.
     run
-        Its last run that ended; None where none did, or none could note it.
+        Its last run that ended; None if no end was recorded.
     plan
-        What it was submitted with; empty where that cannot be read.
+        The plan that it was submitted with; empty if it cannot be read.
     code
-        Exit code of the last run: that of the rank that failed first, where it was noted.
+        Exit code of the last run: that of the rank that failed first, if it was recorded.
     """
 
     id: str
@@ -48,35 +48,35 @@ class PastJob(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> str:
-        """Say in a few words how it ended."""
+        """How it ended, in a few words."""
         if self.run is None:
-            return "no end is noted"
+            return "no end was recorded"
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
         took = f" after {_duration(self.run.ended - self.run.started)}" if self.run.started and self.run.ended else ""
         return f"{how}{took} on {self.run.nodes}"
 
 
 def kept_plan(session: Session, job: str) -> LaunchPlan:
-    """Read the whole plan that a job was submitted with, its script too.
+    """Read the plan that a job was submitted with, including its script.
 
     Raises
     ------
     UsageError
-        When there is no record of such a job, or it cannot be read.
+        If there is no record of this job, or it cannot be read.
     """
     record = find_record(session, job)
     if record is None:
         raise UsageError(
-            f"there is no record of a job {job}",
-            evidence=f"looked for in {session.paths.state / 'runs'}",
-            hint="see your jobs with 'argosy jobs --past 20'; or name an image and its command",
+            f"there is no record of job {job}",
+            evidence=f"searched in {session.paths.state / 'runs'}",
+            hint="see your jobs with 'argosy jobs --past 20'; or pass an image and its command",
         )
     try:
-        told = json.loads((record / "job.json").read_text(encoding="utf-8"))
+        plan = json.loads((record / "job.json").read_text(encoding="utf-8"))
         script = (record / "job.sh").read_text(encoding="utf-8")
-        return msgspec.convert({**told, "script": script}, LaunchPlan)
+        return msgspec.convert({**plan, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"the record of job {job} cannot be read", evidence=f"{record}: {error}") from error
+        raise UsageError(f"cannot read the record of job {job}", evidence=f"{record}: {error}") from error
 
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
@@ -95,32 +95,32 @@ def read_job(session: Session, job: str) -> PastJob:
     Raises
     ------
     UsageError
-        When there is no record of it.
+        If there is no record of it.
     """
     record = find_record(session, job)
     if record is None:
-        raise UsageError(f"there is no record of job {job}", hint="see those there are with: argosy jobs --past 20")
+        raise UsageError(f"there is no record of job {job}", hint="see your jobs with 'argosy jobs --past 20'")
     return _read(job, record)
 
 
 def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:
-    """Compare what two jobs were submitted with: rows of what, the first's value, the second's."""
+    """Compare the plans of two jobs; return rows of setting, first value and second value."""
     one, other = _settings(first.plan), _settings(second.plan)
     rows = ((key, one.get(key, ""), other.get(key, "")) for key in dict.fromkeys((*one, *other)))
     return tuple(row for row in rows if row[1] != row[2])
 
 
 def _settings(plan: dict[str, Any]) -> dict[str, str]:
-    """Return all that a plan says as named words; what is said twice under one name is joined."""
-    said = [(key, str(plan.get(key, ""))) for key in PLAIN]
+    """Return the settings of a plan by name; several values of one name are joined."""
+    values = [(key, str(plan.get(key, ""))) for key in PLAIN]
     for group in GROUPS:
-        said += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
-    said += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
+        values += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
+    values += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
     found: dict[str, str] = {}
-    for key, value in said:
+    for key, value in values:
         found[key] = f"{found[key]}, {value}" if found.get(key) else value
-    for word in plan.get("directives") or ():
-        key, _, value = str(word).partition("=")
+    for option in plan.get("directives") or ():
+        key, _, value = str(option).partition("=")
         found.setdefault(key, value or "yes")
     return found
 
@@ -140,7 +140,7 @@ def _read(job: str, record: Path) -> PastJob:
 
 
 def _made(record: Path) -> str:
-    """Return the time by which a record is named; empty where it is named otherwise."""
+    """Return the time in the name of a record; empty if the name has another form."""
     found = re.match(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-", record.name)
     return "{}-{}-{}T{}:{}:{}".format(*found.groups()) if found else ""
 

@@ -1,4 +1,4 @@
-"""The plan of a launch: the record that a dry run prints, a run carries out and a job keeps."""
+"""The plan of a launch: a dry run prints it, a real run starts it, and the record of a job contains it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SHARE = "cores of the node / ranks"
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How many of what.
+    """Numbers of nodes, ranks, GPUs and cores.
 
     Attributes
     ----------
     ranks_per_node
         Ranks on each node.
     gpus_per_node
-        GPUs asked for on each node; 0 for none.
+        Requested GPUs on each node.
     cpus_per_rank
-        Cores of each rank; 0 leaves it to the scheduler.
+        Cores of each rank; 0 if the scheduler decides.
     """
 
     nodes: int
@@ -32,35 +32,35 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
+        """Ranks of the whole job."""
         return self.nodes * self.ranks_per_node
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):
-    """A launch, complete: what a dry run prints and what a real run carries out are this one value.
+    """A complete launch: a dry run prints this value, and a real run starts it.
 
     Attributes
     ----------
     script
-        The whole text of the job script.
+        Text of the job script.
     submit
-        The words that start it, with ``{script}`` for its path.
+        Command that starts the script; ``{script}`` is replaced by its path.
     attach
-        The script that runs a second command in the container of this job; empty where there is no scheduler.
+        Script that runs another command in the container of this job; empty without Slurm.
     cores
-        The cores that each local rank is bound to; empty where ranks are not bound.
+        Cores that each local rank is bound to; empty if ranks are not bound.
     logs
-        Folder in which each rank has a file; empty where there is one output.
+        Folder with an output file per rank; empty if the job has one output.
     versions
-        Of Argosy, and of torch, ROCm, CUDA and NCCL in the image, as far as it tells them.
+        Known versions of Argosy, and of torch, ROCm, CUDA and NCCL in the image.
     output
-        Where the job writes, with Slurm's own patterns in it; empty where it writes to this terminal.
+        Output file with Slurm's patterns; empty if the job writes to this terminal.
     directives
-        The options of sbatch, as the script has them.
+        Options of sbatch in the script.
     polling_seconds
-        How often a scheduler may be asked about it.
+        Seconds between two queries to Slurm.
     private
-        Whether the script holds values of the caller's environment.
+        Whether the script contains values of the caller's environment.
     """
 
     name: str

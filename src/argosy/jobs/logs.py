@@ -1,4 +1,4 @@
-"""Read what a job wrote as its reader wants it: every task of an array under its file's name, or one rank alone."""
+"""Read and follow the output of a job: all tasks of an array, or one rank."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ BLOCK = 65536
 
 
 class RankLines:
-    """Of lines that begin with the rank that wrote them, as srun, torchrun and hydra label them, those of one rank."""
+    """A filter for the lines of one rank, in the label formats of srun, torchrun and hydra."""
 
     def __init__(self, rank: int) -> None:
         self._begins = re.compile(rb" *(?:%d: ?|\[%d\] ?)" % (rank, rank))
         self._rest = b""
 
     def feed(self, block: bytes) -> bytes:
-        """Return the whole lines that are complete with this block, without their label."""
+        """Return the lines that this block completes, without their label."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         return b"".join(line[found.end() :] + b"\n" for line in lines if (found := self._begins.match(line)))
 
 
 def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
-    """Return what a job wrote so far, block by block; of several files each after a line with its name.
+    """Yield the output of a job so far in blocks; a line with the name precedes each of several files.
 
     Raises
     ------
     UsageError
-        When it has written nothing yet, or its output does not tell ranks apart.
+        If there is no output yet, or the output does not identify ranks.
     """
     files = _output_files(facts, rank)
     there = [file for file in files if can_read(file)]
@@ -65,12 +65,12 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
 
 
 def _is_split(facts: JobFacts) -> bool:
-    """Return whether each rank of a job writes to a file of its own."""
+    """Return whether each rank of a job writes to its own file."""
     return bool(read_plan(facts).get("logs"))
 
 
 def _of_rank(facts: JobFacts, files: Iterable[str], rank: int) -> Iterator[bytes]:
-    """Return the lines of one rank out of the output of all."""
+    """Yield the lines of one rank from the output of all ranks."""
     labelled = False
     for file in files:
         lines = RankLines(rank)
@@ -80,9 +80,9 @@ def _of_rank(facts: JobFacts, files: Iterable[str], rank: int) -> Iterator[bytes
             yield found
     if not labelled:
         raise UsageError(
-            f"no line in the output of job {facts.id} is of rank {rank}",
+            f"the output of job {facts.id} does not contain lines of rank {rank}",
             evidence=", ".join(files),
-            hint="ranks are told apart in jobs that were launched with --label or --log-dir",
+            hint="launch with --label or --log-dir to separate the output of ranks",
         )
 
 
@@ -94,9 +94,9 @@ def _blocks(file: str) -> Iterator[bytes]:
 def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
     over = is_output_elsewhere(facts)
     return UsageError(
-        f"{who} has left no output here" if over else f"{who} has written nothing yet",
+        f"the output of {who} is not on this machine" if over else f"{who} has written nothing yet",
         evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
-        hint=f"is that a folder of {facts.nodes} alone? start it from one that all nodes see" if over else "",
+        hint=f"the folder may be local to {facts.nodes}: launch from a shared folder" if over else "",
     )
 
 
@@ -107,44 +107,44 @@ LONGEST_PAUSES = 6
 def follow_job(
     session: Session, job: str, *, pause: float, stream: BinaryIO | None = None, rank: int | None = None
 ) -> JobFacts:
-    """Print what a job writes until it ends, requeues included.
+    """Print the output of a job until it ends, also after requeues.
 
     Parameters
     ----------
     pause
-        Seconds between two questions to the controller; up to six times that where nothing happens.  The output file is
-        read more often: that asks the controller nothing.
+        Seconds between two queries to the controller; up to six times as long if nothing happens.  The output file is
+        read more often, because that does not load the controller.
     rank
-        The one whose lines are printed; all of them by default.
+        The rank whose lines are printed; all by default.
     """
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
-    told, wait = "", pause
+    reason, wait = "", pause
     while True:
-        told = _tell(session, facts, told)
+        reason = _report_waiting(session, facts, reason)
         moved = copied.catch_up(facts)
         if facts.kind == ENDED:
             copied.end()
             return facts
         wait = pause if moved else min(wait * 1.5, pause * LONGEST_PAUSES)
         asked = time.monotonic()
-        while time.monotonic() < asked + wait and not _said_its_end(facts):
+        while time.monotonic() < asked + wait and not _has_recorded_end(facts):
             time.sleep(min(SHORTEST_PAUSE, wait))
             if copied.catch_up(facts):
                 wait = pause
         facts = _ask_again(session, job, facts)
 
 
-def _tell(session: Session, facts: JobFacts, told: str) -> str:
-    """Say why a job waits, once for each reason."""
+def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:
+    """Report why a job waits, once for each reason, and return the reason."""
     news = f"{facts.meaning}{f' ({facts.reason})' if facts.reason not in {'', 'None'} else ''}"
-    if facts.kind == WAITING and news != told:
+    if facts.kind == WAITING and news != reported:
         session.reporter.note(f"job {facts.id} {news}{f'; {facts.advice}' if facts.advice else ''}")
     return news
 
 
-def _said_its_end(facts: JobFacts) -> bool:
-    """Return whether the script noted the end of this run: only then is the controller worth asking."""
+def _has_recorded_end(facts: JobFacts) -> bool:
+    """Return whether the script recorded the end of this run, so that the controller should be asked."""
     file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
@@ -153,16 +153,16 @@ def _said_its_end(facts: JobFacts) -> bool:
 
 
 def _ask_again(session: Session, job: str, facts: JobFacts) -> JobFacts:
-    """Ask the controller; one that does not answer is asked again later, since the job goes on without it."""
+    """Return new facts from the controller, or the old ones if it does not answer: the job continues without it."""
     try:
         return find_job(session, job)
     except CheckFailed as error:
-        session.reporter.note(f"{error.what}; the job goes on")
+        session.reporter.note(f"{error.what}; the job continues")
         return facts
 
 
 class _Copied:
-    """How much of each file was copied; one that is not there yet holds nothing."""
+    """The copied part of each output file."""
 
     def __init__(self, stream: BinaryIO, rank: int | None) -> None:
         self._stream = stream
@@ -171,7 +171,7 @@ class _Copied:
         self._lines: dict[str, RankLines] = {}
 
     def catch_up(self, facts: JobFacts) -> bool:
-        """Copy what was added since, of an array what each task added, and tell whether there was something."""
+        """Copy new output of all files, and return whether there was any."""
         whole = self._rank is None or _is_split(facts)
         return sum(self._copy(path, whole=whole) for path in _output_files(facts, self._rank)) > 0
 
@@ -189,7 +189,7 @@ class _Copied:
         return self._offsets[path] != before
 
     def end(self) -> None:
-        """Copy the last line of one rank, where it has no end."""
+        """Copy the last line of a rank if it does not end with a newline."""
         for lines in self._lines.values():
             self._stream.write(lines.feed(b"\n"))
 

@@ -1,4 +1,4 @@
-"""Jobs that were submitted: what is known of them, how they ended, and how to cancel them; it starts none."""
+"""Find out about submitted jobs: their state, output, end and ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs import record as far_record
 from argosy.jobs.advice import advise_end, no_output, true_state
 from argosy.jobs.first_failure import RankEnd, judge_end
 from argosy.jobs.record import (
@@ -35,6 +34,7 @@ from argosy.jobs.record import (
     read_ranks,
     read_runs,
     read_submitted,
+    session_of,
 )
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
 from argosy.slurm.text import (
@@ -56,40 +56,40 @@ from argosy.slurm.text import (
 )
 
 LAST_BYTES = 262_144
-"""Of an output: enough for the reports of some hundred ranks that ended."""
+"""Bytes read from the end of an output: enough for the error reports of some hundred ranks."""
 
 
-NOT_TOLD = "not known"
-"""In place of a state, where the controller does not answer."""
+UNKNOWN_STATE = "not known"
+"""Placeholder state if the controller does not answer."""
 
 
 class JobFacts(msgspec.Struct, frozen=True):
-    """What the scheduler and our record say of one job.
+    """Facts about one job from the scheduler and the job's record.
 
     Attributes
     ----------
     kind
         ``waiting``, ``running`` or ``ended``.
     meaning
-        The state in plain words.
+        Description of the state.
     code
-        Exit code of an ended job: that of the rank that failed first, where the output tells.
+        Exit code of an ended job: that of the rank that failed first, if the output shows it.
     first
         The rank that failed first.
     advice
-        The line to change, where the job was ended for its time or its memory; what to do, where it waits for the user.
+        The line to change if time or memory was too small, or what to do if the job waits for the user.
     submitted
-        When, as ISO 8601 writes it; empty where the job was not submitted by us.
+        Time of submission in ISO 8601; empty if Argosy did not submit the job.
     runs
         Its runs that ended, with nodes, times and codes.
     ranks
-        What each rank of the last run was given, as it read it back: host, cores, GPUs.
+        Host, cores and GPUs of each rank of the last run, as the rank saw them.
     last_lines
-        Of a job that failed: what the first rank that failed wrote last, else the job.
+        The last lines of the rank that failed first, else of the job; only for a failed job.
     outputs
-        Files of all tasks, where the job is an array; the rest tells of the task in `id`.
+        Files of all tasks of an array; the other fields are those of the task in `id`.
     record
-        Folder with the script and its plan; empty where the job was not submitted by us.
+        Folder with the script and its plan; empty if Argosy did not submit the job.
     """
 
     id: str
@@ -112,7 +112,7 @@ class JobFacts(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """Say in one line how it ended."""
+        """How the job ended, in one line."""
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
         return f"job {self.id} {self.meaning} (code {self.code}){why}{advice}"
@@ -124,31 +124,31 @@ def list_jobs(session: Session) -> tuple[JobRow, ...]:
 
 
 def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:
-    """Ask the scheduler about one job, and join what the record of its run says.
+    """Return the facts about one job from the scheduler and the job's record.
 
     Parameters
     ----------
     or_record
-        Where the controller does not answer, tell what the record says: enough for who wants to read the output.
+        Whether to use only the record if the controller does not answer, which is enough to read the output.
 
     Raises
     ------
     UsageError
-        When it is no number, or neither knows such a job.
+        If the text is not a job number, or neither Slurm nor a record knows the job.
     CheckFailed
-        When the controller does not answer.
+        If the controller does not answer.
     """
-    job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # tasks that wait, as squeue writes them: the array tells of them
-    if not is_job_id(job):  # of none, or of 0, scontrol tells all jobs
-        raise UsageError(f"{job!r} is no number of a job", hint="see your jobs with 'argosy jobs'")
+    job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # waiting tasks, as squeue prints them: use the array
+    if not is_job_id(job):  # without a number, or for 0, scontrol lists all jobs
+        raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
     record = find_record(session, job)
     session = session_of(session, record)
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     if says_no_answer(reply.stderr):
         if record is None or not or_record:
             raise no_answer(reply)
-        session.reporter.note("the Slurm controller does not answer: told by the job's own record")
-        return _join(job, {"JobState": NOT_TOLD}, record, session.host.person.name)
+        session.reporter.note("the Slurm controller does not answer; this is from the job's record")
+        return _join(job, {"JobState": UNKNOWN_STATE}, record, session.host.person.name)
     rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
     facts = _choose_task(rows) or _ask_accounting(session, job)
     if record is None and "ArrayJobId" in facts:
@@ -167,13 +167,13 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     found = _join(
         f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job, facts, record, session.host.person.name
     )
-    if max(len(rows), len(outputs)) > 1 or is_array:  # several without an array are those of a job's components
+    if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
     return replace(found, runs=read_runs(record)) if is_array else found
 
 
 def _is_array(record: Path) -> bool:
-    """Return whether a job was submitted as an array; a task of another has no end of its own."""
+    """Return whether a job was submitted as an array; if not, its number cannot have tasks."""
     try:
         return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
     except OSError:
@@ -181,12 +181,12 @@ def _is_array(record: Path) -> bool:
 
 
 def ask_job(session: Session, job: str) -> dict[str, str]:
-    """Ask the scheduler about one job, or about the task that stands for an array; nothing where it knows none.
+    """Return the scheduler's facts about a job, or about the main task of an array; empty for an unknown job.
 
     Raises
     ------
     CheckFailed
-        When the controller does not answer.
+        If the controller does not answer.
     """
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
     if says_no_answer(reply.stderr):
@@ -196,13 +196,13 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 
 
 def _task(row: dict[str, str]) -> int:
-    """Return a task's place in its array; what waits is told in one row, and comes last."""
+    """Return the index of a task in its array; waiting tasks share one row, which comes last."""
     own = row.get("ArrayTaskId", "0")
     return int(own) if own.isdigit() else sys.maxsize
 
 
 def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Choose the task that stands for a whole array: one that runs, else one that waits, else one that failed."""
+    """Choose the main task of an array: one that runs, else one that waits, else one that failed."""
     order = {RUNNING: 0, WAITING: 1, ENDED: 2}
 
     def rank(row: dict[str, str]) -> tuple[int, bool]:
@@ -212,17 +212,10 @@ def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
     return min(rows, key=rank, default={})
 
 
-def session_of(session: Session, record: Path | None) -> Session:
-    """Return the session that reaches the job: one by ssh where it was submitted by ssh, else the given one."""
-    if not read_submitted(record).get("ssh"):
-        return session
-    return far_record.session_of(session, record)
-
-
 def _with_copies(
     session: Session, facts: dict[str, str], outputs: tuple[str, ...], record: Path, job: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Copy the notes and outputs of a job submitted by ssh; give facts and outputs with the paths of the copies."""
+    """Copy the record and outputs of a job submitted by ssh; return facts and outputs with the paths of the copies."""
     copy_notes(session.runner, record)
     own = of_batch(facts) if facts.get("StdOut") else find_output(record, job, session.host.person.name)
     copies = {path: copy_output(session.runner, record, path) for path in dict.fromkeys((own, *outputs))}
@@ -230,7 +223,7 @@ def _with_copies(
 
 
 def _ask_accounting(session: Session, job: str) -> dict[str, str]:
-    """Ask about a job that left the queue; nothing where the cluster keeps no accounts."""
+    """Return the facts about a job that left the queue; empty if the cluster has no accounting."""
     try:
         reply = session.runner.run(Command(plan_sacct(job)))
     except ToolMissing:
@@ -239,9 +232,9 @@ def _ask_accounting(session: Session, job: str) -> dict[str, str]:
 
 
 def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> JobFacts:
-    """Join what Slurm says with the record, which stays when Slurm has forgotten the job.
+    """Combine Slurm's facts with the record, which remains after Slurm has forgotten the job.
 
-    The tasks of an array share a record; there each has a number of its own, which Slurm tells.
+    The tasks of an array share a record; each task has a number of its own there.
     """
     submitted, number = read_submitted(record), facts.get("JobId", "")
     own = number if "ArrayTaskId" in facts else ""
@@ -251,15 +244,15 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     kind, _ = judge_state(state)
     code = judge_code(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    told = true_state(state, _last_text(output)) if code else state
-    # What ended for its time, or was cancelled, was ended from outside: no rank failed first.
+    true = true_state(state, _last_text(output)) if code else state
+    # A job that ended at its time limit or was cancelled has no rank that failed first.
     failed_itself = code and state.split()[0] == "FAILED"
     first = (judge_end(_last_text(output)) or read_first(record, own)) if failed_itself else None
     return JobFacts(
         id=job,
         state=state,
         kind=kind,
-        meaning=judge_state(told)[1],
+        meaning=judge_state(true)[1],
         reason=facts.get("Reason", ""),
         nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
         output=output,
@@ -267,7 +260,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         restarts=int(facts.get("Restarts", "0") or 0),
         record=str(record or ""),
         first=first,
-        advice=_advise(job, facts, output, told, record) if code or kind == WAITING else "",
+        advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
         submitted=submitted.get("time", ""),
         runs=runs,
         ranks=read_ranks(record, own),
@@ -276,7 +269,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
 
 
 def _exit_code(facts: dict[str, str], last: Run | None) -> int:
-    """Return the exit code of a job by Slurm's word, else by the record of its last run."""
+    """Return the exit code of a job from Slurm, else from the record of its last run."""
     if "ExitCode" in facts:
         return parse_exit_code(facts["ExitCode"])
     return last.code if last else 1
@@ -289,7 +282,7 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
 
 
 def _line_to_change(state: str, record: Path | None) -> str:
-    """Name the line of the project file, else of the script, that asks for too little time or memory."""
+    """Return advice with the line of the project file or the script that requests too little time or memory."""
     try:
         script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
         choices = json.loads((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
@@ -309,7 +302,7 @@ def _last_text(output: str) -> str:
 
 
 def read_plan(facts: JobFacts) -> dict[str, object]:
-    """Read the plan that a job was submitted with; empty where there is none."""
+    """Read the plan that a job was submitted with; empty if there is none."""
     try:
         plan = json.loads(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
     except (OSError, ValueError):
@@ -318,6 +311,6 @@ def read_plan(facts: JobFacts) -> dict[str, object]:
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:
-    """Return whether a job that ended wrote its output where this machine cannot read it."""
+    """Return whether a job that ended wrote its output to a place that this machine cannot read."""
     written = facts.kind == ENDED and facts.nodes and facts.output not in {"", os.devnull}
     return bool(written) and not can_read(facts.output)

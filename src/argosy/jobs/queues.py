@@ -1,4 +1,4 @@
-"""Where jobs can go: partitions with limits and free nodes, and the accounts and QOS a user may name."""
+"""List partitions with their limits and free nodes, and the accounts and QOS of the user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
 
 SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
-"""Partition, up or down, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
+"""Partition, state, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -18,15 +18,15 @@ class Queue(msgspec.Struct, frozen=True):
     Attributes
     ----------
     limit
-        Longest time of a job, as Slurm writes it.
+        Time limit of a job in Slurm's notation.
     sizes
-        Nodes of a job, from to.
+        Numbers of nodes that a job may have.
     free, nodes
-        Idle nodes, and nodes in all.
+        Idle nodes, and all nodes.
     memory
-        MB of a node.
+        Memory of a node in MB.
     gres
-        GPUs of a node, as Slurm says them: ``gpu:8``.
+        GPUs of a node in Slurm's notation, for example ``gpu:8``.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An association of this user: what ``--account``, ``--partition`` and ``--qos`` may be together."""
+    """An association of this user: valid combinations of ``--account``, ``--partition`` and ``--qos``."""
 
     account: str
     partition: str
@@ -49,20 +49,20 @@ class Account(msgspec.Struct, frozen=True):
 
 
 QOS_FIELDS = ("Name", "MaxWall", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
-"""What is asked of a QOS, by sacctmgr's names, in the order of `Qos`."""
+"""Fields of a QOS in sacctmgr, in the order of `Qos`."""
 
 
 class Qos(msgspec.Struct, frozen=True):
-    """A quality of service; empty where it limits nothing.
+    """A quality of service; empty values mean no limit.
 
     Attributes
     ----------
     limit
-        Longest time of a job, as Slurm writes it.
+        Time limit of a job in Slurm's notation.
     resources
-        What all running jobs of a user may hold: ``gres/gpu=16,node=4``.
+        Resources of all running jobs of a user, for example ``gres/gpu=16,node=4``.
     running, jobs
-        Jobs of a user that may run, and that may wait or run.
+        Most running jobs of a user, and most jobs that wait or run.
     """
 
     name: str
@@ -76,15 +76,15 @@ class Qos(msgspec.Struct, frozen=True):
         """The limits in a line."""
         forms = (
             (self.limit, "up to {}"),
-            (self.resources, "{} in all"),
+            (self.resources, "{} in total"),
             (self.running, "{} running jobs"),
             (self.jobs, "{} jobs"),
         )
-        return ", ".join(form.format(value) for value, form in forms if value) or "no limit of its own"
+        return ", ".join(form.format(value) for value, form in forms if value) or "no limits"
 
 
 def parse_sinfo(text: str) -> tuple[Queue, ...]:
-    """Read sinfo's rows; a partition whose nodes differ has several."""
+    """Parse the rows of sinfo; a partition with different nodes has several rows."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(
         Queue(name, state == "up", limit, sizes, _number(nodes, 1), _number(nodes, 3), cpus, memory, _gres(gres))
@@ -102,31 +102,31 @@ def _gres(text: str) -> str:
 
 
 def parse_associations(text: str) -> tuple[Account, ...]:
-    """Read ``sacctmgr --parsable2 show associations format=account,partition,qos``."""
+    """Parse ``sacctmgr --parsable2 show associations format=account,partition,qos``."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(Account(*row) for row in rows if len(row) == 3)  # noqa: PLR2004
 
 
 def parse_qos(text: str, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
-    """Read ``sacctmgr --parsable2 show qos``; of all, those that the user's accounts name."""
+    """Parse ``sacctmgr --parsable2 show qos``, and return the rows that the user's accounts name."""
     mine = {name for account in accounts for name in account.qos.split(",")}
     rows = (line.split("|") for line in text.splitlines())
     return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in mine)
 
 
 def list_queues(session: Session) -> tuple[Queue, ...]:
-    """Ask for the partitions."""
+    """Return the partitions of the cluster."""
     return parse_sinfo(ask_slurm(session, ("sinfo", "--noheader", "-o", SINFO_FORMAT), doing="asking for the queues"))
 
 
 def list_accounts(session: Session) -> tuple[Account, ...]:
-    """Ask for the user's accounts; none where this cluster keeps no accounts."""
+    """Return the user's accounts; none if the cluster has no accounting."""
     user = session.host.person.name
     return parse_associations(_ask_accounting(session, "associations", f"user={user}", "format=account,partition,qos"))
 
 
 def list_qos(session: Session, accounts: tuple[Account, ...]) -> tuple[Qos, ...]:
-    """Ask for the limits of each QOS that the accounts name."""
+    """Return the limits of each QOS that the accounts name."""
     asked = accounts and _ask_accounting(session, "qos", f"format={','.join(QOS_FIELDS)}")
     return parse_qos(asked or "", accounts)
 

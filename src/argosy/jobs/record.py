@@ -1,4 +1,4 @@
-"""Read the record that a job left beside its script: its runs, its ranks, the rank that failed first."""
+"""Read the record of a job: its runs, its ranks, the rank that failed first, its output."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 
 
 class RankFacts(msgspec.Struct, frozen=True):
-    """What one rank was given.
+    """The cores and GPUs of one rank.
 
     Attributes
     ----------
     local
-        Its number on its node.
+        Rank number on its node.
     restart
-        Of which run of a job that was requeued it is.
+        Number of the run, for a requeued job.
     cores
-        The cores it may use, as a list of ranges: read back, not what was asked for.
+        Cores that it may use, as a list of ranges; measured, not planned.
     devices
-        GPU device nodes that it sees.
+        Number of GPU device nodes that it sees.
     visible
-        Its variables of visible GPUs, as they are.
+        Its variables that select GPUs, unchanged.
     """
 
     rank: int
@@ -52,14 +52,14 @@ class RankFacts(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs that it can use: the device nodes, or fewer where a variable lists fewer."""
+        """Number of GPUs that it can use: the device nodes, or fewer if a variable lists fewer."""
         return min([self.devices, *(len(value.split(",")) for _, value in self.visible)])
 
 
 def parse_ranks(text: str, job: str = "") -> tuple[RankFacts, ...]:
-    """Read the lines of a run, of the last one where a job ran several times; what is no such line is passed over.
+    """Parse the lines of ranks of the last run; other lines are skipped.
 
-    The tasks of an array note theirs in one place; `job` is the number of one of them.
+    The tasks of an array share a record; `job` is the number of one of them.
     """
     ranks = list(_ranks(text, job))
     last = max((each.restart for each in ranks), default=0)
@@ -83,7 +83,7 @@ def _ranks(text: str, job: str) -> Iterator[RankFacts]:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """Read a list of ranges: ``1-7,9``; a stride (``0-6:2``) as taskset may print it, too."""
+    """Parse a list of ranges, for example ``1-7,9``, or with a stride as taskset prints it (``0-6:2``)."""
     out: set[int] = set()
     for part in filter(None, text.split(",")):
         span, _, step = part.partition(":")
@@ -103,7 +103,7 @@ class Run(msgspec.Struct, frozen=True):
     Attributes
     ----------
     started, ended
-        Seconds since 1970; 0 where nobody noted it.
+        Seconds since 1970; 0 if not recorded.
     """
 
     job: str
@@ -115,7 +115,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:
-    """Read what the job noted of the ends of its runs; a line that a full disk cut is passed over."""
+    """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
     rows = (line.split() for line in _text(record, "ends").splitlines())
     return tuple(
         Run(row[0], _number(row[1]), _number(row[2]), row[3], *map(_number, row[4:6]))
@@ -131,13 +131,13 @@ def last_run(runs: Sequence[Run]) -> Run | None:
 
 
 def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
-    """Read what each rank of the last run noted of itself; `job` is the number of one task, where it is an array."""
+    """Read the ranks of the last run; `job` is the number of a task of an array."""
     files = sorted(record.glob("ranks-*")) if record else []
     return parse_ranks("".join(file.read_text(errors="replace", encoding="utf-8") for file in files), job)
 
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
-    """Return the rank that the job itself, or one task of an array, noted as the first to fail in its last run."""
+    """Return the rank that a job, or one task of an array, recorded as the first to fail in its last run."""
     rows = [line.split() for line in _text(record, "first").splitlines()]
     whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
     runs = [run for run in read_runs(record) if job in ("", run.job)]
@@ -149,33 +149,33 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
 
 
 def find_record(session: Session, job: str) -> Path | None:
-    """Find the folder with our record of a job; the newest, since a cluster may begin its numbers anew.
+    """Find the newest record of a job: a cluster may reset its job numbers.
 
-    The job's own record comes before records of launches inside it (``--in-allocation``).  The tasks of an array share
-    the record of the array.
+    The job's own record takes precedence over records of launches inside it (``--in-allocation``).  The tasks of an
+    array share a record.
     """
     steps: Path | None = None
     job = re.split("[_+]", job)[0]
     for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
-        told = read_submitted(file.parent)
-        if told.get("job") == job:
-            if not told.get("in_allocation"):
+        submitted = read_submitted(file.parent)
+        if submitted.get("job") == job:
+            if not submitted.get("in_allocation"):
                 return file.parent
             steps = steps or file.parent
     return steps
 
 
 def read_submitted(record: Path | None) -> dict[str, str]:
-    """Read what was noted when the job was submitted: its number, output, site and time.
+    """Read the facts of a submission: the job's number, output, site and time.
 
-    Who was killed while a job was submitted noted no number: then it is what the job itself noted.
+    If Argosy was killed during the submission, the number is the one that the job itself recorded.
     """
-    told = _words(record, "submitted.json")
-    return told | {"job": _own_number(record)} if told.get("job") == "" else told
+    submitted = _read_json(record, "submitted.json")
+    return submitted | {"job": _own_number(record)} if submitted.get("job") == "" else submitted
 
 
 def _own_number(record: Path | None) -> str:
-    """Return the number that a job noted of itself at its end, or its first rank; empty where none did."""
+    """Return the number that a job recorded at its end, or its first rank; empty if there is none."""
     runs = read_runs(record)
     files = sorted(record.glob("ranks-*")) if record and not runs else []
     match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
@@ -183,35 +183,34 @@ def _own_number(record: Path | None) -> str:
 
 
 def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
-    """Find the record of a job by the script that Slurm says it runs, and note the number there.
+    """Find the record of a job by the path of its script, and write the job's number into it.
 
-    Who was killed while the job was submitted could not note it.
+    The number is missing if Argosy was killed during the submission.
     """
     record = Path(facts.get("Command", "")).parent
     job = facts.get("ArrayJobId") or facts.get("JobId", "")
     if not job or record.parent != session.paths.state / "runs":
         return None
-    told = _words(record, "submitted.json")
-    if told.get("job") != "":
+    submitted = _read_json(record, "submitted.json")
+    if submitted.get("job") != "":
         return None
     with contextlib.suppress(OSError):
-        write_text(record / "submitted.json", json.dumps(told | {"job": job}) + "\n")
+        write_text(record / "submitted.json", json.dumps(submitted | {"job": job}) + "\n")
     return record
 
 
 def can_read(file: str | Path) -> bool:
-    """Return whether a job's output can be read here: it may be on another machine, or closed to this user."""
+    """Return whether a job's output can be read here: it may be on another machine or not readable."""
     return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
 
 
 def find_output(record: Path | None, job: str, user: str, number: str = "") -> str:
-    """Say where a job wrote to that Slurm has forgotten: the pattern of its plan (sbatch(1), filename pattern), filled.
+    """Return the output file of a job from the pattern in its record (sbatch(1), filename pattern).
 
-    What a job's number does not tell, such as the number of an array's task, stays as it is; `number` is the one that
-    such a task has beside its place in the array.
+    Patterns that the job number does not determine stay unchanged.  `number` is the job number of an array's task.
     """
     array, _, task = job.partition("_")
-    known = {"A": array, "u": user, "x": str(_words(record, "job.json").get("name", "")), "%": "%"}
+    known = {"A": array, "u": user, "x": str(_read_json(record, "job.json").get("name", "")), "%": "%"}
     known |= {"a": task, "b": task[-1:], "j": number} if task else {"j": job}
 
     def fill(match: re.Match[str]) -> str:
@@ -222,9 +221,9 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
 
 
 def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
-    """Find where the tasks of an array wrote to that Slurm has forgotten; nothing of another job's.
+    """Find the output files of the tasks of an array that Slurm does not list any more.
 
-    Their numbers are noted where they ended, their places in the array are not: those are whatever is there.
+    The record has the job numbers of the tasks but not their indices, so files with any index match.
     """
     numbers = list(dict.fromkeys(run.job for run in read_runs(record)))
     if "_" in job or numbers in ([], [job]):
@@ -236,15 +235,15 @@ def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
 
 
 def of_batch(facts: Mapping[str, str]) -> str:
-    """Fill what scontrol leaves of an output's pattern: node, step and task, which are the batch shell's (24.11)."""
+    """Replace the patterns that scontrol (24.11) leaves in an output path: node, step and task of the batch shell."""
     known = {"N": facts.get("BatchHost", "").partition(".")[0], "n": "0", "t": "0", "s": "batch"}
     pattern = re.compile(r"%(\d*)([Nnts])")
     return pattern.sub(lambda match: known[match[2]].zfill(int(match[1] or 0)) or match[0], facts["StdOut"])
 
 
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
-    """Return the last lines of the rank that failed first where it had a file of its own, else of the job's output."""
-    logs = str(_words(record, "job.json").get("logs", ""))
+    """Return the last lines of the rank that failed first if it has its own file, else of the job's output."""
+    logs = str(_read_json(record, "job.json").get("logs", ""))
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
         if file and can_read(file):
@@ -256,18 +255,18 @@ def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd |
 
 
 def _own_lines(lines: list[str]) -> tuple[str, ...]:
-    """Return what the program itself wrote: what stands before the first report of torchrun or srun that it failed."""
+    """Return the lines of the program itself: those before the first error report of torchrun or srun."""
     ends = [n for n, line in enumerate(lines) if REPORT.search(line)]
     own = lines[: ends[0]] if ends else lines
     return tuple(line for line in own if not line.startswith("argosy: "))
 
 
-def _words(record: Path | None, name: str) -> dict[str, str]:
+def _read_json(record: Path | None, name: str) -> dict[str, str]:
     try:
-        told = json.loads(_text(record, name) or "{}")
+        value = json.loads(_text(record, name) or "{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(record: Path | None, name: str) -> str:
@@ -283,13 +282,13 @@ def _number(text: str) -> int:
 
 
 BLOCK_BYTES = 8 << 20
-"""Of an output, in one question."""
+"""Bytes of an output that one command copies."""
 
 OUTPUT = "output-"
-"""What the name of a copied output begins with in its record."""
+"""Prefix of the name of a copied output in its record."""
 
 MOST_LOGS, LOG_BYTES = 16, 262_144
-"""Of the network library: how many ranks' logs are copied, and how much of each; it tells its choices first."""
+"""Number of logs of the network library to copy, and bytes of each: it logs its choices first."""
 
 NOTES = r"""
 logs=0
@@ -302,7 +301,7 @@ for name in ends first ranks-* nccl-*; do
     printf "%s %s\n" "$name" "$(head -c "$size" -- "$name" | base64 | tr -d "\n")"
 done
 """
-"""Prints each note, and of the long logs those that have another size than is known here."""
+"""Prints each file of the record, and logs whose size differs from the copy here."""
 
 NAME = re.compile(r"(?:ends|first|(?:ranks|nccl)-[\w.-]+)\Z")
 
@@ -314,7 +313,7 @@ def session_of(session: Session, record: Path | None) -> Session:
 
 
 def copy_notes(runner: Runner, record: Path) -> None:
-    """Copy what a job noted, and logs that grew since the last time, into its record here; `runner` is there."""
+    """Copy the files of a remote record, and logs that grew, into the local record."""
     there = read_submitted(record).get("there", "")
     known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
     settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
@@ -325,7 +324,7 @@ def copy_notes(runner: Runner, record: Path) -> None:
 
 
 def copy_output(runner: Runner, record: Path, path: str) -> str:
-    """Copy what a file there has grown by since the last time, and give the copy in the record."""
+    """Copy what was appended to a remote file since the last copy, and return the path of the copy."""
     copy = record / f"{OUTPUT}{PurePosixPath(path).name}"
     while path and _copy_growth(runner, path, copy):
         pass
@@ -333,9 +332,9 @@ def copy_output(runner: Runner, record: Path, path: str) -> str:
 
 
 def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
-    """Append to a copy what its original has grown by, and tell whether there may be more.
+    """Append new bytes of a remote file to its copy, and return whether there may be more.
 
-    A file that is shorter than its copy was begun anew.
+    A file that is shorter than its copy was written again from the start.
     """
     have = copy.stat().st_size if copy.is_file() else 0
     block = f"tail -c +{have + 1} -- {quote(path)} | head -c {BLOCK_BYTES} | base64"

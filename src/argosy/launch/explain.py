@@ -50,7 +50,7 @@ DEFAULT_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "job-name": "the program's name, unless --name is given",
         "output": "one file per job, unless --output is given",
-        "open-mode": "a job that starts again goes on with its file",
+        "open-mode": "a requeued job appends to its output",
     }
 )
 """Option of sbatch that a plan adds by itself -> the reason."""
@@ -71,7 +71,7 @@ class Explained(msgspec.Struct, frozen=True):
     what
         Name of the value, as users see it.
     source
-        Who chose it: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``.
+        Origin of the value: ``option``, ``environment``, ``site NAME``, ``image``, ``default``, ``assumed``.
     evidence, checked, proof
         For a site's value: the public address, the date, ``documented`` or ``validated``.
     """

@@ -13,8 +13,8 @@ from argosy.core.session import Session
 from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quote, render_command
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.query import find_job, session_of
-from argosy.jobs.record import read_submitted
+from argosy.jobs.query import find_job
+from argosy.jobs.record import read_submitted, session_of
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch

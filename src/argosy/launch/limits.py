@@ -1,4 +1,4 @@
-"""Refuse a command line or an environment that the kernel or the runtime would refuse on the node; pure."""
+"""Check the sizes of a command line and its environment, and plan the variables of ``--debug``; pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_STRINGS = 2_097_152
 """Bytes of all arguments and variables together: a quarter of the usual stack limit of 8 MiB (execve(2))."""
 
 APPTAINER_JSON = 1_048_448
-"""Bytes of JSON that hold a container's configuration in Apptainer, arguments and environment included (1.4.5)."""
+"""Bytes of the JSON with a container's configuration in Apptainer, including arguments and environment (1.4.5)."""
 
 SPARE = 32_768
 """Bytes reserved for variables that are set on the node by Slurm and the runtime."""
@@ -33,32 +33,32 @@ def check_limits(container: ContainerPlan, command: tuple[Word, ...], environmen
     Parameters
     ----------
     environment
-        The caller's, which the job inherits.
+        The caller's variables, which the job inherits.
 
     Raises
     ------
     UsageError
-        With the size and the limit.
+        If a size is above its limit.
     """
     words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)
     for index, word in enumerate(command):
-        _check_one(f"word {index + 1} of the command", word)
+        _check_one(f"argument {index + 1} of the command", word)
     for variable in variables:
         _check_one(f"the variable {variable.name}", _joined(variable))
     strings = [*words, *map(_joined, container.exports()), *(f"{name}={value}" for name, value in environment.items())]
     total = sum(map(_size, strings))
-    _check_all(total, ALL_STRINGS, "the kernel takes")
+    _check_all(total, ALL_STRINGS, "the kernel accepts")
     if container.runtime.program in {"apptainer", "singularity"}:
         inside = [*command, *map(_joined, container.entry.variables), *(f"{n}={v}" for n, v in environment.items())]
-        _check_all(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} takes")
+        _check_all(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} accepts")
 
 
 def _check_one(what: str, word: Word) -> None:
     if _size(word) > ONE_STRING:
         raise UsageError(
             f"{what} is too long",
-            evidence=f"{_size(word):,} bytes, and the kernel takes {ONE_STRING:,} in one",
+            evidence=f"{_size(word):,} bytes; the kernel accepts {ONE_STRING:,} bytes in one argument or variable",
             hint=HINT,
         )
 
@@ -67,7 +67,7 @@ def _check_all(total: int, limit: int, who: str) -> None:
     if total + SPARE > limit:
         raise UsageError(
             "the command and its variables are too long",
-            evidence=f"{total:,} bytes with the caller's variables; {who} {limit:,}, of which {SPARE:,} are Slurm's",
+            evidence=f"{total:,} bytes with the caller's variables; {who} {limit:,}, and Slurm needs {SPARE:,} of them",
             hint=HINT,
         )
 
@@ -101,17 +101,17 @@ NCCL: Mapping[str, str] = MappingProxyType(
         "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
     }
 )
-"""For NCCL and RCCL, which write a file per rank (%h host, %p process)."""
+"""For NCCL and RCCL, which write one file per rank (%h is the host, %p the process)."""
 
 ONECCL: Mapping[str, str] = MappingProxyType({"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"})
-"""For oneCCL and libfabric, which write to stderr: `--log-dir` parts them by rank."""
+"""For oneCCL and libfabric, which write to stderr; `--log-dir` separates their output by rank."""
 
 TORCH: Mapping[str, str] = MappingProxyType(
     {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"}
 )
 
 TOPICS = ("net", "torch")
-WHY = {"net": "which network is used", "torch": "what torch.distributed does"}
+WHY = {"net": "shows which network is used", "torch": "shows what torch.distributed does"}
 
 
 def _variables(topic: str, vendor: str) -> Mapping[str, str]:
@@ -121,19 +121,19 @@ def _variables(topic: str, vendor: str) -> Mapping[str, str]:
 
 
 def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
-    """Return the variables of each topic.
+    """Return the variables for each topic, with their reasons.
 
     Parameters
     ----------
     files
         Prefix of the log files.
     vendor
-        Vendor of the GPUs: Intel's use oneCCL, the others NCCL or RCCL.
+        Vendor of the GPUs: those of Intel use oneCCL, others NCCL or RCCL.
 
     Raises
     ------
     UsageError
-        When there is no such topic.
+        If a topic does not exist.
     """
     variables: list[Variable] = []
     choices: list[Choice] = []

@@ -1,4 +1,4 @@
-"""The records of `argosy launch`: what the user asks, and the plan that a dry run prints and a real run carries out."""
+"""The request of a launch, and the names of a job and its files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from argosy.slurm.text import JobOptions
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The shape that the user asks for; 0 leaves a number open.
+    """The shape that the user requests; a number of 0 is chosen by the plan.
 
     Attributes
     ----------
     ranks
-        In all.
+        Ranks of the whole job.
     gpus
-        In all; an alternative to `gpus_per_node`.
+        GPUs of the whole job; an alternative to `gpus_per_node`.
     """
 
     nodes: int = 0
@@ -29,54 +29,54 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class LaunchRequest(msgspec.Struct, frozen=True):
-    """What the user asks of `argosy launch`.
+    """A launch, as the user requests it.
 
     Attributes
     ----------
     image
-        As the user named it: a file, a name of the catalog, a reference.
+        A file, a name in the catalog, or a reference to a registry.
     launcher
-        Empty lets the image and the command decide.
+        How ranks are started; empty: chosen from the image and the command.
     mpi
-        The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty takes the site's.
+        The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's.
     mode
-        A named way to use the site; empty takes the site's default one.
+        A mode of the site; empty: the site's default.
     extra
-        Words for sbatch that have no option here.
+        Options of sbatch that Argosy does not have.
     restarts, checkpoint
-        How often a job goes back into the queue at its time limit, and the file that a run must have written for it.
+        How often the job is requeued at its time limit, and the file that a run must have written before.
     debug
-        Topics of which libraries are to tell: ``net``, ``torch``.
+        Topics for debug output of libraries: ``net``, ``torch``.
     image_has
-        Versions of rocm, cuda, torch and nccl, where the image cannot be asked.
+        Versions of rocm, cuda, torch and nccl in an image that is not on this machine.
     logs
-        Folder in which each rank has a file for what it prints; empty for the job's one output.
+        Folder for an output file per rank; empty: all ranks write to the job's output.
     label
-        Whether each line of the output begins with the rank that wrote it.
+        Whether each line of the output begins with its rank.
     gpu_type
-        Slurm's name for a kind of GPU, where nodes have several.
+        Slurm's name for a type of GPU, if nodes have several.
     before
-        Lines of shell that run once in the image before the ranks start.
+        Shell commands to run once in the image before the ranks start.
     elastic
-        ``MIN:MAX`` nodes between which torchrun may go on; empty for a fixed number.
+        ``MIN:MAX`` nodes with which torchrun may continue; empty: a fixed number.
     stage_to
-        Folder on each node's own disk that the image is copied to; empty to read it where it is.
+        Folder on each node's own disk to copy the image to; empty: no copy.
     smoke
         Whether it is a short test (see `argosy.launch.complete`).
     apart
-        Whether ranks do not speak to each other, so that one that fails ends none of the others.
+        Whether ranks are independent, so that a failed one does not end the others.
     needs_torch
-        Whether the command, which is ours, imports torch.
+        Whether the command is a program of Argosy that imports torch.
     no_check
-        Whether an image is launched that cannot use the site's GPUs (see `argosy.launch.torch_check`).
+        Whether to launch an image whose torch cannot use the site's GPUs (see `check_torch_build`).
     in_allocation
         Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
     why_gpus
-        Why the job has the GPUs in `wanted`, if the user named no number (see `with_gpus`).
+        Why the job has the GPUs in `wanted`, if the user gave no number.
     choices
-        Choices that were made before planning; the plan lists them before its own.
+        Choices made before planning; the plan lists them first.
     given
-        Values that come from the project file: option -> value and place, as ``argosy.toml:12``.
+        Values from the project file: option -> value and source, for example ``argosy.toml:12``.
     """
 
     image: str
@@ -112,7 +112,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
 
 
 LONGEST = 64
-"""Most characters of a derived name."""
+"""Maximum number of characters in a derived name."""
 
 
 def name_of(command: tuple[str, ...]) -> str:
@@ -125,15 +125,15 @@ def name_of(command: tuple[str, ...]) -> str:
 
 
 def file_name(name: str) -> str:
-    """Turn a job's name into a file's name, without slashes and Slurm's patterns."""
+    """Return a job's name as a file's name, without slashes and Slurm's patterns."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:LONGEST] or "job"
 
 
 def option(name: str) -> str:
-    """Return the option of a name: ``--gpu-type`` of ``gpu_type``."""
+    """Return the option for a name: ``--gpu-type`` for ``gpu_type``."""
     return f"--{name.replace('_', '-')}"
 
 
 def as_pattern(folder: str) -> str:
-    """Escape a folder's name, so that Slurm replaces nothing in it."""
+    """Escape a folder's name, so that Slurm does not replace patterns in it."""
     return folder.replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Check the options of a launch against the site, the runtime and the launcher; list unused options; pure."""
+"""Check the options of a launch against the site, the runtime and the launcher, and list unused options; pure."""
 
 from __future__ import annotations
 

@@ -110,16 +110,16 @@ def _local_script(facts: LaunchFacts) -> str:
 
 
 class LaunchFacts(msgspec.Struct, frozen=True):
-    """A launch with every choice made; rendering decides nothing more.
+    """A launch with every choice made; only rendering is left.
 
     Attributes
     ----------
     container
-        With the variables, bind mounts and options that the launch adds.
+        The container, with the variables, bind mounts and options that the launch adds.
     options
-        Of the job, completed by the user's and the site's defaults.
+        Options of the job, completed by the defaults of the user and the site.
     demands
-        What the site's profile adds to the job.
+        Settings, paths and options that the site's profile adds to the job.
     """
 
     context: LaunchContext
@@ -221,18 +221,18 @@ def _choose_facts(
 
 
 def _script_facts(facts: LaunchFacts, container: ContainerPlan, started: LauncherCommand) -> ScriptFacts:
-    """Return what a script is rendered from, with a container and a command of its own."""
+    """Return the facts of a script with this container and command."""
     before = facts.request.before
     return ScriptFacts(facts.name, facts.site.name, container, started, facts.shape, facts.choices, before)
 
 
 def _job_name(request: LaunchRequest) -> str:
-    """Return the job's name: the one given, else the program's.
+    """Return the job's name: the given one, else the program's.
 
     Raises
     ------
     UsageError
-        When there is no command to take a name from.
+        If there is no command.
     """
     if not any(request.command[:1]):
         raise UsageError("no command to launch", hint="write it after --, for example: -- python train.py")
@@ -281,7 +281,7 @@ def _plan_debug(request: LaunchRequest, site: Site, host: Host) -> tuple[tuple[V
 
 
 RENDEZVOUS = tuple(Variable(name, ShellExpr(f"${name}")) for name in ("MASTER_ADDR", "MASTER_PORT"))
-"""Variables by which ranks find the first of them; the job script sets both."""
+"""Variables with the address of the first rank; the job script sets both."""
 
 
 def plan_job(context: LaunchContext) -> LaunchPlan:
@@ -300,12 +300,12 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
 
 
 def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
-    """Return what the job script is rendered from.
+    """Return the facts of the job script.
 
     Raises
     ------
     UsageError
-        When the command line or the environment is longer than the kernel or the runtime accepts.
+        If the command line or the environment is longer than the kernel or the runtime accepts.
     """
     request, host, record = facts.request, facts.context.host, facts.context.record
     masks = choose_masks(facts.shape, facts.site)

@@ -31,7 +31,7 @@ PATTERNS = ("output", "error")
 """Paths in which Slurm replaces patterns such as ``%j``."""
 
 LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kind) and name != "signed_by")
-"""Options that may be repeated: the values of the project file come first.  A signature is required by the last one."""
+"""Options that may be repeated: values of the project file come first; ``signed_by`` is replaced instead."""
 
 
 def read_request(given: Mapping[str, Any], host: Host) -> LaunchRequest:
@@ -171,17 +171,17 @@ def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
 
 
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Join what ``[launch]`` and ``[job.NAME]`` of the project file say with the options given: the last of them wins.
+    """Return the options of a job: those of ``[launch]``, overridden by ``[job.NAME]`` and by given options.
 
     Parameters
     ----------
     options
-        Only what was given: an absent key leaves the file's value.
+        Only the options that were given.
 
     Raises
     ------
     UsageError
-        When the file has no such job; the nearest is named.
+        If the file does not have this job.
     """
     jobs = project.table.job
     if name not in jobs:
@@ -210,7 +210,7 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
 
 
 def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Join what ``[launch]`` of the project file says with the options of a launch that is no job of the file."""
+    """Return the options of a launch without a job: those of ``[launch]``, overridden by given ones."""
     options = plain_values(options, LaunchOptions)
     usual = plain_values(project.table.launch.given(), LaunchOptions)
     words = usual | {key: value for key, value in options.items() if key not in LISTS}
@@ -226,7 +226,7 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Name the place in the file of each variable; other lists need none, since the script shows them as they are."""
+    """Return the source of each variable in the file; other lists appear unchanged in the script."""
     if key != "env":
         return {}
     pairs = (text.partition("=") for text in words.get("env", ()))
@@ -257,7 +257,7 @@ CHOICE_OF_KEY: Mapping[str, str] = {
 
 
 def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str]]) -> tuple[Choice, ...]:
-    """Name the file and line of each value that came from the project file; values that no row tells get one.
+    """Add file and line to the choices whose value comes from the project file; add a row for values without a choice.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str
         Key, or ``env.NAME`` -> value and ``argosy.toml:12``.
     """
     names = {_name(key, choices): (value, source) for key, (value, source) in given.items()}
-    told = tuple(
+    sourced = tuple(
         replace(choice, source=names[choice.key][1])
         if choice.key in names and choice.source in {"option", "default"}
         else choice
@@ -273,7 +273,7 @@ def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str
     )
     missing = set(names) - {choice.key for choice in choices}
     rows = (Choice(key, value, "asked for", source) for key, (value, source) in names.items() if key in missing)
-    return (*told, *rows)
+    return (*sourced, *rows)
 
 
 def _name(key: str, choices: tuple[Choice, ...]) -> str:
@@ -282,5 +282,5 @@ def _name(key: str, choices: tuple[Choice, ...]) -> str:
     if key == "ranks":
         is_local = any(choice.key == ChoiceKey.RANKS for choice in choices)
         return ChoiceKey.RANKS if is_local else ChoiceKey.RANKS_PER_NODE
-    said = option(key)  # also of what has a name of its own, where it is told as not used
-    return said if any(choice.key == said for choice in choices) else CHOICE_OF_KEY.get(key, said)
+    name = option(key)  # unused options are listed by this name
+    return name if any(choice.key == name for choice in choices) else CHOICE_OF_KEY.get(key, name)

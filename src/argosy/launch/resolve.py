@@ -1,4 +1,4 @@
-"""Resolve what a launch is planned from: the site's profile, the job's machine and shape, and the container there."""
+"""Resolve the context of a launch: the site's profile, the job's machine and shape, and the container."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from argosy.sites.profile import Site
 from argosy.slurm.option_checks import named_cluster
 
 IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
-"""An argument with one of these suffixes is a file, even if the file does not exist."""
+"""An argument with one of these suffixes is a file path, even if the file does not exist."""
 
 
 def prepare_launch(
@@ -77,27 +77,27 @@ def resolve_launch(
     record: str = "",
     remote_image: Image | None = None,
 ) -> LaunchContext:
-    """Ask this machine everything that a launch is planned from.
+    """Return everything that a launch is planned from; this function asks this machine and the image.
 
     Parameters
     ----------
     profile
-        The site's profile, if the caller has read it already.
+        The site's profile, if it was read already.
     dry
-        Whether the plan is only shown: nothing on disk changes.
+        Whether the plan is only shown, so that nothing on disk may change.
     script_only
-        Whether the script is submitted elsewhere: neither the image nor the site's programs need be here.
+        Whether the script is submitted elsewhere, so that image and programs may be missing here.
     record
-        Folder in which the job's script notes its end; empty for none.
+        Folder of the job's record; empty for a script without a record.
     remote_image
-        The image at the site, if it was read there by ssh.
+        The image at the site, if it was read over ssh.
 
     Raises
     ------
     UsageError, SiteError
-        When the request is not valid, or not possible at the site.
+        If the request is not valid, or the site does not support it.
     ImageError, CheckFailed
-        When the image cannot be opened, or its torch cannot use the GPUs of the job.
+        If the image cannot be opened, or its torch cannot use the GPUs of the job.
     """
     host = session.host
     refuse_no_program(request.command, request.container, host)
@@ -128,7 +128,7 @@ def _resolve_local(
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
     wanted = _with_log_folder(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
-    refuse_missing_binds(request.container)  # a folder for logs is made when it is needed
+    refuse_missing_binds(request.container)  # the folder for logs is created later
     if not (dry or script_only):
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
@@ -162,7 +162,7 @@ def _resolve_job(
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
-    """Remove ``--clusters`` if it names this cluster: with it, Slurm's commands ask the accounting database."""
+    """Remove ``--clusters`` if it names this cluster: with it, Slurm's commands query the accounting database."""
     if not request.extra:
         return request
     named = {word: cluster for word in request.extra if (cluster := named_cluster(word))}
@@ -183,8 +183,8 @@ def _open_at_nodes(
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a job on a machine with the job's GPUs.
 
-    A plan that starts nothing may be made away from the site.  Then the machine is the one that the profile describes,
-    and an image that cannot be opened here is assumed.
+    A plan that starts nothing may be made on another machine.  It then uses the machine that the profile describes, and
+    assumes the contents of an image that cannot be opened here.
     """
     there = _assume_runtime(site, there, wanted.runtime)
     is_here = remote_image is None and _is_here(request.image, wanted.runtime, session)
@@ -203,16 +203,16 @@ def _open_at_nodes(
 
 
 def _versions_of(image: Image, request: LaunchRequest) -> Mapping[str, str]:
-    """Return the versions that conditions of profiles compare: the user's, else those that the image lists."""
+    """Return the versions that conditions of profiles compare: those of the user, else those that the image lists."""
     nccl = {"nccl": image.nccl} if image.nccl else {}
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
 
 
 def _is_here(reference: str, runtime: str, session: Session) -> bool:
-    """Return whether the image can be opened on this machine, so that a plan need not assume what it holds.
+    """Return whether the image can be opened on this machine.
 
-    Names of the catalog are always looked up.  An image of a registry counts as here if the runtime pulls it by
-    itself, or if this machine is at the site and can pull it.
+    Names in the catalog are always looked up.  An image in a registry counts as present if the runtime pulls it itself,
+    or if this machine is at the site and can pull it.
     """
     if "://" in reference:
         return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
@@ -222,19 +222,19 @@ def _is_here(reference: str, runtime: str, session: Session) -> bool:
 
 
 def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
-    """Start the program in the job's folder (``--chdir``), unless a folder inside the container was asked for."""
+    """Start the program in the job's folder (``--chdir``), unless a folder in the container was requested."""
     if not folder or container.workdir or container.contain:
         return container
     return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
 def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
-    """Bind a folder that ranks write to; a plan drops the bind if another one shows the folder already."""
+    """Bind a folder that ranks write to; the plan drops the bind if another one contains the folder."""
     return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
 
 
 def _has_unknown_gpus(site: Site) -> bool:
-    """Return whether the nodes of a cluster have GPUs, but nobody knows how many."""
+    """Return whether the nodes have GPUs, but the profile does not contain their number."""
     return bool(site.node.gpu_vendor) and not site.node.gpus
 
 
@@ -244,7 +244,7 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     Raises
     ------
     UsageError, SiteError
-        If the profile passes GPUs to a job that has none, if the job asks for none and the number of GPUs of a node is
+        If the profile passes GPUs to a job without GPUs, if the job requests none and the number of GPUs of a node is
         not known, or if the vendor of the GPUs is not known.
     """
     site, gpus = target.site, target.shape.gpus_per_node
@@ -258,7 +258,7 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
         )
     if not gpus and _has_unknown_gpus(site) and request.container.gpu is GpuMode.AUTO:
         raise UsageError(
-            f"the job asks for no GPU, and the nodes of {site.name} have GPUs",
+            f"the job does not request GPUs, and the nodes of {site.name} have GPUs",
             evidence="its profile does not say how many GPUs a node has",
             hint="add --gpus-per-node N; or --gpu none for a job without GPUs",
         )
@@ -273,27 +273,27 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
 
 
 FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
-"""What a plan may still read of the caller's environment: the user's defaults."""
+"""Prefixes of the caller's variables that a plan for another machine still reads: the user's defaults."""
 
 
 def _is_elsewhere(host: Host, *, image_is_here: bool) -> bool:
-    """Return whether a plan for a site with Slurm is made away from it: sbatch or the image is not here."""
+    """Return whether this machine is not the site: sbatch or the image is missing here."""
     return not (image_is_here and "sbatch" in host.programs)
 
 
 def _assume_host(site: Site, host: Host, runtime: str) -> Host:
-    """Return the site's machine as far as its profile tells; home and current directory are those of the job there.
+    """Return the machine that the site's profile describes; home and current directory are left to the job.
 
     Raises
     ------
     SiteError
-        When nobody says which runtime there is.
+        If the runtime is not known.
     """
     if not runtime:
         raise SiteError(
-            f"it is not known which container runtime {site.name} has",
-            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not say",
-            hint="name it with --runtime",
+            f"cannot plan a job for {site.name}: its container runtime is not known",
+            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not name one",
+            hint="select it with --runtime",
         )
     names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
     kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
@@ -311,7 +311,7 @@ def _assume_host(site: Site, host: Host, runtime: str) -> Host:
 
 
 def _assume_runtime(site: Site, host: Host, runtime: str) -> Host:
-    """Return this machine with the site's runtime, which a module may bring to the job only."""
+    """Return this machine with the site's runtime, because a module may provide it only to the job."""
     if not runtime:
         return host
     program = load_runtime(runtime).program
@@ -319,7 +319,7 @@ def _assume_runtime(site: Site, host: Host, runtime: str) -> Host:
 
 
 def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:
-    """Return the machine with what a run at the site showed of overlays: that beats what its configuration says."""
+    """Return the machine with the overlay mode that a run at the site showed, which overrides its configuration."""
     shown = validated_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
 
@@ -333,24 +333,24 @@ def _assume_container(
     script_only: bool,
     remote_image: Image | None,
 ) -> ContainerPlan:
-    """Plan a container for an image that is not here: one with torch, made by somebody else; and say so.
+    """Plan a container for an image that is not on this machine, and list the assumptions: an image with torch.
 
     Parameters
     ----------
     remote_image
-        What the image is, where it was looked at from afar; one without a lock may still have torch.
+        The image, if it was read over ssh; without a lock, it is assumed to contain torch.
 
     Raises
     ------
     UsageError
-        When the script is kept for somebody to submit, and the image has yet to be fetched.
+        If the script is written to a file, and the image is in a registry.
     """
     unfetched = "://" in reference
     if script_only and unfetched:
         raise UsageError(
-            f"a script that is kept needs an image that is a file at {site.name}",
-            evidence=f"{reference} is fetched where a job is launched",
-            hint="fetch it there with 'argosy images pull', and give its name there; or see --dry-run",
+            f"cannot write a script: the image must be a file at {site.name}",
+            evidence=f"{reference} is pulled when a job is launched",
+            hint="run 'argosy images pull' there, and pass the path of the file; or use --dry-run",
         )
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
     signed = _not_verified(request, remote_image)
@@ -363,22 +363,26 @@ def _assume_container(
         or Image(path=reference, kind=kind, digest="", arch="")
     )
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
-    fetched = "; its file stands here where it is launched" if unfetched else ""
-    said = (
+    fetched = "; a launch at the site replaces it by its file" if unfetched else ""
+    assumed = (
         Choice(
             ChoiceKey.ASSUMED,
             reference,
-            f"the image is not here: taken for one with torch, without a layer{fetched}",
+            f"the image is not here: it is assumed to have torch, and no layer{fetched}",
             "assumed",
         ),
-        Choice(ChoiceKey.ASSUMED, "home, folder", f"not this machine's: the job's own at {site.name}", "assumed"),
+        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of the job at {site.name}, not of this machine", "assumed"),
     )
-    return replace(plan, choices=(*plan.choices, *signed, *said))
+    return replace(plan, choices=(*plan.choices, *signed, *assumed))
 
 
 def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
-    """Say that a required signature was not verified, and who does that."""
+    """Return the choice that tells where a required signature is verified."""
     if not request.signed_by:
         return ()
-    why = "verified there at the start" if found else "not verified: the image is not here; there: apptainer verify"
+    why = (
+        "verified at the site before the start"
+        if found
+        else "not verified: the image is not here; run apptainer verify"
+    )
     return (Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), why, "option"),)

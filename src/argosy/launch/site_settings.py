@@ -1,4 +1,4 @@
-"""Join a request with a site's profile: mode, partition, runtime, and what the profile adds to the job; pure."""
+"""Apply a site's profile to a launch: runtime, options, variables, bind mounts and reasons; pure."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from argosy.sites.resolve import SiteDemands, evident_choice, full_address, reso
 from argosy.slurm.text import USER_DEFAULTS, JobOptions
 
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
-"""Variables of the libraries that move data between ranks."""
+"""Variables of the libraries that transfer data between ranks."""
 
 
 def container_at_site(request: ContainerRequest, site: Site) -> ContainerRequest:
-    """Complete how a container is entered by what the profile says of runtime, GPUs and signatures.
+    """Complete a container request with the profile's runtime, GPU mode and signatures.
 
     Raises
     ------
     SiteError
-        When the profile's runtime is one that nobody can start.
+        If Argosy does not support the profile's runtime.
     """
     name = request.runtime or site.runtime.name
     if name and not request.runtime and name not in RUNTIMES:
         raise SiteError(
-            f"jobs for {site.name} cannot be planned yet: its runtime is {name}",
-            evidence=f"runtimes that can be started: {', '.join(RUNTIMES)}",
-            hint="if the site has one of these too, name it with --runtime",
+            f"cannot plan jobs for {site.name}: its runtime is {name}",
+            evidence=f"supported runtimes: {', '.join(RUNTIMES)}",
+            hint="if the site also has one of these, select it with --runtime",
             key="runtime.name",
         )
     is_sites = name == site.runtime.name and bool(site.runtime.gpu)
     gpu = GpuMode(site.runtime.gpu) if request.gpu is GpuMode.AUTO and is_sites else request.gpu
-    asked = () if name == "bare" else site.images.signed_by  # the machine's own software is no image
+    asked = () if name == "bare" else site.images.signed_by  # the machine's own software is not an image
     return replace(request, runtime=name, gpu=gpu, signed_by=request.signed_by or asked)
 
 
 def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> Facts:
-    """Say what conditions of a profile may ask about a job."""
+    """Return the facts about a job that conditions of a profile refer to."""
     site, shape, validated = target.site, target.shape, target.site.validated.versions
     documented = site.runtime.version if runtime == site.runtime.name else ""
     return Facts(
@@ -71,20 +71,20 @@ def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Map
 
 
 def plan_demands(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> SiteDemands:
-    """Return what the profile adds to a job."""
+    """Return the settings, paths and options that the profile adds to a job."""
     facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
     return resolve(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
 
 
 class JobDefaults(msgspec.Struct, frozen=True):
-    """What the profile says where the user says nothing, in sbatch's words."""
+    """Options of sbatch that the profile adds, with their reasons."""
 
     given: Mapping[str, str] = msgspec.field(default_factory=lambda: NO_VALUES)
     choices: tuple[Choice, ...] = ()
 
 
 def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
-    """Return partition and memory where the user names none."""
+    """Return the profile's partition and memory, unless the user gave them."""
     site = target.site
     given: dict[str, str] = {}
     rows: list[Choice] = []
@@ -95,7 +95,7 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
         value = getattr(site.slurm, key)
         if value:
             given[key] = value
-            why = "none was asked for; the site's own"
+            why = "none was asked for; the site's default"
             rows.append(evident_choice(site, site.slurm, option(key), value, field=key, why=why))
     return JobDefaults(given, tuple(rows))
 
@@ -106,7 +106,7 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
     Raises
     ------
     SiteError
-        Naming the first such option, and the variable that would give it.
+        If an option is missing.
     """
     missing = next((name for name in site.slurm.required if not getattr(options, name, "")), "")
     if not missing:
@@ -114,7 +114,7 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
     variable = USER_DEFAULTS.get(missing, "")
     form = f" {site.slurm.account_form}" if missing == "account" and site.slurm.account_form else ""
     raise SiteError(
-        f"{site.name} refuses jobs without --{missing}",
+        f"{site.name} rejects jobs without --{missing}",
         evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
         hint=f"add --{missing}{form}",
         key="slurm.required",
@@ -122,7 +122,7 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
 
 
 def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:
-    """Return the container with the site's bind mounts; where the user names the same place, the user's is kept."""
+    """Return the container with the site's bind mounts; the user's bind mounts take precedence."""
     taken = {bind.target for bind in container.entry.binds}
     new = tuple(bind for bind in binds if bind.target not in taken)
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
@@ -165,9 +165,9 @@ def explain_container(
 
 
 def validated_overlay_mode(site: Site, runtime: str) -> str:
-    """Say whether a run at the site showed that an image's overlay partition is mounted there.
+    """Return whether a run at the site showed that an image's overlay partition is mounted there.
 
-    ``yes``; ``no``, where a bind mount of the layer was shown to work in its place; empty where nothing was shown.
+    Returns ``yes``, or ``no`` if a bind mount of the layer worked instead, or an empty text without such a run.
     """
     shown = site.validated
     overlay = shown.facts.get("attach.overlay", "") if runtime in shown.versions else ""
@@ -175,7 +175,7 @@ def validated_overlay_mode(site: Site, runtime: str) -> str:
 
 
 def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choice]:
-    """Return the reason for how the layer attaches, where a run at the site showed it."""
+    """Return the reason for how the layer is attached, if a run at the site showed it."""
     chosen = {choice.key: choice for choice in choices}
     runtime, layer = chosen.get(ChoiceKey.RUNTIME), chosen.get(ChoiceKey.LAYER)
     shown = validated_overlay_mode(site, runtime.value) if runtime else ""
@@ -188,72 +188,71 @@ def _layer_as_proved(choices: tuple[Choice, ...], site: Site) -> dict[str, Choic
 
 
 def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
-    """Return what a plan forces by name as the caller has it.
-
-    These tune the network, and a value of the image would win otherwise.
-    """
+    """Return the caller's variables that tune the network; a plan sets them, because the image may override them."""
     forced = (name for name in sorted(environment) if TUNING.match(name))
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
 def refuse_launch(container: ContainerPlan, launcher: str, demands: SiteDemands, site: Site, *, mpi: str) -> None:
-    """Refuse what the runtime cannot do in a job, by name.
+    """Refuse a launch that the runtime does not support.
 
     Parameters
     ----------
     mpi
-        The word of ``srun --mpi``, if the ranks are of MPI.
+        Value of ``srun --mpi``, for the launcher ``mpi``.
 
     Raises
     ------
     SiteError
-        With what would be needed.
+        If the runtime does not support the launcher, or a setting of the site.
     """
-    runtime, hint = container.runtime, "name another runtime with --runtime"
+    runtime, hint = container.runtime, "select another runtime with --runtime"
     if launcher == "mpi" and not runtime.traits.host_mpi:
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",
-            evidence="its containers are no children of srun, which hands PMI down by open files and folders",
+            evidence="its containers are not child processes of srun, which passes PMI by open files and folders",
             hint="use --launcher torchrun, or another runtime",
         )
     if launcher == "mpi" and mpi == "pmi2" and not runtime.traits.pmi2:
         raise SiteError(
             f"{runtime.name} cannot start ranks by PMI2",
-            evidence="it closes the file by which srun speaks PMI2 with a rank (PMI_FD)",
-            hint="use --mpi pmix with an MPI that has it, or another runtime",
+            evidence="it closes the file that srun uses for PMI2 (PMI_FD)",
+            hint="use --mpi pmix with an MPI that supports it, or another runtime",
             key="launcher.mpi",
         )
     if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
         raise SiteError(
-            f"{site.name} starts MPI by mpiexec, and only srun starts containers of {runtime.name}",
+            f"{site.name} starts MPI with mpiexec, but only srun can start containers of {runtime.name}",
             evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",
             hint=hint,
             key="launcher.mpiexec",
         )
     if demands.late_binds and not runtime.traits.late_binds:
         raise SiteError(
-            f"{runtime.name} cannot mount what is looked for on each node",
-            evidence=f"the profile {site.name} binds {demands.late_binds[0]} where a node has it",
+            f"{runtime.name} cannot mount paths that only some nodes have",
+            evidence=f"the profile {site.name} binds {demands.late_binds[0]} on nodes that have it",
             hint=hint,
         )
 
 
 def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) -> ContainerPlan:
-    """Return the container with other forced variables."""
+    """Return the container with these variables instead of its own."""
     return replace(container, entry=replace(container.entry, variables=variables))
 
 
 def with_runtime_options(container: ContainerPlan, demands: SiteDemands) -> ContainerPlan:
-    """Return the container with what the site tells its runtime."""
+    """Return the container with the site's options and annotations for its runtime."""
     entry = replace(container.entry, options=demands.runtime, annotations=demands.annotations)
     return replace(container, entry=entry)
 
 
 def launcher_at_site(choice: Choice, site: Site) -> Choice:
-    """Settle the launcher: the user's; else the site's, but only in the place of torchrun."""
+    """Return the launcher: the user's, else the site's instead of torchrun."""
     policy = site.launcher
     if choice.value == "torchrun" and policy.torchrun:
-        why = f"{choice.why}; not {policy.torchrun}: nodes are told their ranks, so no host names are compared"
+        why = (
+            f"{choice.why}; not {policy.torchrun}: nodes get their ranks from the script, and do not compare host names"
+        )
         return replace(choice, why=why, evidence=full_address(site, policy.source), checked=site.checked)
     if choice.value in policy.avoid and choice.source == "option":
         why = f"{choice.why}, though {site.name} advises against it" + (f": {policy.why}" if policy.why else "")
@@ -264,7 +263,7 @@ def launcher_at_site(choice: Choice, site: Site) -> Choice:
 
 
 def parse_torch_version(text: str) -> dict[str, str]:
-    """Read what a torch wheel's version tells: ``2.6.0+rocm6.2.4`` or ``2.6.0+cu124``."""
+    """Return the versions in the version of a torch wheel: ``2.6.0+rocm6.2.4`` or ``2.6.0+cu124``."""
     public, _, local = text.partition("+")
     out = {"torch": public} if public else {}
     if local.startswith("rocm"):

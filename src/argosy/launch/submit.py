@@ -1,4 +1,4 @@
-"""Start a launch: plan it, write its record, and start or submit its script."""
+"""Plan a launch, write its record, and start or submit its script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from argosy.slurm.text import parse_job_id
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
-"""Variables of an outer job, and the user's defaults that the plan has applied: sbatch would let them override it."""
+"""Variables of an outer job, and the user's defaults, which the plan has applied; sbatch would apply them again."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def write_submission(
     """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     output = "" if in_allocation else plan.output
-    told = {
+    submitted = {
         "job": job,
         "output": output,
         "site": plan.site,
@@ -102,8 +102,8 @@ def write_submission(
         "time": now,
         "in_allocation": in_allocation,
     }
-    told |= more
-    write_text(folder / "submitted.json", json.dumps(told) + "\n")
+    submitted |= more
+    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
 
 
 def _run_script(command: Command, session: Session, *, judge: bool) -> int:
@@ -112,18 +112,18 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
     Parameters
     ----------
     judge
-        Whether to return the code of the rank that failed first, if the output shows it: srun's own code is the highest
-        of all ranks, so that the 143 of the ranks that srun ended would hide it.
+        Whether to return the code of the rank that failed first, if the output shows it.  srun's own code is the
+        highest of all ranks, so the 143 of the ranks that srun ended would hide it.
     """
     if not judge:
         return session.runner.run_foreground(command)
     last = bytearray()
 
-    def keep(block: bytes) -> None:
+    def store(block: bytes) -> None:
         last.extend(block)
         del last[:-LAST_BYTES]
 
-    code = session.runner.run_foreground(command, keep)
+    code = session.runner.run_foreground(command, store)
     first = judge_end(last.decode(errors="replace")) if code else None
     if first:
         session.reporter.note(first.text)
@@ -208,7 +208,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
         session.reporter.note(line)
     try:
         write_submission(plan, folder, job, profile=profile)
-    except (OSError, ArgosyError) as error:  # the job exists, and is found by its script
+    except (OSError, ArgosyError) as error:  # the job exists, and can be found by its script
         session.reporter.note(f"job {job} is submitted; cannot write its number into the record: {error}")
     return Launched(0, job, str(folder), plan.polling_seconds)
 
@@ -270,9 +270,9 @@ def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Int
 
 def _find_job(session: Session, folder: Path) -> str:
     """Return the number of the job that runs the script of a record; empty if there is none."""
-    asked = ("squeue", "--noheader", "--states=all", "--format=%F|%o", "--user", session.host.person.name)
+    query = ("squeue", "--noheader", "--states=all", "--format=%F|%o", "--user", session.host.person.name)
     try:
-        reply = session.runner.run(Command(("timeout", PATIENCE_S, *asked)))
+        reply = session.runner.run(Command(("timeout", PATIENCE_S, *query)))
     except ToolMissing:
         return ""
     script = str(folder / "job.sh")

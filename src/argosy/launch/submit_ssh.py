@@ -55,7 +55,9 @@ ASK_PROGRAMS = "".join(f"printf '%s=%s\\n' {name} \"$(command -v {name})\"\n" fo
 """Look for runtimes, in the order in which one is chosen if the site's profile does not name one."""
 
 FORGET = r"""
-for name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
+for name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p')
+do unset "$name"
+done
 """
 """The plan has applied the user's SBATCH_* variables; sbatch would let them override the script."""
 
@@ -84,30 +86,30 @@ def probe_remote(session: Session, remote: Remote) -> RemoteSite:
     Raises
     ------
     CheckFailed
-        When ssh cannot connect, or Slurm is not installed there.
+        If ssh cannot connect, or Slurm is not installed there.
     """
     reply = run_text(OverSsh(session.runner, remote), ASK + ASK_PROGRAMS)
-    told = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
-    if not told.get("sbatch"):
+    facts = dict(line.partition("=")[::2] for line in reply.stdout.splitlines())
+    if not facts.get("sbatch"):
         raise CheckFailed(
             f"Slurm is not installed at {remote.host}",
-            evidence=f"ssh {remote.host} finds no sbatch on {told.get('host', 'it')}",
+            evidence=f"ssh {remote.host} finds no sbatch on {facts.get('host', 'it')}",
             hint="use a login node of the cluster; its /etc/profile is read if sbatch is not on PATH",
         )
     host = replace(
         session.host,
-        hostname=told["host"],
-        arch=told["arch"],
-        person=Person(int(told["uid"]), int(told["gid"]), told["user"], told["home"]),
-        programs=MappingProxyType({name: told[name] for name in AUTOMATIC if told.get(name)}),
+        hostname=facts["host"],
+        arch=facts["arch"],
+        person=Person(int(facts["uid"]), int(facts["gid"]), facts["user"], facts["home"]),
+        programs=MappingProxyType({name: facts[name] for name in AUTOMATIC if facts.get(name)}),
         gpus=(),
         environment=MappingProxyType(
             {name: value for name, value in session.host.environment.items() if name.startswith("ARGOSY_")}
-            | {name: value for name, value in told.items() if name.startswith("SBATCH_")}
+            | {name: value for name, value in facts.items() if name.startswith("SBATCH_")}
         ),
     )
-    runner = OverSsh(session.runner, Remote(remote.host, told["cwd"]))
-    return RemoteSite(remote.host, told["cwd"], told["state"], host, runner)
+    runner = OverSsh(session.runner, Remote(remote.host, facts["cwd"]))
+    return RemoteSite(remote.host, facts["cwd"], facts["state"], host, runner)
 
 
 def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *, record: str = "") -> LaunchPlan:
@@ -116,7 +118,7 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *,
     Raises
     ------
     UsageError
-        When the site has no Slurm, or the image does not exist there.
+        If the site does not have Slurm, or the image does not exist there.
     CheckFailed, ImageError
         As `find_signers`, unless the launch is only previewed.
     """
@@ -171,18 +173,18 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     except Interrupted as stopped:
         raise Stopped(
             stopped.signal_number,
-            f"stopped while the job was submitted at {remote.host}, where it may be",
-            hint=f"look with 'argosy jobs --ssh {remote.host}' before you launch it again",
+            f"stopped while the job was submitted at {remote.host}; it may be in the queue",
+            hint=f"check with 'argosy jobs --ssh {remote.host}' before you launch it again",
         ) from stopped
     if reply.code == NO_CONNECTION and not reply.stdout.strip():
         raise CheckFailed(
             f"the connection to {remote.host} was lost while the job was submitted",
             evidence=reply.stderr.strip(),
-            hint=f"it may be there: look with 'argosy jobs --ssh {remote.host}' before you submit it again",
+            hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
-        words = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
-        raise explain_sbatch(Command(("ssh", remote.host, *words)), reply, plan.site, plan.choices, ssh=remote.host)
+        argv = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
+        raise explain_sbatch(Command(("ssh", remote.host, *argv)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
@@ -201,7 +203,7 @@ def launch_after_smoke(
     Parameters
     ----------
     remote
-        Where both are submitted by ssh; None for this machine.
+        The login node where both are submitted by ssh; None for this machine.
     """
     if remote is None:
         prepare_launch(request, session, dry=True)
@@ -210,7 +212,7 @@ def launch_after_smoke(
         preview(request, session, remote)
         submit_one = partial(launch_by_ssh, session=session, remote=remote)
     smoke = submit_one(replace(request, smoke=True))
-    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts when that went well")
+    session.reporter.note(f"job {smoke.job} is the smoke run; the job itself starts if the smoke run succeeds")
     after = ",".join(filter(None, (request.options.dependency, f"afterok:{smoke.job}")))
     extra = (*request.extra, "--kill-on-invalid-dep=yes")
     return smoke, submit_one(replace(request, options=replace(request.options, dependency=after), extra=extra))
@@ -222,8 +224,8 @@ def _submission(
     """Render the shell script that writes the record at the site and submits the job."""
     chdir = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
     if chdir:
-        said = quote(f"there is no folder {chdir} to run in")
-        yield f"[ -d {quote(chdir)} ] || {{ echo {said} >&2; exit 1; }}\n"
+        message = quote(f"there is no folder {chdir} to run in")
+        yield f"if [ ! -d {quote(chdir)} ]\nthen\n    echo {message} >&2\n    exit 1\nfi\n"
     folders = [str(each) for each in output_folders(plan, there.host.person.name)]
     yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
     if folders or request.logs:
@@ -275,7 +277,7 @@ def _look_at_image(reference: str, there: RemoteSite, session: Session) -> Opene
     Raises
     ------
     UsageError, ImageError
-        When the file does not exist, or is not an image.
+        If the file does not exist, or is not an image.
     """
     if "://" in reference or reference.startswith(BARE_PREFIX):
         return None

@@ -1,4 +1,4 @@
-"""Refuse an image whose torch cannot use the GPUs of a job, before the job waits in the queue for them."""
+"""Refuse an image whose torch cannot use the GPUs of a job, before the job is submitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from argosy.runtimes.runtime import FILES
 from argosy.sites.profile import Site
 
 ASK = """\
-for python in python python3; do ! command -v "$python" >/dev/null || exec "$python" -I -c "$1"; done
+for python in python python3
+do ! command -v "$python" >/dev/null || exec "$python" -I -c "$1"
+done
 echo '{}'
 """
 
@@ -37,24 +39,24 @@ def check_torch_build(
     start: bool,
     here: bool = True,
 ) -> ContainerPlan:
-    """Refuse an image whose torch has no back end for the GPUs of the job; give the container.
+    """Refuse an image whose torch does not support the GPUs of the job; return the container.
 
-    An image that cannot be started on this machine is not refused: a note says that it was not looked at.  A plan that
-    is only shown is not refused either: it has a row that says what a launch is refused for.
+    An image that cannot be started on this machine is not refused; a note says that it was not checked.  A plan that is
+    only shown gets a choice that tells why a launch would be refused.
 
     Parameters
     ----------
     vendor
-        Of the job's GPUs; empty for a job without GPUs.
+        Vendor of the job's GPUs; empty for a job without GPUs.
     start
-        Whether the job is going to start; else only the versions in the image's lock are read, and nothing is refused.
+        Whether the job will start; else only the image's lock is read, and nothing is refused.
     here
         Whether the image is on this machine.
 
     Raises
     ------
     CheckFailed
-        With what torch was built for.
+        If torch was built for other GPUs.
     """
     image, named = container.entry.image, {variable.name for variable in request.container.variables}
     if request.no_check or vendor not in BACKENDS or image.kind is ImageKind.HOST or named & {"PATH", "PYTHONPATH"}:
@@ -62,7 +64,7 @@ def check_torch_build(
     torch = torch_of_version(image.torch) or (_look(image, session, here=here) if start else {})
     wrong = describe_wrong_build(torch, vendor)
     if wrong and not start:
-        why = f"a launch is refused: {wrong}, and {site.name} has GPUs of {vendor}"
+        why = f"a launch would be refused: {wrong}, and {site.name} has GPUs of {vendor}"
         return replace(container, choices=(*container.choices, Choice(ChoiceKey.TORCH, image.torch, why, "image")))
     if wrong:
         raise CheckFailed(
@@ -74,12 +76,12 @@ def check_torch_build(
 
 
 def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
-    """Return what the image's torch says of itself, as remembered of the same file; empty, with a note, if unknown."""
+    """Return the build of the image's torch, which is cached per file; empty, with a note, if unknown."""
     file = Path(image.path).expanduser()
     if not here or image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
         return {}
-    if image.kind is ImageKind.TREE:  # the time of a folder does not tell what changed below it
+    if image.kind is ImageKind.TREE:  # the time of a folder does not show changes below it
         return _asked(image, session, None)
     memo = session.paths.cache / "torch" / file_identity(image)[:32]
     with contextlib.suppress(OSError):
@@ -88,7 +90,7 @@ def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
 
 
 def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, str]:
-    """Ask the image's Python, and remember the answer where a memo is named."""
+    """Ask the image's Python, and store the answer in the file `memo`, if there is one."""
     try:
         answer = _ask(image, session)
     except ArgosyError as error:
@@ -105,11 +107,11 @@ def _ask(image: Image, session: Session) -> str:
     request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
-        raise CheckFailed(f"{plan.runtime.name} would have to unpack it first")
+        raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first")
     plan = open_container(request, image.path, session)
-    words = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
-    reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
+    argv = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
+    reply = session.runner.run(Command(argv, env=outer_environment(plan, session.host.environment)))
     if reply.code:
-        said = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
-        raise CheckFailed(f"{plan.runtime.program}: {said}")
+        message = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
+        raise CheckFailed(f"{plan.runtime.program}: {message}")
     return reply.stdout

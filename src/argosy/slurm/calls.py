@@ -1,4 +1,4 @@
-"""Run Slurm's commands, and explain a missing Slurm, a silent controller and a refused job."""
+"""Run commands of Slurm, and explain a missing Slurm, a silent controller and a rejected job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     Raises
     ------
     ToolMissing, CheckFailed, ToolFailed
-        When Slurm is not installed here, its controller does not answer, or the command fails.
+        If Slurm is not installed here, its controller does not answer, or the command fails.
     """
     command = Command(words)
     reply = run_slurm(session, command)
@@ -44,9 +44,9 @@ def run_slurm(session: Session, command: Command) -> Reply:
     Raises
     ------
     ToolMissing
-        When Slurm is not installed here.
+        If Slurm is not installed here.
     CheckFailed
-        When its commands find no cluster.
+        If its commands find no cluster.
     """
     try:
         reply = session.runner.run(command)
@@ -72,7 +72,7 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
     Parameters
     ----------
     otherwise
-        Hint for a request that may have been carried out although no answer came; empty for a query.
+        Hint for a request that may have succeeded without an answer; empty for a query.
     """
     again = "try again in some minutes"
     if otherwise:
@@ -84,52 +84,55 @@ HINTS = (
     (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
     (
         r"No partition specified",
-        "there is no default one: see the partitions with 'argosy queues'; then add --partition",
+        "there is no default partition: see the partitions with 'argosy queues'; then add --partition",
     ),
     (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
     (
         r"group not permitted|Access/permission denied",
-        "you may not use it: see yours with 'argosy queues', or ask for it",
+        "you may not use it: see your partitions with 'argosy queues', or ask for access",
     ),
     (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
-    (r"accounting/QOS policy", "it is more than your account or QOS gives, or you have too many jobs: 'argosy queues'"),
-    (r"[Mm]emory specification", "ask for less with --mem, or another --partition"),
+    (
+        r"accounting/QOS policy",
+        "it is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
+    ),
+    (r"[Mm]emory specification", "request less with --mem, or use another --partition"),
     (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
     (
         r"nvalid generic resource|GRES specification",
         "see what nodes have with: sinfo -o '%N %G'; then change --gpu-type",
     ),
-    (r"nvalid license", "see them with: scontrol show licenses"),
+    (r"nvalid license", "see the licenses with: scontrol show licenses"),
     (r"job array", "see MaxArraySize in 'scontrol show config'; then change --array"),
-    (r"eservation is invalid", "see them with: scontrol show reservation; then change --reservation"),
-    (r"ependency problem", "there is no such job, or it has ended badly: argosy jobs; then change --after"),
+    (r"eservation is invalid", "see the reservations with: scontrol show reservation; then change --reservation"),
+    (r"ependency problem", "the job does not exist, or it failed: see 'argosy jobs'; then change --after"),
     (
         r"[Nn]ode configuration is not available",
-        "ask for fewer nodes, GPUs or cores, another --partition, or other nodes",
+        "request fewer nodes, GPUs or cores, or use another --partition or other nodes",
     ),
     (
         r"ode count specification|More processors",
-        "ask for fewer nodes or cores, or another --partition: 'argosy queues'",
+        "request fewer nodes or cores, or use another --partition: 'argosy queues'",
     ),
     (
         r"nvalid node name|node not in this partition",
         "see the nodes with: sinfo -N; then change --nodelist or --exclude",
     ),
-    (r"time limit|MaxTime", "ask for less with --time, or another --partition"),
-    (r"partition not available", "it is closed: wait for the centre, or name another by --partition"),
+    (r"time limit|MaxTime", "request less with --time, or use another --partition"),
+    (r"partition not available", "it is closed: wait, or use another --partition"),
 )
-"""Pattern in Slurm's message (slurm_errno.c) -> hint; the first match wins."""
+"""Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
 
 
 def explain_sbatch(
     command: Command, reply: Reply, site: str, choices: Iterable[Choice] = (), *, ssh: str = ""
 ) -> ArgosyError:
-    """Return the error for a job that sbatch refused: its message, and a hint.
+    """Return the error for a job that sbatch rejected: its message, and a hint.
 
     Parameters
     ----------
     choices
-        Choices of the plan: they show where an option that the user did not type comes from.
+        Choices of the plan, which show the source of options that the user did not type.
     ssh
         Host on which the job was submitted; empty for this machine.
     """
@@ -141,9 +144,9 @@ def explain_sbatch(
         look = f"argosy jobs{f' --ssh {ssh}' if ssh else ''}"
         return no_answer(
             reply,
-            otherwise=f"the job may be in the queue all the same: look with '{look}' before you submit it again",
+            otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
     for pattern, hint in HINTS:
         if re.search(pattern, text):
-            return SiteError(f"{site} refuses this job", evidence=error.evidence, hint=hint)
+            return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)
     return error

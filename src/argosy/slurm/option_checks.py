@@ -1,4 +1,4 @@
-"""Check the options of a job before sbatch does, and refuse those that Slurm would refuse or misread; pure."""
+"""Check the options of a job, and refuse those that Slurm would reject or misread; pure."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ SHORT: Mapping[str, str] = MappingProxyType(
 
 
 def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
-    """Refuse values that sbatch would refuse or misread, and ``--sbatch-arg`` for options that Argosy has itself.
+    """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
 
     Raises
     ------
     UsageError
-        With the value and the right form.
+        If a value is not valid.
     """
     if options.mem and options.mem_per_gpu:
         raise UsageError(
             "--mem and --mem-per-gpu exclude each other",
             evidence=f"--mem {options.mem}, --mem-per-gpu {options.mem_per_gpu}",
-            hint="use one of them",
+            hint="use one of the two options",
         )
     for name, check in CHECKS.items():
         value = getattr(options, name)
@@ -99,7 +99,7 @@ def parse_warning(text: str) -> tuple[str, int]:
     Raises
     ------
     UsageError
-        When the text does not have that form, or the signal does not exist.
+        If the text does not have that form, or the signal does not exist.
     """
     match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text.upper())
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
@@ -194,14 +194,14 @@ def _check_other(word: str) -> None:
         raise UsageError(
             f"{word!r} is not an option of sbatch",
             evidence=f"--sbatch-arg {word}",
-            hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "leave it out",
+            hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "remove it",
         )
     name, value = _named(word)
     if name in CLUSTERS:
         raise UsageError(
-            "a job on another cluster could not be found again: its number belongs to that cluster",
+            "cannot submit to another cluster with --sbatch-arg: Argosy would not find the job again",
             evidence=f"--sbatch-arg {word}",
-            hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and for jobs, logs and cancel after it",
+            hint=f"set SLURM_CLUSTERS={value or 'NAME'} for argosy launch, and later for argosy jobs, logs and cancel",
         )
     ours = OUR_OPTIONS.get(name) or OUR_OPTIONS.get(f"{name}={value.partition(':')[0]}")
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
@@ -216,13 +216,13 @@ CLUSTERS = frozenset({"clusters", "cluster"})
 
 
 def named_cluster(word: str) -> str:
-    """Return the cluster that a word for sbatch names; empty where it says something else."""
+    """Return the cluster that an option of sbatch selects; empty for other options."""
     name, value = _named(word) if re.match(r"--?[A-Za-z]", word) else ("", "")
     return value if name in CLUSTERS else ""
 
 
 def _named(word: str) -> tuple[str, str]:
-    """Return the long name of an option and its value, whichever way it is written: ``--x=1``, ``--x 1``, ``-N1``."""
+    """Return the long name and the value of an option in any form: ``--x=1``, ``--x 1``, ``-N1``."""
     if word.startswith("--"):
         name, _, value = re.sub(r"[\s=]+", "=", word[2:], count=1).partition("=")
         return name, value

@@ -20,9 +20,9 @@ WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "PENDING": (WAITING, "waits in the queue"),
-        "REQUEUED": (WAITING, "goes back into the queue"),
+        "REQUEUED": (WAITING, "was requeued"),
         "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
-        "REQUEUE_FED": (WAITING, "goes back into the queue of the federation"),
+        "REQUEUE_FED": (WAITING, "was requeued in the federation"),
         "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
         "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
         "CONFIGURING": (RUNNING, "its nodes are getting ready"),
@@ -36,11 +36,11 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "COMPLETED": (ENDED, "ended well"),
         "FAILED": (ENDED, "ended with an error"),
         "CANCELLED": (ENDED, "was cancelled"),
-        "TIMEOUT": (ENDED, "was ended by its time limit: ask for more with --time"),
-        "OUT_OF_MEMORY": (ENDED, "ran out of memory: ask for more with --mem"),
-        "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it goes on by itself"),
+        "TIMEOUT": (ENDED, "reached its time limit: request more with --time"),
+        "OUT_OF_MEMORY": (ENDED, "ran out of memory: request more with --mem"),
+        "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it continues automatically"),
         "BOOT_FAIL": (ENDED, "a node did not boot"),
-        "DEADLINE": (ENDED, "was ended by its deadline"),
+        "DEADLINE": (ENDED, "reached its deadline"),
         "PREEMPTED": (ENDED, "was preempted by another job"),
         "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
         "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
@@ -52,7 +52,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 def judge_state(state: str) -> tuple[str, str]:
     """Return kind and meaning of a state; a state that is not in the table counts as running."""
-    # "CANCELLED by 2001", "CANCELLED+": what follows the state's own word is for people.
+    # For example "CANCELLED by 2001" or "CANCELLED+".
     word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
     return STATES.get(word, (RUNNING, f"is {state}"))
 
@@ -74,17 +74,17 @@ OUT_OF_MEMORY_SIGNAL = 125
 
 
 def judge_code(state: str, code: int) -> int:
-    """Return the exit code of an ended job: never 0 where it did not end well, whatever Slurm's ExitCode says."""
+    """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
     name = state.split(maxsplit=1)[0] if state else ""
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
-        return 137  # what the kernel did: SIGKILL
+        return 137  # the kernel sent SIGKILL
     if code or name == "COMPLETED":
         return code
     return 143 if name in FROM_OUTSIDE else 1
 
 
 def says_no_answer(text: str) -> bool:
-    """Return whether a program of Slurm complains that the controller does not answer."""
+    """Return whether a command of Slurm reports that the controller does not answer."""
     return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
 
 
@@ -94,7 +94,7 @@ def may_be_done(text: str) -> bool:
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """Options of sbatch that users set; an empty one is left to Slurm."""
+    """Options of sbatch that users set; Slurm decides about empty ones."""
 
     account: str = ""
     partition: str = ""
@@ -139,22 +139,23 @@ USER_DEFAULTS: Mapping[str, str] = MappingProxyType(
         "signal": "SBATCH_SIGNAL",
     }
 )
-"""Options that a user may have set for good (sbatch(1), input environment variables).  To sbatch they weigh more than
-the lines of a script, so a plan reads them and submits without them."""
+"""Option -> the variable with the user's default (sbatch(1), input environment variables).
+
+For sbatch, these override the lines of a script, so the plan applies them and submits without them."""
 
 
 def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
-    said = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
+    given = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
     return {
         name: environment[variable]
         for name, variable in USER_DEFAULTS.items()
-        if name not in said and not getattr(options, name) and environment.get(variable)
+        if name not in given and not getattr(options, name) and environment.get(variable)
     }
 
 
 def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the user's SBATCH_* variables that plans do not read: the job is submitted without them."""
+    """Return the user's SBATCH_* variables that plans do not apply; the job is submitted without them."""
     return tuple(
         sorted(name for name in environment if name.startswith("SBATCH_") and name not in USER_DEFAULTS.values())
     )
@@ -163,8 +164,8 @@ def unread_defaults(environment: Mapping[str, str]) -> tuple[str, ...]:
 def plan_sbatch(directives: Argv) -> Argv:
     """Plan the command that submits a script with these directives; ``{script}`` is replaced by the script's path.
 
-    A job that Slurm starts again, after a lost node or a preemption, truncates its output.  It appends instead if the
-    file names hold the job's number, so that no other job can have written them.
+    A job that Slurm restarts after a lost node or a preemption truncates its output.  It appends instead if the file
+    names contain the job's number, so that they belong to this job.
     """
     files = [option for option in directives if option.startswith(("--output=", "--error="))]
     is_own = files and all(re.search(r"%\d*[jJA]", option) for option in files)
@@ -174,22 +175,22 @@ def plan_sbatch(directives: Argv) -> Argv:
 
 
 def render_directive(option: str) -> str:
-    r"""Render one ``#SBATCH`` line; sbatch reads it as a shell would, in double quotes where it needs them.
+    r"""Render one ``#SBATCH`` line; sbatch parses it like a shell, so the value may need double quotes.
 
-    A ``#`` begins a comment there; it is written as ``\#`` (https://github.com/NVIDIA/pyxis, README.md), as references
-    to images need it.
+    A ``#`` begins a comment there, so it is written as ``\#`` (https://github.com/NVIDIA/pyxis, README.md); references
+    to images contain it.
 
     Raises
     ------
     UsageError
-        When the value holds a line break: no directive can.
+        If the value contains a line break, which no directive can.
     """
     if "\n" in option:
-        said = option.partition("=")[0]
+        name = option.partition("=")[0].replace("job-name", "name")
         raise UsageError(
             "an option of Slurm cannot contain a line break",
             evidence=repr(option),
-            hint=f"say another {said.replace('job-name', 'name')}, or start from a folder whose name has none",
+            hint=f"use another {name}, or launch from a folder without a line break in its name",
         )
     name, equals, value = option.partition("=")
     if re.fullmatch(r"[\w.,:%@/+=*\[\]#-]*", value):
@@ -199,26 +200,26 @@ def render_directive(option: str) -> str:
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether a word is the number of a job, of an array's task or of a component: ``7``, ``7_2``, ``7+1``."""
+    """Return whether a text is the number of a job, a task of an array or a component: ``7``, ``7_2``, ``7+1``."""
     return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
 
 
 def parse_job_id(text: str) -> str:
-    """Read what ``sbatch --parsable`` prints: ``123`` or ``123;cluster``.
+    """Parse the output of ``sbatch --parsable``: ``123`` or ``123;cluster``.
 
     Raises
     ------
     ToolFailed
-        When it is neither.
+        If the output has another form.
     """
     match = re.search(r"^(\d+)(;\S+)?$", text.strip(), re.MULTILINE)
     if match is None:
-        raise ToolFailed("sbatch gave no job id", evidence=text.strip()[-400:])
+        raise ToolFailed("sbatch did not print a job id", evidence=text.strip()[-400:])
     return match[1]
 
 
 class JobRow(msgspec.Struct, frozen=True):
-    """A job as squeue tells it; times as Slurm writes them."""
+    """A job as squeue lists it; times are in Slurm's notation."""
 
     id: str
     state: str
@@ -233,31 +234,31 @@ class JobRow(msgspec.Struct, frozen=True):
 
 
 SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
-"""The name is last: it alone may hold a bar."""
+"""The name is last, because it may contain a bar."""
 
 
 def plan_squeue(user: str) -> Argv:
-    """Return the words that list the jobs of a user which wait or run."""
+    """Return the command that lists the waiting and running jobs of a user."""
     return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
-    """Read squeue's rows."""
+    """Parse the rows of squeue."""
     width = SQUEUE_FORMAT.count("|")
     rows = (line.split("|", width) for line in text.splitlines() if line.count("|") >= width)
     return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
 
 
 def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
-    """Read ``scontrol show job --oneliner``: a job a line, whose name or comment may hold line breaks."""
+    """Parse ``scontrol show job --oneliner``: one job per line; its name or comment may contain line breaks."""
     return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
 
 
 def parse_scontrol_job(text: str) -> dict[str, str]:
-    """Read one row of ``scontrol show --oneliner``: ``Key=Value`` words; a value may hold blanks.
+    """Parse one row of ``scontrol show --oneliner``: ``Key=Value`` pairs; a value may contain blanks.
 
-    A program's own words (``lr=0.1``), the line it was submitted by (25.05) and comments follow after its command, and
-    change nothing that was told before.
+    Arguments of the program (``lr=0.1``), the submit line (25.05) and comments follow after the command.  They do not
+    replace earlier values.
     """
     head, command, rest = text.strip().partition(" Command=")
     form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
@@ -265,64 +266,70 @@ def parse_scontrol_job(text: str) -> dict[str, str]:
 
 
 SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}
-"""What is asked of the accounting, by the names that scontrol has for it."""
+"""Key of scontrol -> field of sacct."""
 
 
 def plan_sacct(job: str) -> Argv:
-    """Ask the accounting about a job that the controller has forgotten; of its runs, the last one."""
+    """Return the command that asks the accounting about the last run of a job."""
     columns = ",".join(("JobID", *SACCT_FIELDS.values()))
     return ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", f"--format={columns}")
 
 
 def parse_sacct(text: str, job: str) -> dict[str, str]:
-    """Read the reply to `plan_sacct` by scontrol's names; empty where the accounting knows no such job.
+    """Parse the reply to `plan_sacct` into scontrol's keys; empty for an unknown job.
 
-    Of an array, whose tasks have rows of their own, one that did not end well tells most.
+    The tasks of an array have rows of their own; the row of a failed task is preferred.
     """
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
     whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
     tasks = [row for row in rows if row[0].startswith(f"{job}_")]
-    told = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
-    if not told:
+    preferred = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    if not preferred:
         return {}
-    array, _, task = told[0][0].partition("_")
+    array, _, task = preferred[0][0].partition("_")
     number = {"ArrayJobId": array, "ArrayTaskId": task} if task else {}
-    return dict(zip(SACCT_FIELDS, told[0][1:], strict=True)) | number
+    return dict(zip(SACCT_FIELDS, preferred[0][1:], strict=True)) | number
 
 
 def parse_exit_code(text: str) -> int:
-    """Read Slurm's ``code:signal`` as a shell's exit code: 128 + signal where a signal ended it."""
+    """Parse Slurm's ``code:signal`` into a shell's exit code: 128 + signal if a signal ended the job."""
     code, _, number = text.partition(":")
     if not code.isdigit():
         return 1
     return 128 + int(number) if number.isdigit() and int(number) else int(code)
 
 
-CLOSED = "the partition is closed: wait for the centre, or name another by --partition"
-NOT_TAKEN = "its account or QOS is not taken there: 'argosy queues' shows yours"
+CLOSED = "the partition is closed: wait, or use another --partition"
+NOT_TAKEN = "the partition does not accept its account or QOS: 'argosy queues' shows yours"
 
 STUCK = (
-    (r"DependencyNeverSatisfied", "it will never start: the job that it waits for ended badly; argosy cancel {job}"),
+    (r"DependencyNeverSatisfied", "it will never start: the job that it waits for failed; argosy cancel {job}"),
     (r"JobHeldUser", "it is held: scontrol release {job}"),
-    (r"JobHeldAdmin", "the centre holds it: ask its support team"),
+    (r"JobHeldAdmin", "an administrator holds it: ask the support team"),
     (r"launch.failed.requeued.held", "its start failed on a node, and it is held: scontrol release {job}"),
-    (r"BadConstraints", "no node has what it asks for: cancel it, and ask for less"),
-    (r"PartitionTimeLimit", "its --time is more than the partition gives: argosy cancel {job}, and ask for less"),
-    (r"PartitionNodeLimit", "its --nodes are more than the partition gives: argosy cancel {job}, and ask for fewer"),
+    (r"BadConstraints", "no node has the requested resources: cancel it, and request less"),
+    (r"PartitionTimeLimit", "its --time is above the limit of the partition: argosy cancel {job}, and request less"),
+    (r"PartitionNodeLimit", "its --nodes are above the limit of the partition: argosy cancel {job}, and request fewer"),
     (r"Partition(Down|Inactive)", CLOSED),
     (
         r"uid[ _]\d+[ _]not[ _]in[ _]group[ _].*",
-        "you may not use that partition: argosy cancel {job}, and name another",
+        "you may not use that partition: argosy cancel {job}, and use another",
     ),
     (r"Invalid(Account|QOS)|(Account|QOS)NotAllowed", NOT_TAKEN),
-    (r"(QOS|Assoc)Max\w+Per(Job|Node)\w*", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
-    (r"(QOS|Assoc)Grp(?!\w*Run)\w*Minutes\w*", "the account's budget is used up: ask its owner, or name another"),
+    (
+        r"(QOS|Assoc)Max\w+Per(Job|Node)\w*",
+        "it requests more than its QOS or account allows for one job: 'argosy queues'",
+    ),
+    (
+        r"(QOS|Assoc)Grp(?!\w*Run)\w*Minutes\w*",
+        "the account's budget is used up: ask its owner, or use another account",
+    ),
 )
-"""Reasons that do not pass by themselves (squeue(1), JOB REASON CODES): pattern, what to do."""
+"""Pattern of a reason that does not resolve itself (squeue(1), JOB REASON CODES) -> hint."""
 
 
 def advise_waiting(reason: str, job: str) -> str:
-    """Say what to do where a job waits for a reason that does not pass by itself; empty else."""
+    """Return the hint for a waiting job whose reason does not resolve itself; empty for other reasons."""
     word = reason.partition(",")[0]
     advice = next((text for pattern, text in STUCK if re.fullmatch(pattern, word)), "")
     return advice.replace("{job}", job)

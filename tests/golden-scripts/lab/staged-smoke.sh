@@ -6,29 +6,29 @@
 #SBATCH --output=/home/alice/train-%j.out
 #
 # train on lab: 2 node(s) and 2 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
 main() {
     # --- The program -----------------------------------------------------------------------------
-    # Slurm's numbers: 'sbatch --nodes=8' scales this script.
+    # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=2
     need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-2}))"  # of a node
 
-    # --- What the ranks need ---------------------------------------------------------------------
+    # --- The environment of the ranks ------------------------------------------------------------
     pass_signals
     end_smoke_run_after 120
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
-    # Forced by name: an image's own value beats a plain export.
+    # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 2
     stage_image /local /shared/train.sif 0.sif
 
     # --- Start: one container per rank -----------------------------------------------------------
-    # Once per start of the job, on its first node and in the image, before the ranks start.
+    # Run once per start of the job, in the image on its first node, before the ranks start.
     run_before srun --nodes=1 --ntasks=1 --nodelist="$argosy_first" --mpi=none \
         sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' '' '' apptainer --quiet \
             exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
@@ -50,17 +50,17 @@ echo "$HOME"' argosy-before
 
 # --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
 
-# Without an allocation each srun below would ask for one of its own.
+# Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
     if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1
     fi
 }
 
-# An allocation made by hand may have too few cores: ranks would share them without any warning.
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1
     argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
@@ -70,7 +70,7 @@ need_cores() {
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
-# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
     argosy_step='' argosy_stopped=''
     trap 'pass_signal USR1' USR1
@@ -86,7 +86,7 @@ end_step() {
     pass_signal TERM
 }
 
-# A smoke run that still works after $1 seconds has shown that it works: end it before Slurm does.
+# A smoke run that still runs after $1 seconds has succeeded: end it before Slurm does.
 end_smoke_run_after() {
     argosy_enough='' argosy_seconds=$1
     trap 'argosy_enough=yes; pass_signal TERM' ALRM
@@ -100,11 +100,11 @@ judge_smoke_run() {
     kill "$argosy_timer" 2> /dev/null || :
     [ -n "$argosy_enough" ] || return 0
     argosy_code=0
-    echo "argosy: the smoke run went well for $argosy_seconds s, and was ended"
+    echo "argosy: the smoke run succeeded: it ran for $argosy_seconds s, and was ended"
 }
 
-# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
-# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
 find_rendezvous() {
     argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
@@ -118,33 +118,33 @@ find_rendezvous() {
     MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
 }
 
-# Copy the image to the own disk of each node: thousands of ranks reading one file load its servers.
-# Others may write to that disk, too: the folder is new, private, and nobody can guess its name.
+# Copy the image to the disk of each node: thousands of ranks that read one file overload its servers.
+# Other users may also write to that disk, so the folder is new and private, and has a random name.
 stage_image() {
     argosy_folder=$1 argosy_name=$3
     argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
-    # What a killed job left there goes first.
+    # Remove the copies of killed jobs first.
     $argosy_each sh -c "$argosy_helpers" remove_old_stages "$argosy_folder" || :
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
     trap 'unstage_image' EXIT
     $argosy_each mkdir -m 700 "$argosy_staged" ||
-        stop "the new folder $argosy_staged cannot be made on every node" 7
+        stop "the new folder $argosy_staged cannot be created on every node" 7
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7
     argosy_image=$argosy_staged/$argosy_name
 }
 unstage_image() { $argosy_each rm -rf "$argosy_staged" || :; }
 
-# What runs before the ranks must succeed: they would start without what it prepares.
+# The command of --before must succeed, because the ranks need what it prepares.
 run_before() {
     run_step "$@"
     argosy_step=''
     [ "$argosy_code" -eq 0 ] || stop "what runs before the ranks failed (code $argosy_code)" "$argosy_code"
 }
 
-# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
@@ -155,13 +155,13 @@ run_step() {
     do :; done
 }
 
-# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"
 }
 
-# End with a sentence and an exit code that 'argosy why' knows.
+# End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
     exit "$2"
@@ -169,7 +169,7 @@ stop() {
 
 # What runs on the nodes travels as text, since Slurm copies this file to the first node only.
 argosy_helpers=$(cat <<'HELPERS'
-# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
 free_port() {
     argosy_port=$3 argosy_left=$2
     while [ "$argosy_left" -gt 0 ]; do
@@ -181,7 +181,7 @@ free_port() {
     [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
 }
 
-# A job that was killed leaves its copy of the image on the node: it goes after three days.
+# A killed job leaves its copy of the image on the node: remove copies that are older than three days.
 remove_old_stages() {
     find "$1" -maxdepth 1 -type d -user "$(id -u)" -name "argosy-stage-*" -mtime +3 -exec rm -rf {} +
 }
@@ -191,23 +191,23 @@ stop_node() {
     exit "$2"
 }
 
-# Make a private folder.  Another user may have made one of that name: then it is not used.
+# Create a private folder.  A folder of that name that belongs to another user is not used.
 own_folder() {
     mkdir -m 700 "$1" 2> /dev/null ||
         [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
 }
 
 # On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
-# A node without its GPUs or file system would fail later, and far from the cause.
+# A node without its GPUs or file system would otherwise fail later with a misleading error.
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
     for argosy_folder in $4; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
-        own_folder "$argosy_folder" || stop_node "$argosy_folder is not ours" 7
+        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
     done
-    # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
+    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
     argosy_binds=${PMIX_SERVER_TMPDIR:-}
     for argosy_path in $5 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
@@ -231,11 +231,11 @@ with_layer() {
 }
 
 # In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
-# What PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from the numbers of this Slurm task.
+# Set the variables that PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from those of this Slurm task.
 start_rank() {
     export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
     export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
-    # JAX would take an ephemeral port by the number of the job, which somebody may hold already.
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
     export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
     argosy_note_file=$2
     shift 2

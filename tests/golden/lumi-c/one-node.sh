@@ -10,29 +10,29 @@
 #SBATCH --output=train-%j.out
 #
 # train on lumi-c: 1 node(s) and 128 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   assumed = /project/images/train.sif: the image is not here
-#   assumed = home, folder: not this machine's: the job's own at lumi-c
+#   assumed = home, folder: those of the job at lumi-c, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
 main() {
     # --- The program -----------------------------------------------------------------------------
     argosy_image=/project/images/train.sif
-    # Slurm's numbers: 'sbatch --nodes=8' scales this script.
+    # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=128
     need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-1}))"  # of a node
 
-    # --- What the ranks need ---------------------------------------------------------------------
+    # --- The environment of the ranks ------------------------------------------------------------
     pass_signals
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
-    # Not inside: the host's software, its mounts.
+    # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
-    # Forced by name: an image's own value beats a plain export.
+    # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
     export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
 
@@ -52,17 +52,17 @@ main() {
 
 # --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
 
-# Without an allocation each srun below would ask for one of its own.
+# Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
     if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1
     fi
 }
 
-# An allocation made by hand may have too few cores: ranks would share them without any warning.
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1
     argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
@@ -72,7 +72,7 @@ need_cores() {
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
-# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
     argosy_step='' argosy_stopped=''
     trap 'pass_signal USR1' USR1
@@ -88,8 +88,8 @@ end_step() {
     pass_signal TERM
 }
 
-# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
-# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
 find_rendezvous() {
     argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
@@ -103,7 +103,7 @@ find_rendezvous() {
     MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
 }
 
-# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
@@ -114,13 +114,13 @@ run_step() {
     do :; done
 }
 
-# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"
 }
 
-# End with a sentence and an exit code that 'argosy why' knows.
+# End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
     exit "$2"
@@ -128,7 +128,7 @@ stop() {
 
 # What runs on the nodes travels as text, since Slurm copies this file to the first node only.
 argosy_helpers=$(cat <<'HELPERS'
-# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
 free_port() {
     argosy_port=$3 argosy_left=$2
     while [ "$argosy_left" -gt 0 ]; do
@@ -145,23 +145,23 @@ stop_node() {
     exit "$2"
 }
 
-# Make a private folder.  Another user may have made one of that name: then it is not used.
+# Create a private folder.  A folder of that name that belongs to another user is not used.
 own_folder() {
     mkdir -m 700 "$1" 2> /dev/null ||
         [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
 }
 
 # On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
-# A node without its GPUs or file system would fail later, and far from the cause.
+# A node without its GPUs or file system would otherwise fail later with a misleading error.
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
     for argosy_folder in $4; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
-        own_folder "$argosy_folder" || stop_node "$argosy_folder is not ours" 7
+        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
     done
-    # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
+    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
     argosy_binds=${PMIX_SERVER_TMPDIR:-}
     for argosy_path in $5 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
@@ -172,14 +172,14 @@ check_node() {
 }
 
 # In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
-# What PyTorch reads, from the numbers of the MPI launcher (PMIx, PMI-2, Open MPI, Slurm).
+# Set the variables that PyTorch reads, from those of the MPI launcher (PMIx, PMI-2, Open MPI, Slurm).
 start_mpi_rank() {
     RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
     WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
     LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
     LOCAL_WORLD_SIZE=$1 NODE_RANK=$((RANK / $1))
     export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
-    # Ranks in user namespaces of their own may not read the memory of others, nor their /proc.
+    # Ranks in separate user namespaces may not read the memory or the /proc of other ranks.
     export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
     OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
     export OMPI_MCA_btl_vader_single_copy_mechanism

@@ -10,24 +10,24 @@
 #SBATCH --constraint=gpu
 #
 # train on perlmutter: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. Why each value is what it is: argosy explain
+# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 1 nvidia GPU; podman-hpc finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
 main() {
     # --- The program -----------------------------------------------------------------------------
-    # Slurm's numbers: 'sbatch --nodes=8' scales this script.
+    # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}}
     argosy_ranks_per_node=${argosy_gpus##*:}
     need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-32}))"  # of a node
 
-    # --- What the ranks need ---------------------------------------------------------------------
+    # --- The environment of the ranks ------------------------------------------------------------
     pass_signals
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
-    # Not inside: the host's software, its mounts.
+    # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
 
@@ -53,17 +53,17 @@ main() {
 
 # --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
 
-# Without an allocation each srun below would ask for one of its own.
+# Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
     if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1
     fi
 }
 
-# An allocation made by hand may have too few cores: ranks would share them without any warning.
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1
     argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
@@ -73,7 +73,7 @@ need_cores() {
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
-# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
     argosy_step='' argosy_stopped=''
     trap 'pass_signal USR1' USR1
@@ -89,8 +89,8 @@ end_step() {
     pass_signal TERM
 }
 
-# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
-# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
 find_rendezvous() {
     argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
@@ -104,7 +104,7 @@ find_rendezvous() {
     MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
 }
 
-# Start a step and wait for it.  A signal ends 'wait' and not the step, so wait until it has ended.
+# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
@@ -115,13 +115,13 @@ run_step() {
     do :; done
 }
 
-# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"
 }
 
-# End with a sentence and an exit code that 'argosy why' knows.
+# End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
     exit "$2"
@@ -129,7 +129,7 @@ stop() {
 
 # What runs on the nodes travels as text, since Slurm copies this file to the first node only.
 argosy_helpers=$(cat <<'HELPERS'
-# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
 free_port() {
     argosy_port=$3 argosy_left=$2
     while [ "$argosy_left" -gt 0 ]; do
@@ -146,23 +146,23 @@ stop_node() {
     exit "$2"
 }
 
-# Make a private folder.  Another user may have made one of that name: then it is not used.
+# Create a private folder.  A folder of that name that belongs to another user is not used.
 own_folder() {
     mkdir -m 700 "$1" 2> /dev/null ||
         [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
 }
 
 # On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
-# A node without its GPUs or file system would fail later, and far from the cause.
+# A node without its GPUs or file system would otherwise fail later with a misleading error.
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
     for argosy_folder in $4; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
-        own_folder "$argosy_folder" || stop_node "$argosy_folder is not ours" 7
+        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
     done
-    # The container sees the folder of PMIx, and what this node has of PATHS and TMPDIR.
+    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
     argosy_binds=${PMIX_SERVER_TMPDIR:-}
     for argosy_path in $5 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path

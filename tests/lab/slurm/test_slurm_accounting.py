@@ -31,7 +31,7 @@ def test_a_job_that_slurm_forgot_and_the_limits_of_a_qos_are_told_by_the_account
         desk.cluster.sh(GIVE_ACCOUNT, user="root")
         for option, hint in (("--account", "sacctmgr show associations"), ("--qos", "sacctmgr show qos")):
             refused = desk.argosy(*desk.words(option, "nobodys", command=("true",)), check=False)
-            assert (refused.code, "desk refuses this job" in refused.stderr, hint in refused.stderr) == (
+            assert (refused.code, "desk rejects this job" in refused.stderr, hint in refused.stderr) == (
                 125,
                 True,
                 True,

@@ -93,7 +93,7 @@ def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
     ("options", "says"),
     [
         (("--partition", "nowhere"), "see the partitions with"),
-        (("--nodes", "99"), "ask for fewer nodes"),
+        (("--nodes", "99"), "request fewer nodes"),
         (("--time", "not a time"), "time"),
         (("--nodelist", "nowhere"), "see the nodes with"),
         (("--sbatch-arg=--no-such-option",), "no-such-option"),
@@ -164,7 +164,7 @@ def test_a_job_that_a_silent_controller_took_is_told_as_one_that_may_be_in_the_q
             desk.cluster.sh("pkill -CONT -x slurmctld", user="root")
         assert unsure.code == 125
         assert "nothing was submitted" not in unsure.stderr
-        assert "the job may be in the queue all the same: look with 'argosy jobs'" in unsure.stderr
+        assert "the job may be in the queue nevertheless: check with 'argosy jobs'" in unsure.stderr
         known = "scontrol show job --oneliner | sed -n 's/^JobId=\\([0-9]*\\).*/\\1/p'"
         desk.until(lambda: bool(desk.sh(known).stdout.strip()), "the controller did not take the job")
         job = desk.sh(known).stdout.strip()
@@ -227,7 +227,7 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
     desk.wait(job)
     late = desk.argosy("attach", job, "--", "true", check=False)
     assert late.code == 125
-    assert "does not run: it was cancelled" in late.stderr
+    assert "is not running: it was cancelled" in late.stderr
 
 
 @pytest.mark.parametrize(("sent", "code"), [("KILL", 137), ("TERM", 143)])

@@ -41,5 +41,5 @@ def test_a_smoke_run_that_works_is_ended_by_its_timer_and_ends_well(desk: Desk) 
     shape = ("--nodes", "2", "--ranks", "2", "--launcher", "srun")
     ran = desk.follow(*shape, "--smoke", command=("sh", "-c", "echo works; exec sleep 1000"), timeout=PATIENCE_S)
     assert ran.stdout.count("works") == 2
-    assert "the smoke run went well for 120 s, and was ended" in ran.stdout
+    assert "the smoke run succeeded: it ran for 120 s, and was ended" in ran.stdout
     assert "verdict: ranks: 2 of 2 on 2 node(s)" in ran.stdout

@@ -105,7 +105,7 @@ def test_a_time_limit_is_said_in_plain_words(timed: Timed, way: int) -> None:
     assert timed.desk.output(job).count("got SIGTERM") == 2
     shown = timed.desk.argosy("logs", "-f", job, check=False)
     assert shown.code == 143
-    assert "was ended by its time limit: ask for more with --time (code 143)" in shown.stderr
+    assert "reached its time limit: request more with --time (code 143)" in shown.stderr
 
 
 @pytest.mark.soak

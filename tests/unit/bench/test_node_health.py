@@ -135,5 +135,5 @@ def test_where_no_node_answered_none_is_called_bad() -> None:
 def test_an_image_that_has_no_torch_for_certain_is_not_measured() -> None:
     image = Image("/shared/x.sif", ImageKind.SIF, "", "", argosy=True, packages=frozenset({"numpy"}), complete=True)
     request = as_node_test(LaunchRequest("x.sif", node_test_command()))
-    with pytest.raises(UsageError, match="what measures is made of torch"):
+    with pytest.raises(UsageError, match="the benchmark needs PyTorch"):
         refuse_without_torch("none", image, needed=request.needs_torch)

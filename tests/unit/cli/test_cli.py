@@ -196,7 +196,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
-        (("cancel", "my-job"), 2, "'my-job' is no number of a job"),
+        (("cancel", "my-job"), 2, "'my-job' is not a job number"),
         (("verify", __file__), 7, "cannot verify the run: its logs contain no line"),
     ],
 )

@@ -13,9 +13,9 @@ SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 
 
 def test_a_job_that_ran_out_of_time_names_the_line_that_said_how_much() -> None:
-    assert advise_end("TIMEOUT", SCRIPT, {}).startswith("change --time, which was 5:00 (line 3 of its script)")
+    assert advise_end("TIMEOUT", SCRIPT, {}).startswith("increase --time, which was 5:00 (line 3 of its script)")
     named = advise_end("TIMEOUT", SCRIPT, {"--time": "argosy.toml:6"})
-    assert named.startswith("change --time, which was 5:00 (argosy.toml:6); or let it go on by itself with --resume")
+    assert named.startswith("increase --time, which was 5:00 (argosy.toml:6); or use --resume")
 
 
 def test_a_source_without_a_line_is_no_place_to_change() -> None:
@@ -23,7 +23,7 @@ def test_a_source_without_a_line_is_no_place_to_change() -> None:
 
 
 def test_an_option_that_was_not_given_is_to_be_added() -> None:
-    assert advise_end("OUT_OF_MEMORY", SCRIPT, {}) == "the job named no --mem-per-gpu: add it"
+    assert advise_end("OUT_OF_MEMORY", SCRIPT, {}) == "add --mem-per-gpu, which the job did not have"
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "NODE_FAIL", ""])

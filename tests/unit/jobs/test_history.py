@@ -64,7 +64,7 @@ def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> Non
     (state / "runs/2026010x").mkdir()
     (state / "runs/2026010x/submitted.json").write_text("{")
     assert [" ".join(line.split()) for line in ask("--past", "5").output.splitlines()] == [
-        "3 train lab 2026-01-03T08:00:00 no end is noted",
+        "3 train lab 2026-01-03T08:00:00 no end was recorded",
         "2 train lab 2026-01-02T08:00:00 ended with code 7 on n[3-4]",
         "1 train lab 2026-01-01T08:00:00 ended well after 1:02:05 on n[1-2]",
     ]

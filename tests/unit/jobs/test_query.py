@@ -164,7 +164,7 @@ def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tm
     output.write_text("0: a\n1: b\n1: cut")
     facts = facts_of(str(output), tmp_path)
     assert b"".join(read_output(facts, rank=1)) == b"b\ncut\n"
-    with pytest.raises(UsageError, match="no line in the output of job 7 is of rank 2"):
+    with pytest.raises(UsageError, match="does not contain lines of rank 2"):
         list(read_output(facts, rank=2))
     (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs")}))
     (tmp_path / "logs/7").mkdir(parents=True)
@@ -207,8 +207,8 @@ def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "code", "meaning"),
     [
-        ("7|OUT_OF_MEMORY|0:125|n[1-2]", 137, "ran out of memory: ask for more with --mem"),
-        ("7|TIMEOUT|0:0|n1", 143, "was ended by its time limit: ask for more with --time"),
+        ("7|OUT_OF_MEMORY|0:125|n[1-2]", 137, "ran out of memory: request more with --mem"),
+        ("7|TIMEOUT|0:0|n1", 143, "reached its time limit: request more with --time"),
         ("7|CANCELLED by 2001|0:15|n1", 143, "was cancelled"),
         ("7|COMPLETED|0:0|n1", 0, "ended well"),
         ("7_0|COMPLETED|0:0|n2\n7_1|FAILED|9:0|n1\n7_2|COMPLETED|0:0|n3", 9, "ended with an error"),
@@ -235,8 +235,8 @@ def test_memory_that_ran_out_says_which_line_to_change(tmp_path: Path) -> None:
     told = Reply(0, "7|OUT_OF_MEMORY|0:125|n1|7\n", "")
     facts = find_job(session(tmp_path, [(("scontrol",), FORGOTTEN), (("sacct",), told)]), "7")
     assert facts.verdict.splitlines() == [
-        "job 7 ran out of memory: ask for more with --mem (code 137)",
-        "  -> change --mem, which was 4G (argosy.toml:7)",
+        "job 7 ran out of memory: request more with --mem (code 137)",
+        "  -> increase --mem, which was 4G (argosy.toml:7)",
     ]
 
 
@@ -328,7 +328,7 @@ def test_a_job_of_several_components_keeps_its_number(tmp_path: Path) -> None:
 def test_a_job_that_will_not_start_by_itself_says_what_to_do(tmp_path: Path) -> None:
     waits = "JobId=19 JobState=PENDING Reason=DependencyNeverSatisfied Restarts=0 ExitCode=0:0 NodeList= StdOut=/x"
     facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, waits, ""))]), "19")
-    assert facts.advice == "it will never start: the job that it waits for ended badly; argosy cancel 19"
+    assert facts.advice == "it will never start: the job that it waits for failed; argosy cancel 19"
 
 
 def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_cancelling_says_what_was_cancelled_and_what_had_ended_already(tmp_path:
         "job 1 is cancelled (train, it ran on n[1-2])",
         "job 2 is cancelled (train, it waited in the queue)",
         "job 3 had ended already: ended well",
-        "job 7 had ended already: Slurm has forgotten it",
+        "job 7 had ended already: Slurm does not list it any more",
     )
 
 
@@ -441,9 +441,9 @@ def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: P
 @pytest.mark.parametrize("word", ["", "0", "abc", "7.0", "-1", "7_", "7;id"])
 def test_a_word_that_is_no_number_of_a_job_is_not_asked_of_slurm(tmp_path: Path, word: str) -> None:
     runner = FakeRunner()
-    with pytest.raises(UsageError, match="is no number of a job"):
+    with pytest.raises(UsageError, match="is not a job number"):
         find_job(make_session(tmp_path, HOST, runner), word)
-    with pytest.raises(UsageError, match="is no number of a job"):
+    with pytest.raises(UsageError, match="is not a job number"):
         cancel_jobs(make_session(tmp_path, HOST, runner), (word,))
     assert runner.seen == []
 

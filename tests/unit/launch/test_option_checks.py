@@ -486,13 +486,13 @@ def test_a_second_command_is_started_by_srun_where_only_srun_starts_the_containe
 
 @pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])
 def test_words_for_torchrun_that_contradict_the_plan_are_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="is said by"):
+    with pytest.raises(UsageError, match="is set by"):
         plan(launcher_arguments=(word,))
     assert "--max-restarts=3" in plan(launcher_arguments=("--max-restarts=3",)).script
 
 
 def test_logs_that_torchrun_redirects_need_a_folder_that_stays() -> None:
-    with pytest.raises(UsageError, match="--redirects needs a folder that stays"):
+    with pytest.raises(UsageError, match="--redirects needs --log-dir"):
         plan(launcher_arguments=("--redirects=3",))
     assert "--log-dir=logs" in plan(launcher_arguments=("-r", "3", "--log-dir=logs")).script
 
@@ -525,10 +525,10 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     write_record(made, folder)
     write_submission(made, folder, "7", profile="gpus")
     assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
-    with pytest.raises(UsageError, match="there is no record of a job 8"):
+    with pytest.raises(UsageError, match="there is no record of job 8"):
         kept_plan(session, "8")
     (folder / "job.json").write_text('{"name": 3}')
-    with pytest.raises(UsageError, match="the record of job 7 cannot be read"):
+    with pytest.raises(UsageError, match="cannot read the record of job 7"):
         kept_plan(session, "7")
 
 

@@ -447,10 +447,10 @@ def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_h
 
 def test_torchrun_is_refused_before_the_queue_where_the_image_has_no_torch_for_certain() -> None:
     bare = replace(IMAGE, packages=frozenset({"numpy"}), complete=True)
-    with pytest.raises(UsageError, match="the image has no torch") as caught:
+    with pytest.raises(UsageError, match="needs PyTorch, which this image does not contain") as caught:
         plan(image=bare, launcher="torchrun")
     assert "--launcher srun" in caught.value.hint
-    with pytest.raises(UsageError, match="the image has no torch"):
+    with pytest.raises(UsageError, match="needs PyTorch, which this image does not contain"):
         plan(Site(name="local", title="here"), image=bare, launcher="torchrun")
     brought = ContainerRequest(binds=(Bind("/shared/venv", "/shared/venv"),))
     named = ContainerRequest(variables=(Variable("PYTHONPATH", "/shared/packages"),))

@@ -148,9 +148,9 @@ def limits(*command: str, variables: tuple[Variable, ...] = (), environment: dic
 
 def test_one_word_may_be_as_long_as_the_kernel_allows() -> None:
     limits("true", "x" * (ONE_STRING - 1))
-    with pytest.raises(UsageError, match=r"word 2 of the command is too long") as refused:
+    with pytest.raises(UsageError, match=r"argument 2 of the command is too long") as refused:
         limits("true", "x" * ONE_STRING)
-    assert "131,073 bytes, and the kernel takes 131,072" in str(refused.value)
+    assert "131,073 bytes; the kernel accepts 131,072" in str(refused.value)
 
 
 def test_bytes_count_and_not_letters() -> None:
@@ -241,7 +241,7 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
     [
         ("invalid partition specified: x", "sinfo -s"),
         ("Invalid account or account/partition combination specified", "--account"),
-        ("No partition specified or system default partition", "no default one"),
+        ("No partition specified or system default partition", "no default partition"),
         ("User's group not permitted to use this partition", "you may not use it"),
         ("Invalid qos specification", "--qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "too many jobs"),
@@ -254,9 +254,9 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("Unable to contact slurm controller (connect failure)", "nothing was submitted or changed; try again"),
         (
             "Socket timed out on send/recv operation",
-            "the job may be in the queue all the same: look with 'argosy jobs'",
+            "the job may be in the queue nevertheless: check with 'argosy jobs'",
         ),
-        ("Zero Bytes were transmitted or received", "the job may be in the queue all the same"),
+        ("Zero Bytes were transmitted or received", "the job may be in the queue nevertheless"),
         ("something new", ""),
     ],
 )

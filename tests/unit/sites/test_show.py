@@ -181,7 +181,7 @@ def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys:
 def test_a_site_whose_runtime_nobody_knows_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "karolina", "--gpus", "1", "--dry-run", "--", "python", "x.py"]
     assert run_app(words) == 3
-    assert "name it with --runtime" in capsys.readouterr().err
+    assert "select it with --runtime" in capsys.readouterr().err
     assert run_app([*words[:6], "--runtime", "apptainer", *words[6:]]) == 0
 
 

@@ -93,11 +93,14 @@ def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
         ("launch_failed_requeued_held", "its start failed on a node, and it is held: scontrol release 7"),
         (
             "uid_2001_not_in_group_permitted_to_use_this_partition_(gpu)._groups_allowed:_root",
-            "you may not use that partition: argosy cancel 7, and name another",
+            "you may not use that partition: argosy cancel 7, and use another",
         ),
-        ("QOSMaxNodePerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
-        ("AssocMaxWallDurationPerJobLimit", "its QOS or account gives one job less than it asks for: 'argosy queues'"),
-        ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or name another"),
+        ("QOSMaxNodePerJobLimit", "it requests more than its QOS or account allows for one job: 'argosy queues'"),
+        (
+            "AssocMaxWallDurationPerJobLimit",
+            "it requests more than its QOS or account allows for one job: 'argosy queues'",
+        ),
+        ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or use another account"),
     ],
 )
 def test_a_reason_that_does_not_pass_by_itself_says_what_to_do(reason: str, advice: str) -> None:
@@ -122,7 +125,7 @@ def test_a_job_number_is_found_in_what_sbatch_prints(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "Submitted batch job 12", "12a", "sbatch: error"])
 def test_what_holds_no_job_number_is_said_so(text: str) -> None:
-    with pytest.raises(ToolFailed, match="no job id"):
+    with pytest.raises(ToolFailed, match="did not print a job id"):
         parse_job_id(text)
 
 
@@ -260,6 +263,6 @@ def test_of_all_qos_those_of_the_users_accounts_are_told_with_their_limits() -> 
     found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
     assert found == (Qos("normal", "", "", "", ""), Qos("long", "2-00:00:00", "gres/gpu=16", "3", "10"))
     assert [qos.told for qos in found] == [
-        "no limit of its own",
-        "up to 2-00:00:00, gres/gpu=16 in all, 3 running jobs, 10 jobs",
+        "no limits",
+        "up to 2-00:00:00, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]

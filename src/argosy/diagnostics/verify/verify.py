@@ -16,8 +16,8 @@ from argosy.diagnostics.verify.earlier import find_earlier
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
-from argosy.jobs.query import JobFacts, find_job, read_plan, session_of
-from argosy.jobs.record import RankFacts, can_read, read_submitted
+from argosy.jobs.query import JobFacts, find_job, read_plan
+from argosy.jobs.record import RankFacts, can_read, read_submitted, session_of
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm

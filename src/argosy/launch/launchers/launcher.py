@@ -1,11 +1,11 @@
-"""Launchers: how the ranks of one node are started; one function and one table row each, pure.
+"""Choose how ranks are started, and plan the command of each launcher; pure.
 
 ==========  ==========================================================================================================
-torchrun    one container per node, ``python -m torch.distributed.run`` in it starts a worker per rank
-srun        a container per rank; rank variables from what Slurm told the task
-mpi         a container per rank, wired up by the host's MPI (PMIx, PMI-2); rank variables from that
-ray         one container per node, all of them one Ray cluster; the command runs on the first
-none        the command, once per rank, with nothing added but its number where Slurm tells none
+torchrun    one container per node, in which ``python -m torch.distributed.run`` starts a worker per rank
+srun        a container per rank, with rank variables from the numbers of the Slurm task
+mpi         a container per rank, connected by the host's MPI, which numbers the ranks (PMIx, PMI-2)
+ray         one container per node, which form a Ray cluster, and the command runs on the first node
+none        the unchanged command, once per rank, and rank variables for copies on this machine
 ==========  ==========================================================================================================
 """
 
@@ -42,23 +42,23 @@ RAY = Path(__file__).with_name("ray_program.py")
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The shape as a script knows it: plain numbers here and now, late ones where the scheduler says them."""
+    """The shape in a script: numbers, or shell expressions if Slurm sets them when the job runs."""
 
     nodes: Word
     ranks_per_node: Word
 
 
 class LauncherCommand(msgspec.Struct, frozen=True):
-    """How a node's containers are to be used.
+    """The command of a launcher, and how containers run it.
 
     Attributes
     ----------
     command
-        What runs in a container.
+        The command in a container.
     per_rank
-        Whether each rank has a container of its own; else there is one per node.
+        Whether there is a container per rank; else there is one per node.
     mpi
-        Whether srun wires the ranks up for the host's MPI.
+        Whether srun connects the ranks for the host's MPI.
     """
 
     command: tuple[Word, ...]
@@ -67,26 +67,26 @@ class LauncherCommand(msgspec.Struct, frozen=True):
 
 
 class LauncherSpec(msgspec.Struct, frozen=True):
-    """What a launcher is given.
+    """The request to a launcher.
 
     Attributes
     ----------
     extra
-        Words for torchrun itself.
+        Arguments for torchrun itself.
     cores
-        A list of cores for each local rank (``1-7``), where workers are to be bound by the launcher.
+        A list of cores for each local rank (``1-7``); empty if the launcher does not bind the ranks.
     logs
-        Folder in which each rank has a file for what it prints; empty where all print to the job's output.
+        Folder for an output file per rank; empty: all ranks write to the job's output.
     label
-        Whether each line of the output begins with the rank that wrote it.
+        Whether each line of the output begins with its rank.
     least_nodes
-        The fewest nodes that torchrun may go on with; 0 where it is not elastic.
+        The fewest nodes with which torchrun may continue; 0 if it is not elastic.
     note_file
-        The program by which a rank notes what it was given; empty where nothing is noted.
+        The program that records the cores and GPUs of a rank; empty without a record.
     end_files
-        Beginning of the names of files that an elastic torchrun leaves where it ended well; empty for none.
+        Prefix of the files that an elastic torchrun writes when it succeeds; empty: it writes none.
     copy
-        Number of the copy of the command, where a script starts several by itself; empty where it does not.
+        Number of the copy, if the script itself starts several copies of the command; else empty.
     core_lists
         An expression with the lists of `cores`, if the script has them in a variable.
     """
@@ -105,12 +105,12 @@ class LauncherSpec(msgspec.Struct, frozen=True):
 
     @property
     def logged(self) -> tuple[Word, ...]:
-        """The command, with its output where it belongs."""
+        """The command, with its output redirected if necessary."""
         return (*self.log_words, *self.command)
 
     @property
     def log_words(self) -> tuple[Word, ...]:
-        """What stands before a command: its output goes to a file of the rank, and it notes what it was given."""
+        """The arguments before a command that redirect its output and record its cores and GPUs."""
         log = ("/bin/sh", "-c", LOG, LOG.name, self.logs) if self.logs else ()
         note = ("/bin/sh", "-c", NOTE, NOTE.name, self.note_file) if self.note_file else ()
         return (*log, *note)
@@ -120,46 +120,44 @@ Launcher = Callable[[LauncherSpec], LauncherCommand]
 
 
 LABEL = ("--tee", "3")
-"""Words for torchrun that copy each worker's output with a prefix; see `LABEL_FORM`."""
+"""Options of torchrun that copy each worker's output with a prefix; see `LABEL_FORM`."""
 
 LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
-"""Variable with the prefix that torchrun writes: srun's own (torch >= 2.3; an older one writes ``[default0]:``)."""
+"""Variable with the prefix that torchrun writes, here that of srun (torch >= 2.3; older ones write ``[default0]:``)."""
 
 
 PLANNED: Mapping[str, str] = MappingProxyType(
     {"nnodes": "--nodes", "nproc-per-node": "--ranks or --gpus-per-node"}
-    | dict.fromkeys(
-        ("node-rank", "master-addr", "master-port", "standalone"), "the script, which finds it on the nodes"
-    )
+    | dict.fromkeys(("node-rank", "master-addr", "master-port", "standalone"), "the script")
     | dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id"), "the script, or --elastic")
 )
-"""Options of torchrun that a plan sets -> what says them here."""
+"""Option of torchrun that the plan sets -> the option of Argosy, or the script, that sets it."""
 
 
 def _refuse_planned(spec: LauncherSpec) -> None:
-    """Refuse words for torchrun that would contradict the plan: torchrun takes the last of two."""
+    """Refuse options of torchrun that would contradict the plan."""
     for word in spec.extra:
         ours = PLANNED.get(word.partition("=")[0].lstrip("-").replace("_", "-"), "") if word.startswith("--") else ""
         if ours:
             raise UsageError(
-                f"what {word!r} says is said by {ours}",
-                evidence=f"--torchrun-arg {word}; torchrun would take the last of two, and the plan would not know it",
-                hint="leave it out",
+                f"cannot pass {word!r} to torchrun: it is set by {ours}",
+                evidence=f"--torchrun-arg {word}; torchrun uses the last of two values, which the plan does not know",
+                hint=f"use {ours} instead" if ours.startswith("--") else "remove it",
             )
     if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
         word.startswith(("--log-dir", "--log_dir")) for word in spec.extra
     ):
         raise UsageError(
-            "--redirects needs a folder that stays: torchrun's own is on the node, and is removed at the end",
-            hint="add --torchrun-arg=--log-dir=FOLDER, or use --log-dir FOLDER instead: a file for each rank",
+            "--redirects needs --log-dir: torchrun's own log folder is on the node, and is removed at the end",
+            hint="add --torchrun-arg=--log-dir=FOLDER, or use --log-dir FOLDER instead for a file per rank",
         )
 
 
 def torchrun(spec: LauncherSpec) -> LauncherCommand:
-    """Start one container per node and torchrun in it: static rendezvous on several nodes, its own on one."""
+    """Start one container per node, and torchrun in it, with static rendezvous on several nodes."""
     _refuse_planned(spec)
     program = as_torchrun_program(spec.command)
-    # Cores are those of the site's map: torch's own --numa-binding knows NUMA nodes only, and no reserved cores.
+    # The cores come from the site's map: torch's own --numa-binding knows only NUMA nodes, not reserved cores.
     own_binding = any(word.startswith("--numa") for word in spec.extra)
     cores = () if own_binding else spec.cores
     if cores or spec.log_words:
@@ -178,19 +176,19 @@ def _at_least(spec: LauncherSpec) -> Word:
 
 
 def srun(spec: LauncherSpec) -> LauncherCommand:
-    """Start a container per rank, which finds its rank in what Slurm told the task."""
+    """Start a container per rank; its rank comes from the variables of the Slurm task."""
     _refuse_extra(spec)
     return LauncherCommand(_numbered(RANK, spec), per_rank=True)
 
 
 def mpi(spec: LauncherSpec) -> LauncherCommand:
-    """Start a container per rank under the host's MPI wire-up (PMIx or PMI-2)."""
+    """Start a container per rank, connected by the host's MPI (PMIx or PMI-2)."""
     _refuse_extra(spec)
     return LauncherCommand(_numbered(MPI_RANK, spec), per_rank=True, mpi=True)
 
 
 def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
-    """Give the words of a rank that numbers itself; where nothing stands between, the same shell notes the rank."""
+    """Return the command of a rank that sets its own rank variables, and records its cores and GPUs."""
     ranks = spec.counts.ranks_per_node
     start = ("/bin/sh", "-c", program, program.name, ranks)
     if spec.logs:
@@ -199,14 +197,14 @@ def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
 
 
 def ray(spec: LauncherSpec) -> LauncherCommand:
-    """Start one container per node, make one Ray cluster of them, and the command on the first."""
+    """Start one container per node, join them to a Ray cluster, and run the command on the first node."""
     _refuse_extra(spec)
     program = ShellFunction("ray_cluster", RAY.read_text(encoding="utf-8"))
     return LauncherCommand((*spec.log_words, "python", "-u", "-c", program, spec.counts.nodes, *spec.command))
 
 
 def none(spec: LauncherSpec) -> LauncherCommand:
-    """Start the command as it is, once per rank; Slurm numbers its tasks, copies on one machine are numbered here."""
+    """Start the command unchanged, once per rank; copies on this machine get rank variables."""
     _refuse_extra(spec)
     number = ("/bin/sh", "-c", COPY, COPY.name, spec.copy, spec.counts.ranks_per_node) if spec.copy else ()
     return LauncherCommand((*number, *spec.logged), per_rank=True)
@@ -214,11 +212,11 @@ def none(spec: LauncherSpec) -> LauncherCommand:
 
 def _refuse_extra(spec: LauncherSpec) -> None:
     if spec.extra:
-        raise UsageError("--torchrun-arg needs the launcher torchrun", hint="leave it out, or use --launcher torchrun")
+        raise UsageError("--torchrun-arg needs the launcher torchrun", hint="remove it, or use --launcher torchrun")
 
 
 def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Give what a worker runs: Python unbuffered, as torchrun itself would start it."""
+    """Return the command of a worker, with Python unbuffered, as torchrun itself starts it."""
     if command and command[0] in PYTHON_NAMES and command[1:2] != ("-u",):
         return (command[0], "-u", *command[1:])
     return command
@@ -230,7 +228,7 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
 STARTERS = frozenset(
     {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
 )
-"""Programs and modules that start ranks."""
+"""Programs and modules that start ranks themselves."""
 
 NEED_SLURM = frozenset({"srun", "mpi"})
 ONE_PER_NODE = frozenset({"ray"})
@@ -238,12 +236,12 @@ ONE_PER_NODE = frozenset({"ray"})
 
 
 def find_launcher(name: str) -> Launcher:
-    """Look a launcher up.
+    """Return the launcher with this name.
 
     Raises
     ------
     UsageError
-        When there is none of that name; the nearest is named.
+        If it does not exist.
     """
     if name not in LAUNCHERS:
         near = suggest_word(name, LAUNCHERS)
@@ -256,10 +254,10 @@ def find_launcher(name: str) -> Launcher:
 
 
 def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Say a user's command in torchrun's words.
+    """Return a command as arguments for torchrun.
 
-    ``python train.py …`` becomes ``train.py …``, ``python -m mod …`` becomes ``-m mod …``; interpreter options and
-    other programs are kept by ``--no-python``.  ``python -u`` needs no word: torchrun starts workers unbuffered.
+    ``python train.py …`` becomes ``train.py …``, and ``python -m mod …`` becomes ``-m mod …``.  Other programs and
+    interpreter options need ``--no-python``.  ``python -u`` is dropped: torchrun starts workers unbuffered.
     """
     words = command
     if words and words[0] in PYTHON_NAMES:
@@ -272,23 +270,23 @@ def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _refuse_starter(command: tuple[Word, ...]) -> None:
-    """Refuse to start several copies of what starts ranks itself: each copy would be a whole run.
+    """Refuse to start several copies of a program that starts ranks itself: each copy would be a complete run.
 
     Raises
     ------
     UsageError
-        Naming the program that is meant.
+        If the command is such a program.
     """
     words = [word for word in command if isinstance(word, str)]
     first = words[2:3] if words[1:2] == ["-m"] else words[:1]
     name = first[0].rpartition("/")[2] if first else ""
     if name in STARTERS:
-        script = next((place for place, word in enumerate(words) if word.endswith(".py")), len(words))
+        script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
         meant = " ".join(("python", *(words[script:] or ["train.py"])))
         raise UsageError(
-            f"{name} starts ranks itself, as a launch does: each rank would be a whole run of its own",
+            f"{name} starts ranks itself, so each rank of this launch would be a complete run",
             evidence=f"-- {' '.join(words)}",
-            hint=f"name the program alone: -- {meant}; or say --ranks 1 for one {name}, --launcher none for many",
+            hint=f"pass only the program: -- {meant}; or use --ranks 1 for one {name}, --launcher none for several",
         )
 
 
@@ -307,27 +305,29 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
             "the packages of its base" if image.argosy else "packages"
         )
         return Choice(ChoiceKey.LAUNCHER, "torchrun", why, "image")
-    return Choice(ChoiceKey.LAUNCHER, "none", "no Python program with torch: the command runs once per rank", "image")
+    return Choice(
+        ChoiceKey.LAUNCHER, "none", "not a Python program with torch: the command runs once per rank", "image"
+    )
 
 
 def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
-    """Refuse torchrun in an image that has no torch for certain: the job would fail after its time in the queue.
+    """Refuse torchrun for an image that certainly does not contain torch: the job would fail after it waited.
 
     Parameters
     ----------
     needed
-        Whether the command needs torch, whatever starts it.
+        Whether the command itself needs torch.
 
     Raises
     ------
     UsageError
-        With what to do.
+        If the image does not contain torch.
     """
     if not (needed or launcher == "torchrun") or not image.complete or "torch" in image.packages:
         return
     build = "add torch to its environment and build again"
     raise UsageError(
-        f"{'what measures' if needed else 'the launcher torchrun'} is made of torch, and the image has no torch",
-        evidence=f"{image.path} lists all its Python packages: {len(image.packages)}, and torch is none of them",
-        hint=f"{build}; or name another image" if needed else f"{build}; or without it: --launcher srun, mpi or none",
+        f"{'the benchmark' if needed else 'the launcher torchrun'} needs PyTorch, which this image does not contain",
+        evidence=f"{image.path} lists all its {len(image.packages)} Python packages, and torch is not among them",
+        hint=f"{build}; or use another image" if needed else f"{build}; or use --launcher srun, mpi or none",
     )

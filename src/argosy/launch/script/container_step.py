@@ -1,4 +1,4 @@
-"""Containers that srun itself starts (pyxis, CSCS's engine): what the script says in a runtime's place; pure."""
+"""Render the steps of containers that srun itself starts (pyxis, the engine of CSCS), and the attach script; pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from argosy.runtimes.runtime import StepRuntime, assignment
 
 
 def inside_words(device: Word, folders: Word) -> tuple[Word, ...]:
-    """Give the words that check a node, for containers that srun itself starts: they run inside, before the command."""
+    """Return the command that checks a node inside a container that srun starts, before the command of the rank."""
     return ("/bin/sh", "-c", CHECK_CONTAINER, CHECK_CONTAINER.name, device, folders)
 
 
 def step_of(container: ContainerPlan) -> StepRuntime | None:
-    """Give the runtime where srun starts its containers."""
+    """Return the runtime if srun starts its containers, else None."""
     runtime = container.runtime
     return runtime if runtime.traits.by_srun and isinstance(runtime, StepRuntime) else None
 
 
 def has_document(container: ContainerPlan) -> bool:
-    """Tell whether srun reads the container's description from a file."""
+    """Return whether srun reads the container's description from a file."""
     step = step_of(container)
     return step is not None and bool(step.document(container.entry))
 
 
 def render_document(container: ContainerPlan) -> Iterator[str]:
-    """Write the file that names image, mounts and variables; it goes away with the job."""
+    """Render the lines that write the file with image, mounts and variables; the job removes it at its end."""
     step = step_of(container)
     lines = step.document(container.entry) if step else ()
     if not lines:
@@ -39,14 +39,14 @@ def render_document(container: ContainerPlan) -> Iterator[str]:
 
 
 def step_prefix(container: ContainerPlan) -> tuple[str, ...]:
-    """Set variables of the container for ``srun`` alone: exported by the script, they could replace one of its own."""
+    """Return the command that sets variables of the container for srun only: exported, they could change the script."""
     step = step_of(container)
     variables = step.variables(container.entry) if step else ()
     return ("env", *map(quote, map(assignment, variables))) if variables else ()
 
 
 def step_options(container: ContainerPlan) -> tuple[str, ...]:
-    """Give the options of srun that start the container."""
+    """Return the options of srun that start the container."""
     step = step_of(container)
     return tuple(map(quote, step.srun_options(container.entry))) if step else ()
 
@@ -55,16 +55,16 @@ ATTACH = "attach.sh"
 """Name of the script in the record of a job."""
 
 OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION"
-"""What srun of the outer step sets, and srun of the inner one would take for options."""
+"""Variables that srun of the outer step sets, and srun of the inner step would read as options."""
 
 
 def render_attach(facts: ScriptFacts) -> str:
-    """Render the script that becomes its words in the container of a job."""
+    """Render the script that runs its arguments in the container of a job."""
     helpers, words = collect_helpers(facts.container.argv((ShellExpr("$@"),)))
     start = render_call(words, facts.container.runtime.program)
     lines = [
         "#!/bin/sh",
-        "# Become the words of this script in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
+        "# Run a command in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
         "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_environment(facts),
@@ -76,7 +76,7 @@ def render_attach(facts: ScriptFacts) -> str:
 
 
 def _in_step(facts: ScriptFacts, start: str) -> Iterator[str]:
-    """Start a container by srun, on the node at hand: no other program can."""
+    """Render the step that starts the container on this node with srun, which alone can start it."""
     yield f"unset {OF_OUTER_STEP}"
     yield "terminal=; [ ! -t 0 ] || terminal=--pty"
     yield from render_document(facts.container)

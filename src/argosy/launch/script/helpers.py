@@ -1,4 +1,4 @@
-"""The shell functions that a job script ends with: the text of each is a file in ``data``, the same in every script."""
+"""Render the shell functions of a job script; the text of each is a file in ``data``, the same in every script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = (
     *("resume", "pass_signals", "end_smoke_run", "find_rendezvous", "enable_modules", "stage_image", "write_edf"),
     *("run_before", "prepare_mpiexec", "run_step", "judge_elastic", "note_end", "finish", "copies", "stop"),
 )
-"""In the order of a script."""
+"""Files of helpers, in their order in a script."""
 
 WIDTH = 99
 

@@ -1,4 +1,4 @@
-"""Render a launch as one POSIX sh script that a help desk can read, and that runs where no Argosy is; pure."""
+"""Render a launch on this machine as a POSIX sh script that runs without Argosy; pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from argosy.runtimes.runtime import FILES
 from argosy.version import VERSION
 
 VENDOR_NODES = {"nvidia": "/dev/nvidiactl", "amd": "/dev/kfd", "intel": "/dev/dri"}
-"""The device node whose absence shows that there is no such GPU; ``--nv`` and ``--rocm`` alone say nothing then."""
+"""Device node of each vendor's GPUs: if it is missing, ``--nv`` and ``--rocm`` fail without an error."""
 
 
 class ScriptFacts(msgspec.Struct, frozen=True):
-    """All that a script says.
+    """The facts that a script is rendered from.
 
     Attributes
     ----------
     before
-        Lines of shell that run once in the image before the ranks start.
+        Shell commands to run once in the image before the ranks start.
     """
 
     name: str
@@ -41,22 +41,22 @@ class ScriptFacts(msgspec.Struct, frozen=True):
 
     @property
     def gpu_node(self) -> str:
-        """The device node that must be there; empty where no GPU was asked for."""
+        """The device node that must exist; empty for a launch without GPUs."""
         return VENDOR_NODES.get(MODE_VENDOR.get(self.container.entry.gpu, ""), "")
 
 
 def inherited_names(container: ContainerPlan) -> tuple[str, ...]:
-    """Name the variables whose values come from the caller's environment."""
+    """Return the names of variables whose values come from the caller's environment."""
     return tuple(variable.name for variable in container.entry.variables if variable.inherited)
 
 
 def render_script(facts: ScriptFacts) -> str:
-    """Render the script of a launch on the machine at hand."""
+    """Render the script of a launch on this machine."""
     helpers, words = collect_helpers(facts.container.argv(facts.started.command))
     main = [heading("The program", indent="    ").lstrip(), *_checks(facts)]
     environment = list(render_environment(facts))
     if environment:
-        main += ["", heading("What the ranks need", indent="    ").lstrip(), *environment]
+        main += ["", heading("The environment of the ranks", indent="    ").lstrip(), *environment]
     main += ["", heading("Start", indent="    ").lstrip()]
     if facts.before:
         before, before_words = collect_helpers(facts.container.argv(before_command(facts.before)))
@@ -67,13 +67,13 @@ def render_script(facts: ScriptFacts) -> str:
 
 
 def render_head(facts: ScriptFacts) -> Iterator[str]:
-    """Say what this is, and why its main choices were made; the reasons of variables stand beside their exports."""
+    """Render the comments in the head of a script: its shape, and the reasons of its main choices."""
     shape = facts.shape
     gpus = f", {shape.gpus_per_node} GPU(s)" if shape.gpus_per_node else ""
     ranks = f"{shape.nodes} node(s){gpus} and {shape.ranks_per_node} rank(s) on each"
     yield "#"
     yield f"# {as_comment(facts.name)} on {facts.site}: {ranks}."
-    yield f"# Written by Argosy {VERSION}; it runs without it. Why each value is what it is: argosy explain"
+    yield f"# Written by Argosy {VERSION}; it runs without it. The reason of each value: argosy explain"
     names = inherited_names(facts.container)
     if names:
         yield f"# PRIVATE: this script holds the values of {', '.join(names)} from the environment of its author."
@@ -83,7 +83,7 @@ def render_head(facts: ScriptFacts) -> Iterator[str]:
 
 
 def _checks(facts: ScriptFacts) -> Iterator[str]:
-    """Stop before the program starts, with a sentence, where something is missing."""
+    """Render the checks that stop the script with a message if something is missing."""
     entry = facts.container.entry
     test = "-d" if entry.image.kind is ImageKind.TREE else "-r"
     if entry.image.kind in FILES:
@@ -96,14 +96,14 @@ def _checks(facts: ScriptFacts) -> Iterator[str]:
 
 
 def render_environment(facts: ScriptFacts) -> Iterator[str]:
-    """Remove what must not leak in, and force what the plan sets."""
+    """Render the lines that unset variables of the host, and export those of the plan."""
     entry = facts.container.entry
     if entry.drop:
-        yield "# Not inside: the host's software, its mounts."
+        yield "# Not in the container: the host's software and mounts."
         yield from map("unset {}".format, packed(entry.drop, WIDTH - len("    unset ")))
     exports = facts.container.exports()
     if exports:
-        yield "# Forced by name: an image's own value beats a plain export."
+        yield "# Set for the container by name: the image would override a plain export."
         yield from render_exports(exports, split_choices(facts.choices, exports)[1])
 
 
@@ -111,10 +111,10 @@ def _start(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
     copies = facts.shape.ranks_per_node if facts.started.per_rank else 1
     call = render_call(words, facts.container.runtime.program)
     if copies == 1:
-        yield "# The runtime takes this shell's place: signals and the exit code pass unchanged."
+        yield "# The runtime replaces this shell, so that signals and the exit code pass unchanged."
         yield f"exec {call.lstrip()}"
         return
-    yield f"# {copies} copies; the first code other than 0 is the script's, and ends the others."
+    yield f"# {copies} copies; the first that fails ends the others, and sets the exit code."
     yield "argosy_rank=0 argosy_pids=''"
     yield f'while [ "$argosy_rank" -lt {copies} ]; do'
     yield f"    start_beside \\\n    {call}"

@@ -17,28 +17,28 @@ BEFORE_SHELL = ("/bin/sh", "-e", "-c")
 
 
 def before_command(lines: tuple[str, ...]) -> tuple[Word, ...]:
-    """Give the command that runs lines of shell one after the other, and ends at the first that fails."""
+    """Return the command that runs shell commands in sequence, and ends at the first that fails."""
     return (*BEFORE_SHELL, "\n".join(lines), "argosy-before")
 
 
 def render_before(words: tuple[Word, ...], *, srun: str) -> Iterator[str]:
-    """Run the command on the first node, and stop if it fails."""
-    yield "# Once per start of the job, on its first node and in the image, before the ranks start."
+    """Render the run of the ``--before`` command on the first node; the job stops if it fails."""
+    yield "# Run once per start of the job, in the image on its first node, before the ranks start."
     yield f"{srun} \\\n" + render_call(words)
 
 
 def render_before_here(words: tuple[Word, ...]) -> Iterator[str]:
-    """Run the command on this machine."""
-    yield "# Once, in the image, before the ranks start."
+    """Render the run of the ``--before`` command on this machine."""
+    yield "# Run once in the image before the ranks start."
     yield f"run_before \\\n{render_call(words)}"
 
 
 def render_rendezvous(site: Site) -> str:
-    """Render the call that chooses where ranks meet: the first host of the node list, and a free port there.
+    """Render the call that chooses the rendezvous: the first host of the node list, and a free port there.
 
-    The port lies below Linux's ephemeral range, 32768 to 60999 (ip(7), ip_local_port_range). It comes from job id and
-    restart count: the ranks of a run that lost its node may still exist there, and must not meet those of the next.
-    Launches within one allocation differ by the process number of their script.
+    The port is below Linux's ephemeral range, 32768 to 60999 (ip(7), ip_local_port_range).  It is computed from job id
+    and restart count, because ranks of a run that lost its node may still run and must not join the next one.  Launches
+    in one allocation differ by the process id of their script.
     """
     suffix = site.slurm.master_suffix
     call = f"find_rendezvous {quote(suffix)}" if suffix else "find_rendezvous"
@@ -46,26 +46,26 @@ def render_rendezvous(site: Site) -> str:
 
 
 OLD_DAYS = 3
-"""Age of a staged image that a job left behind when it was killed, and that the next one removes."""
+"""Age in days of a staged image of a killed job that the next job removes."""
 
 
 def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
-    """Copy the image to every node, into a new folder that only the job's owner may enter."""
+    """Render the copy of the image to every node, into a new folder that only the job's owner may read."""
     name = digest.removeprefix("sha256:")[:16] or "image"
     yield f"stage_image {quote(folder)} {quote(image)} {name}.sif"
 
 
 SMOKE_SECONDS = 120
-"""Seconds after which a smoke run that still works is ended: torchrun takes 30 more."""
+"""Seconds after which a smoke run that still runs is ended; torchrun needs 30 more."""
 
 
 def render_timer() -> str:
-    """End a smoke run that works, before Slurm's time limit does."""
+    """Render the timer that ends a smoke run before Slurm's time limit does."""
     return f"end_smoke_run_after {SMOKE_SECONDS}"
 
 
 def render_enough() -> str:
-    """Count a smoke run that was ended by its timer as good."""
+    """Render the line that counts a smoke run as successful if its timer ended it."""
     return "judge_smoke_run"
 
 
@@ -74,76 +74,76 @@ RANK_FILE = "rank.sh"
 END_FILE = "end.sh"
 
 CORES = "@CORES@"
-"""Where the end's program has the cores of the plan."""
+"""Placeholder for the planned cores in ``end.sh``."""
 
 PLACE = "@PLACE@"
-"""Where the rank's program says in what it looked for a program."""
+"""Placeholder for the place in the messages of ``rank.sh``."""
 
 
 def rank_file(record: str) -> str:
-    """Give the file by which each rank notes what it was given; empty where nothing is noted."""
+    """Return the script that each rank reads to record its cores and GPUs; empty without a record."""
     return f"{record}/{RANK_FILE}" if record else ""
 
 
 def well_file(record: str) -> str:
-    """Give the common beginning of the files that an elastic run leaves, one for each node on which it ended well."""
+    """Return the prefix of the files that an elastic run writes, one per node on which it succeeded."""
     return f"{record}/well" if record else ""
 
 
 def render_well(record: str, least_nodes: int) -> Iterator[str]:
-    """Render the end of an elastic run: it was good if it ended well on as many nodes as it needs."""
+    """Render the end of an elastic run, which succeeds if enough nodes succeeded."""
     yield f"judge_elastic_run {quote(well_file(record))} {least_nodes}"
 
 
 def render_end_call(record: str) -> str:
-    """Render the line of a job script that notes the end of a run, where its record is still there."""
+    """Render the line that records the end of a run, if its record still exists."""
     return f"note_end {quote(f'{record}/{END_FILE}')}"
 
 
 def render_rank(image: str) -> str:
-    """Give the program that notes what a rank was given, and refuses a program that is not there.
+    """Render the script that records the cores and GPUs of a rank, and stops if its program does not exist.
 
     Parameters
     ----------
     image
-        Its path; empty without a container.
+        Path of the image; empty without a container.
     """
     place = f"in the container of {image}" if image else "on this node"
     return read_shell(DATA / RANK_FILE).replace(PLACE, quote(place)) + "\n"
 
 
 def render_end(cores: tuple[str, ...]) -> str:
-    """Give the program of a run's end.
+    """Render the script that runs at the end of each run.
 
     Parameters
     ----------
     cores
-        The cores that each local rank is bound to, as range lists; empty where ranks are not bound.
+        The cores that each local rank is bound to, as range lists; empty if ranks are not bound.
     """
     return (DATA / END_FILE).read_text(encoding="utf-8").replace(CORES, " ".join(cores))
 
 
 SIGNAL, GRACE = "USR2", 120
-"""What warns the ranks, and how many seconds before the limit; not USR1, which NCCL may catch."""
+"""Signal that warns the ranks, and seconds before the time limit; not USR1, which NCCL may catch."""
 
 RETRY_S = 5
-"""Seconds between two tries to go back into the queue."""
+"""Seconds between two attempts to requeue the job."""
 
 LONGEST_END = 30
-"""Seconds that are left for the ranks' end: torchrun kills workers 30 s after TERM (PContext.close)."""
+"""Seconds reserved for the end of the ranks: torchrun kills workers 30 s after TERM (PContext.close)."""
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """How a job goes on after its time limit.
+    """How a job continues after its time limit.
 
     Attributes
     ----------
     restarts
-        How often at most.
+        Maximum number of restarts.
     checkpoint
         File or folder that the program writes; absolute.
     signal, grace
-        What warns the ranks, and how many seconds before the time limit.
+        Signal that warns the ranks, and seconds before the time limit.
     """
 
     restarts: int
@@ -153,26 +153,26 @@ class Resume(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> int:
-        """Seconds that ranks go on after the warning, before they are ended."""
+        """Seconds between the warning and the end of the ranks."""
         return self.grace - min(LONGEST_END, self.grace // 3)
 
 
 def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:
-    """Give how a job resumes; None where nobody asked.
+    """Return how a job resumes; None without ``--resume``.
 
     Raises
     ------
     UsageError
-        When the checkpoint is not named, or the number is none.
+        If only one of ``--resume`` and ``--checkpoint`` is given.
     """
     if not restarts and not checkpoint:
         return None
     if restarts < 1:
-        raise UsageError("--checkpoint goes with --resume", hint="add --resume, or --resume=N for N restarts")
+        raise UsageError("--checkpoint needs --resume", hint="add --resume, or --resume=N for N restarts")
     if not checkpoint:
         raise UsageError(
             "--resume needs --checkpoint",
-            evidence="a job goes back into the queue only where a run left a new checkpoint",
+            evidence="a job is requeued only after a run wrote a new checkpoint",
             hint="add --checkpoint with the file or folder that the program writes",
         )
     signal, grace = parse_warning(warning) if warning else (SIGNAL, GRACE)
@@ -180,27 +180,27 @@ def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:
 
 
 def resume_directives(resume: Resume) -> Iterator[str]:
-    """Give the options of sbatch that a resuming job has."""
+    """Yield the options of sbatch for a job that resumes."""
     yield "--requeue"
     yield "--open-mode=append"
     yield f"--signal=B:{resume.signal}@{resume.grace}"
 
 
 def render_chain(resume: Resume) -> Iterator[str]:
-    """Judge the run before this one, and mark the beginning of this one."""
-    yield f"# Back into the queue at the time limit and after a node failure, at most {resume.restarts} times."
+    """Render the check of the previous run, and the mark of this one."""
+    yield f"# Requeue the job at the time limit and after a node failure, at most {resume.restarts} times."
     yield f"resume_from {quote(resume.checkpoint)} {resume.restarts}"
 
 
 def render_warning(resume: Resume) -> str:
-    """Pass the warning on once, and end the ranks when their time is over."""
+    """Render the trap that passes the warning on to the ranks, and ends them later."""
     return f"warn_ranks_by {resume.signal} {resume.patience}  # seconds until TERM"
 
 
 def render_requeue(resume: Resume) -> str:
-    """Go back into the queue.
+    """Render the call that requeues the job.
 
-    The controller may be silent for a while, and may have taken a request that failed here: so the mark stays, which
-    the next run needs, and the job does not end well without being back in the queue.
+    The controller may not answer for a while, or may carry out a request that failed here.  The mark therefore stays,
+    and the job fails if it could not be requeued.
     """
     return f"requeue {max(1, resume.grace // RETRY_S)}"

@@ -1,4 +1,4 @@
-"""Render the reasons of a plan in a script: in its head, or beside the variable that they explain; pure.
+"""Render the reasons of a plan in the head of a script, or next to the variable that they explain; pure.
 
 A script has short, whole reasons. ``argosy explain`` has all of them in full, with their sources.
 """
@@ -25,7 +25,7 @@ MAIN = frozenset(
 """Choices that the head of a script explains."""
 
 ALWAYS = frozenset((ChoiceKey.EXCLUDED_NODES, ChoiceKey.SIGNED_BY, ChoiceKey.TORCH, ChoiceKey.BILLED))
-"""Choices that the head explains whoever made them: they change what the job costs, or what it may use."""
+"""Choices that the head always explains: they change the cost of the job, or the resources that it may use."""
 
 
 def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
@@ -45,7 +45,7 @@ def _is_explained(choice: Choice) -> bool:
 
 
 def _row(choice: Choice) -> str:
-    """Return the longest form of a reason that fits; a profile of the user's own is named in any case."""
+    """Return the longest form of a reason that fits; the user's own profile is always listed."""
     value = f"#   {choice.label} = {choice.value}"
     forms = (as_comment(form) for form in (f"{value}: {choice.why}", f"{value}: {_first(choice.why)}"))
     return next(
@@ -61,21 +61,21 @@ def _first(why: str) -> str:
 def split_choices(
     choices: Iterable[Choice], exports: tuple[Variable, ...]
 ) -> tuple[tuple[Choice, ...], Mapping[str, Choice]]:
-    """Part choices: those for the head of a script, and those that stand beside the exports that they are about."""
+    """Split choices into those for the head of a script, and those for the export of a variable."""
     exported = {_name_inside(variable) for variable in exports}
     head: list[Choice] = []
-    beside: dict[str, Choice] = {}
+    by_variable: dict[str, Choice] = {}
     for choice in choices:
         names = choice.key.split(", ")
         if exported.issuperset(names):
-            beside |= dict.fromkeys(names, choice)
+            by_variable |= dict.fromkeys(names, choice)
         else:
             head.append(choice)
-    return tuple(head), beside
+    return tuple(head), by_variable
 
 
 def render_exports(exports: tuple[Variable, ...], reasons: Mapping[str, Choice]) -> Iterator[str]:
-    """Export variables with their reasons: beside one that has its own, above several that share it."""
+    """Render the exports of variables with their reasons, which are above several variables that share one."""
     for why, group in groupby(exports, key=lambda variable: _reason(reasons.get(_name_inside(variable)))):
         words = [render_assignment(variable.name, variable.value) for variable in group]
         short = next((text for text in (why, _first(why)) if _fits(words, text)), "")
@@ -101,7 +101,7 @@ def _whole(why: str) -> str:
 
 
 def packed(words: Iterable[str], width: int) -> Iterator[str]:
-    """Put words on one line as long as it is no wider."""
+    """Yield lines of arguments that are at most `width` characters wide."""
     line = ""
     for word in words:
         if line and len(line) + 1 + len(word) > width:
@@ -112,6 +112,6 @@ def packed(words: Iterable[str], width: int) -> Iterator[str]:
 
 
 def _name_inside(variable: Variable) -> str:
-    """Give a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
+    """Return a variable's name inside the container: ``X`` for ``APPTAINERENV_X``."""
     family, _, name = variable.name.partition("ENV_")
     return name if family in {"APPTAINER", "SINGULARITY", "ARGOSY"} else variable.name

@@ -1,7 +1,7 @@
-"""Render a launch as a Slurm batch script: POSIX sh that a help desk can read and that runs where no Argosy is; pure.
+"""Render a job as a batch script of Slurm, in POSIX sh, that runs without Argosy; pure.
 
 The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``sh job.sh``
-inside an allocation carries it out as steps of what is there.
+in an allocation runs it as steps of that allocation.
 """
 
 from __future__ import annotations
@@ -57,34 +57,34 @@ from argosy.slurm.text import JobOptions, render_directive
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):
-    """What a Slurm script says beyond a local one.
+    """The facts that a batch script is rendered from, in addition to those of a local script.
 
     Attributes
     ----------
     extra
-        Words for sbatch that have no option here.
+        Options of sbatch that Argosy does not have.
     masks
-        CPU mask of each local rank of a full node; empty where ranks are not bound.
+        CPU mask of each local rank of a full node; empty if ranks are not bound.
     mpi
-        The wire-up that srun is asked for (``pmix``, ``pmi2``); empty for none.
+        Value of ``srun --mpi`` (``pmix``, ``pmi2``); empty without MPI.
     record
-        Folder in which the script notes its end; empty for a script that is kept.
+        Folder of the job's record; empty for a script without a record.
     resume
-        How the job goes back into the queue; None where it does not.
+        How the job is requeued; None if it is not.
     label
-        Whether srun begins each line with the rank that wrote it.
+        Whether srun begins each line with its rank.
     gpu_type
-        Slurm's name for a kind of GPU; empty for any.
+        Slurm's name for a type of GPU; empty for any.
     least_nodes
-        The fewest nodes that the job may go on with; 0 where it needs all of them.
+        The fewest nodes with which the job may continue; 0 if it needs all.
     stage_to
-        Folder on each node's own disk that the image is copied to.
+        Folder on each node's own disk to copy the image to; empty: no copy.
     smoke
         Whether the job is a short test, which a timer ends.
     apart
-        Whether a rank that fails, or a node that is lost, ends none of the others.
-    at_site
-        What the site's profile adds: words for sbatch and srun, folders and paths on each node.
+        Whether ranks are independent, so that a failed rank or a lost node does not end the others.
+    site_overrides
+        Options of sbatch and srun, folders and paths on each node that the site's profile adds.
     """
 
     script: ScriptFacts
@@ -132,25 +132,25 @@ STATEMENT = "    "
 
 
 def _how(facts: SlurmFacts) -> str:
-    """Say in a few words how the ranks start."""
+    """Return the text of the heading: how the ranks start."""
     if facts.script.started.per_rank:
         return "one container per rank"
     return "one container per node, which starts the ranks of its node"
 
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
-    """Render the first part: the image, and how many ranks and cores Slurm gave."""
+    """Render the first part: the image, and the numbers of ranks and cores."""
     yield heading("The program", indent=STATEMENT).lstrip()
     if ShellExpr("$argosy_image") in words and not facts.stage_to:
         yield f"argosy_image={quote(facts.script.container.entry.image.path)}"
-    yield "# Slurm's numbers: 'sbatch --nodes=8' scales this script."
+    yield "# The numbers come from Slurm, so 'sbatch --nodes=8' scales this script."
     yield "check_allocation"
     yield "argosy_nodes=$SLURM_JOB_NUM_NODES"
     yield from _ranks_per_node(facts)
     yield from _count_cores(facts)
     if ShellExpr("$argosy_cores") in words:
         cores = ";".join(map(render_core_list, facts.masks))
-        yield "# The cores of each rank of a node: those nearest to its GPU."
+        yield "# The cores of each rank of a node, which are nearest to its GPU."
         yield f"argosy_cores={quote(cores)}"
     yield from render_lists(facts, words)
     if facts.resume:
@@ -158,7 +158,7 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 
 def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
-    """Assign the long lists of bind mounts that a command has as variables."""
+    """Render the variables that contain the long lists of bind mounts of a command."""
     if ShellExpr("$argosy_binds") in words:
         yield from _in_pieces("argosy_binds", _long_bind(facts))
     if ShellExpr("$argosy_node_paths") in words:
@@ -167,7 +167,7 @@ def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 def _needs(facts: SlurmFacts) -> Iterator[str]:
     """Render the second part: signals, rendezvous, variables, modules, staged image."""
-    yield heading("What the ranks need", indent=STATEMENT).lstrip()
+    yield heading("The environment of the ranks", indent=STATEMENT).lstrip()
     yield "pass_signals"
     if facts.resume:
         yield render_warning(facts.resume)
@@ -181,12 +181,12 @@ def _needs(facts: SlurmFacts) -> Iterator[str]:
 
 
 def _image_file(facts: SlurmFacts) -> bool:
-    """Tell whether the image is a file, whose path is a variable of the script."""
+    """Return whether the image is a file; its path is then a variable of the script."""
     return facts.script.container.entry.image.kind in FILES
 
 
 def _in_pieces(name: str, text: str) -> Iterator[str]:
-    """Assign a long list with commas over several lines."""
+    """Render the assignment of a long list with commas over several lines."""
     line = ""
     for piece in text.split(","):
         if line and len(line) + len(name) + len(piece) + 8 > WIDTH:
@@ -200,7 +200,7 @@ LONG = 60
 
 
 def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Give what srun starts for a command: the checks of a node, the runtime, the command in the container."""
+    """Return the command that srun starts: the checks of a node, the runtime, and the command in the container."""
     container = facts.script.container
     inside = container.argv(command)
     own = len(command) - 3 if command[:2] == ("/bin/sh", "-c") else len(command)
@@ -209,7 +209,7 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
 
 
 def _short(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Return words with variables of the script in place of the image and of long lists."""
+    """Replace the image and long lists in a command by variables of the script."""
     image = facts.script.container.entry.image.path if _image_file(facts) else ""
     late = " ".join(facts.site_overrides.late_binds)
     out: list[Word] = []
@@ -261,15 +261,15 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
-    """Give the options of sbatch, the shape first."""
+    """Yield the options of sbatch, with the shape first."""
     shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
     yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
     if facts.least_nodes or facts.apart:
-        yield "--no-kill"  # else Slurm ends a job that loses a node
+        yield "--no-kill"  # otherwise Slurm ends a job that loses a node
     if slurm.cpus_option:
-        # Where the profile does not know the cores, a task for each rank asks for one core each at least.
+        # If the profile does not contain the cores, a task per rank requests at least one core each.
         yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
     if slurm.cpus_option and shape.cpus_per_rank:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else _cores_per_node(facts)}"
@@ -280,20 +280,20 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
         yield from resume_directives(facts.resume)
         options = replace(options, signal="", requeue=False)
     elif options.requeue:
-        yield "--open-mode=append"  # else the second run would erase what the first one wrote
+        yield "--open-mode=append"  # otherwise the second run would erase the output of the first
     yield from options.lines()
     yield from facts.site_overrides.sbatch
     yield from facts.extra
 
 
 def _cores_per_node(facts: SlurmFacts) -> int:
-    """Count the cores of a node's ranks and those that their masks leave over: a smaller step might get other cores."""
+    """Return the cores of a node that its ranks and masks need: a smaller step might get other cores."""
     shape = facts.script.shape
     return shape.cpus_per_rank * shape.ranks_per_node + (spare_cores(shape, facts.site) if facts.masks else 0)
 
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
-    """Give the words that check a node before the container starts; inside it, where srun itself starts containers."""
+    """Return the command that checks a node before the container starts, or in it if srun starts the container."""
     container, folders = facts.script.container, join_words(facts.site_overrides.folders)
     device = _gpu_device(facts)
     if step_of(container):
@@ -306,16 +306,16 @@ def _around(facts: SlurmFacts) -> tuple[Word, ...]:
 
 
 def _gpu_device(facts: SlurmFacts) -> str:
-    """Name the device node that each node of a job with GPUs must have; empty for a job without GPUs."""
+    """Return the device node that each node of a job with GPUs must have; empty for a job without GPUs."""
     node = facts.site.node
     device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
     return device if facts.script.shape.gpus_per_node else ""
 
 
 def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
-    """Count the ranks of a node by the GPUs that its step gets.
+    """Render the number of ranks per node, computed from the GPUs that its step gets.
 
-    A job that has its nodes alone has all of their GPUs (``SLURM_GPUS_ON_NODE``); its steps get those it asked for.
+    A job on whole nodes has all of their GPUs (``SLURM_GPUS_ON_NODE``), but its steps get only the requested ones.
     """
     shape, node, slurm = facts.script.shape, facts.site.node, facts.site.slurm
     asked, devices = shape.gpus_per_node, node.devices_per_gpu
@@ -331,7 +331,7 @@ def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
 
 
 def _count_cores(facts: SlurmFacts) -> Iterator[str]:
-    """Stop if an allocation made by hand has fewer cores than the step asks for; warn if Slurm gave one per rank."""
+    """Render the check that an allocation has enough cores, and the warning about one core per rank."""
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
         yield "share_cores"
@@ -346,7 +346,7 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
 
 
 def render_modules(site: Site) -> Iterator[str]:
-    """Load the site's modules: they bring the runtime or the host's MPI."""
+    """Render the lines that load the site's modules, which provide the runtime or the host's MPI."""
     modules = site.modules
     if not modules.load:
         return
@@ -360,7 +360,7 @@ def render_modules(site: Site) -> Iterator[str]:
 
 
 def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
-    """Start ranks by the host's own mpiexec (Intel MPI's and MPICH's hydra), which starts its helpers by srun."""
+    """Render the start of ranks by the host's mpiexec (hydra of Intel MPI and MPICH), which uses srun."""
     yield "prepare_mpiexec"
     pieces = (
         "run_step mpiexec",
@@ -373,17 +373,17 @@ def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[st
 
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
-    """Start the ranks, or on each node the program that starts its ranks, and leave the process in ``$step``."""
+    """Render the start of the ranks, or of the program on each node that starts its ranks."""
     if facts.mpi and facts.site.launcher.mpiexec:
         yield from _start_by_mpiexec(facts, words)
         return
     per_rank = facts.script.started.per_rank
     masked = bool(facts.masks) and per_rank
     spare = spare_cores(facts.script.shape, facts.site) if masked else 0
-    # Beside masks that leave cores over, a step asked for a number of cores may be given others than the masks name.
+    # With masks that do not cover all cores, a step with a number of cores may get cores outside of the masks.
     counted = not masked or (facts.site.slurm.cpus_with_mask and not spare)
     if masked:
-        # sbatch's own two as well, where the masks need more cores than the tasks ask for: 24.11 takes them from there
+        # If the masks need more cores than the tasks request, also unset sbatch's variables, which Slurm 24.11 reads.
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
     own = (*facts.site_overrides.srun_always, *(facts.site_overrides.srun if per_rank else ()))
     pieces = (
@@ -399,7 +399,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
 
 
 def _srun(facts: SlurmFacts) -> tuple[str, ...]:
-    """Give srun with what says how many tasks it starts, and what becomes of them when one fails."""
+    """Return srun with the options for the number of tasks, and for a failed task."""
     per_rank = facts.script.started.per_rank
     ranks = '"$((argosy_nodes * argosy_ranks_per_node))"', '"$argosy_ranks_per_node"'
     total, tasks = ranks if per_rank else ('"$argosy_nodes"', "1")
@@ -416,18 +416,18 @@ def _srun(facts: SlurmFacts) -> tuple[str, ...]:
 
 
 def _cores_per_task(facts: SlurmFacts) -> str:
-    """Give the cores of a task in sh: a rank's, or those of all ranks of a node where one task starts them."""
+    """Return the cores of a task as a shell expression: those of a rank, or of all ranks of a node."""
     cpus_per_rank, per_rank = facts.script.shape.cpus_per_rank, facts.script.started.per_rank
     if cpus_per_rank and not per_rank:
         return "$argosy_need"
     if not per_rank and facts.site.slurm.cpus_option:
-        return "$argosy_node_cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK would be that of one rank
+        return "$argosy_node_cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK is for one rank
     share = cpus_per_rank or (CORES_PER_RANK.expression if per_rank else "$argosy_node_cores")
     return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
 
 
 def _end(facts: SlurmFacts) -> Iterator[str]:
-    """Render what follows the step: the record, the way back into the queue, the exit code."""
+    """Render the end of the script: the record, the requeue, the exit code."""
     if facts.smoke:
         yield render_enough()
     if facts.record and facts.least_nodes:

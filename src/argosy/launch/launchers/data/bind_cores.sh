@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# LISTS PROGRAM...: bind a worker to the cores nearest to its GPU, the list of its local rank.
+# LISTS PROGRAM...: bind a worker to the cores of its local rank, which are nearest to its GPU.
 bind_cores() {
     argosy_lists="$1;" argosy_left=$LOCAL_RANK
     shift

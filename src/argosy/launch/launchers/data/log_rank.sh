@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# FOLDER PROGRAM...: write what a rank prints to a file of its own, in a folder of this job.
+# FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
 log_rank() {
     argosy_logs=$1/${SLURM_JOB_ID:-here}
     shift

@@ -1,16 +1,16 @@
 # shellcheck shell=sh disable=SC2013,SC2046,SC2086
-# Not the program torchrun: that of a vendor's image sees no packages of the layer.
+# The program torchrun of a vendor's image does not see the packages of the layer, so run the module.
 run_torchrun() {
     argosy_per_node=$1
     shift
-    # Else torchrun leaves a folder in /tmp.
+    # Without --log-dir, torchrun leaves a folder in /tmp.
     argosy_logs=$(mktemp -d) && set -- --log-dir="$argosy_logs" "$@"
     python -m torch.distributed.run --nproc-per-node="$argosy_per_node" "$@" &
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
     trap 'kill -s TERM "$argosy_agent" 2>/dev/null' TERM INT
-    # A trap ends wait, and not torchrun.
+    # A trap ends wait but not torchrun.
     while
         argosy_code=0
         wait "$argosy_agent" || argosy_code=$?

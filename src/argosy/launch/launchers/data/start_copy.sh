@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# RANK RANKS PROGRAM...: number one of several copies on this machine, which no scheduler numbers.
+# RANK RANKS PROGRAM...: set the rank variables of one of several copies on this machine.
 start_copy() {
     export RANK="$1" LOCAL_RANK="$1" WORLD_SIZE="$2" LOCAL_WORLD_SIZE="$2"
     shift 2

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# Without an allocation each srun below would ask for one of its own.
+# Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, its cores would bind the ranks. Step 4294967290 is the shell of salloc.
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
     if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1

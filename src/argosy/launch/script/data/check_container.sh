@@ -5,7 +5,7 @@ check_container() {
     for argosy_folder in $2; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
         own_folder "$argosy_folder" ||
-            stop_node "$argosy_folder cannot be made in the container, or is not our own folder" 7
+            stop_node "$argosy_folder cannot be created in the container, or belongs to another user" 7
     done
     shift 2
     # shellcheck disable=SC1091

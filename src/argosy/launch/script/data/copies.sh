@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2086
-# Several copies on this machine: the first one that fails ends the others, which would wait for it.
+# Start several copies on this machine; the first that fails ends the others, which would wait for it.
 start_beside() {
     "$@" &
     argosy_pids="$argosy_pids $!" argosy_rank=$((argosy_rank + 1))

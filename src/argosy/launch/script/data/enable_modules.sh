@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# A batch job's plain sh may not know the command module; modules fail under 'set -eu'.
+# The sh of a batch job may not define the command module, and modules fail under 'set -eu'.
 enable_modules() {
     set +eu
     # shellcheck disable=SC1091

@@ -1,6 +1,6 @@
 #!/bin/sh
-# At the end of each run of the job: note it, name the rank that failed first, and say what the run proved.
-# Words: the run's exit code, how many ranks it should have had.  'argosy verify JOB' tells more.
+# At the end of each run of the job: record it, print the rank that failed first, and a verdict on the run.
+# Arguments: the run's exit code, and the number of ranks that it should have.  See also 'argosy verify JOB'.
 set -u
 code=$1 wanted=$2 record=${0%/*} restart=${SLURM_RESTART_COUNT:-0}
 cores='@CORES@'
@@ -8,7 +8,7 @@ printf '%s %s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$code" "$SLURM_JOB_NODE
     "${SLURM_JOB_START_TIME:-0}" "$(date +%s)" >> "$record/ends"
 
 output=$(readlink "/proc/$$/fd/2")
-# A program may have left its line open, as progress bars do.
+# A program may leave its last line open, for example a progress bar.
 [ ! -s "$output" ] || [ "$(tail -c 1 "$output" | wc -l)" -gt 0 ] || echo >&2
 [ "$code" -eq 0 ] || [ ! -f "$output" ] || awk '
     BEGIN {
@@ -16,9 +16,9 @@ output=$(readlink "/proc/$$/fd/2")
             ";Out Of Memory=9;Segmentation fault=11", list, ";")
         for (i = 1; i <= n; i++) { split(list[i], pair, "="); signal[pair[1]] = pair[2] }
     }
-    # What the shell of a requeued job said: a run ended here, and what stood before is of another one.
+    # The job script printed this at the end of a run: the lines before belong to an earlier run.
     /^argosy: (a new checkpoint|job [0-9]+ ended)/ { first = ""; best = ""; others = 0 }
-    # From here on Slurm ends the ranks that are left, by signals of its own.
+    # From here on, Slurm ends the remaining ranks with signals.
     /srun: (.*_step_signal: )?(Terminating|forcing|Job step aborted)|CANCELLED AT / { others = 1 }
     /Root Cause \(first observed failure\)/ { root = 1 }
     root && $1 == "time" { time = $3 }
@@ -47,7 +47,7 @@ output=$(readlink "/proc/$$/fd/2")
 network=$(cat "$record/nccl-$restart-"*.log 2> /dev/null | sed -n '
     s/.*NET\/OFI Selected [Pp]rovider is \([^ ,]*\).*/libfabric \1/p
     s/.*Using network \([^ ].*\)/\1/p' | sort -u | tr '\n' ',')
-# A device file is no GPU that computes: only the GPUs that NCCL and RCCL name were opened by the program.
+# A device file does not show that a GPU was used: NCCL and RCCL log the GPUs that the program opened.
 used=$(cat "$record/nccl-$restart-"*.log 2> /dev/null |
     sed -n 's/^\([^ :]*\):.* cudaDev [0-9]* .*busId \([0-9a-f]*\).*/\1 \2/p' | sort -u | wc -l)
 cat "$record"/ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
@@ -58,7 +58,7 @@ cat "$record"/ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$res
         for (i = 1; i <= NF; i++) { at = index($i, "="); word[substr($i, 1, at - 1)] = substr($i, at + 1) }
         # The jobs of an array share this folder.
         if (("job" in word && word["job"] != job) || word["restart"] != restart) next
-        # Of an elastic run the ranks start several times.
+        # In an elastic run, ranks start several times.
         if (word["rank"] in started) next
         started[word["rank"]] = 1
         if (!(word["host"] in hosts)) { hosts[word["host"]] = 1; nodes++ }
@@ -83,7 +83,7 @@ cat "$record"/ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$res
         }
         sub(/,$/, "", network); gsub(/,/, ", ", network)
         if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
-        if (network == "" && most) network = "not told by NCCL or RCCL"
+        if (network == "" && most) network = "not reported by NCCL or RCCL"
         if (network == "") network = "TCP, by gloo or MPI: no GPU"
         if (nodes > 1 || most) said = said " · network: " network
         print "argosy: verdict: " said

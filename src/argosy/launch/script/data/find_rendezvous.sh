@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034,SC2154
-# All ranks meet on the first node, at a port that is free there; $1 is a suffix of its name.
-# Another port for each job, restart and start: ranks of a lost run must not meet those of the next.
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
 find_rendezvous() {
     argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7

@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2154
-# The job ends with the code of the ranks, so that Slurm and jobs that depend on it know.
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Print a free port of the $2 after $1, from $3 on.  They lie below the ephemeral ones.
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
 free_port() {
     argosy_port=$3 argosy_left=$2
     while [ "$argosy_left" -gt 0 ]; do

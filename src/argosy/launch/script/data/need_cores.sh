@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034,SC2154
-# An allocation made by hand may have too few cores: ranks would share them without any warning.
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1
     argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}

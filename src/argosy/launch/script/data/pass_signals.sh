@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034
-# Pass signals on to the ranks: sh would keep scancel's and Slurm's warnings to itself.
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
     argosy_step='' argosy_stopped=''
     trap 'pass_signal USR1' USR1

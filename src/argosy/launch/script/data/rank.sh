@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2154
-# Read by the shell of each rank before its program starts: notes what the rank was given, in a file of its node.
-# No program is started, and no shell: each takes milliseconds in a container.  What a program has in its environment
-# keeps its value, since nothing else is named argosy_….
+# The shell of each rank reads this file before its program starts: it records the cores and GPUs of the rank in a file
+# of its node.  It starts no program, because each takes milliseconds in a container.  All names begin with argosy_, so
+# that variables of the program keep their values.
 argosy_see() {
     case $2 in
         '' | *[!A-Za-z0-9,.:_/-]*) ;;
@@ -24,13 +24,13 @@ argosy_note() {
     printf '%s\n' "$argosy_line cores=$argosy_cores devices=$#$argosy_seen" >> "${argosy_note_file%/*}/ranks-$argosy_host"
     [ "$#" -gt 0 ]
 }
-# NCCL and RCCL say in a file which network they use, unless they were told otherwise; of many ranks one per node does.
+# NCCL and RCCL log the network that they use, unless NCCL_DEBUG is set; with many ranks, one rank per node logs.
 if argosy_note && [ -z "${NCCL_DEBUG:-}" ] &&
     { [ "${WORLD_SIZE:-1}" -le 64 ] || [ "${LOCAL_RANK:-0}" = 0 ]; }; then
     NCCL_DEBUG_FILE=${argosy_note_file%/*}/nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log
     export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
 fi 2> /dev/null
-# What a shell says of a program that is not there would name this file.
+# The shell's own message about a missing program would contain the name of this file.
 argosy_refuse() {
     printf 'argosy: %s: %s\n' "$1" "$2" >&2
     exit "$3"

@@ -1,12 +1,12 @@
 # shellcheck shell=sh disable=SC2034,SC2154
-# Go back into the queue, but only after a run that left a checkpoint newer than its own beginning:
-# a job that does not come further would else restart for ever.
+# Requeue the job, but only after a run that wrote a new checkpoint:
+# a job without progress would otherwise restart forever.
 resume_from() {
     argosy_checkpoint=$1 argosy_restarts=$2 argosy_restart=${SLURM_RESTART_COUNT:-0} argosy_warned=''
     argosy_mark=$argosy_checkpoint.argosy-$SLURM_JOB_ID
     if [ "$argosy_restart" -gt 0 ] && ! has_saved; then
         rm -f "$argosy_mark"
-        stop "the last run left no new $argosy_checkpoint: another one would not come further" 1
+        stop "the last run left no new $argosy_checkpoint: another one would not make progress" 1
     elif [ "$argosy_restart" -gt "$argosy_restarts" ]; then
         rm -f "$argosy_mark"
         stop "this job was restarted $argosy_restarts times already" 1
@@ -31,7 +31,7 @@ warn_ranks() {
         kill -s ALRM $$
     ) &
 }
-# The controller may be silent for a while: try $1 times.  The mark stays, which the next run needs.
+# The controller may not answer for a while: try $1 times.  The next run needs the mark.
 requeue() {
     if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
         argosy_restart=$((argosy_restart + 1)) argosy_left=$1
@@ -39,11 +39,11 @@ requeue() {
         until scontrol requeue "$SLURM_JOB_ID"; do
             argosy_left=$((argosy_left - 1))
             [ "$argosy_left" -gt 0 ] ||
-                stop "Slurm does not take the job back: scontrol requeue $SLURM_JOB_ID" 7
+                stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
             sleep 5
         done
         exit 0
     fi
-    # What ended this run from outside may start it again: a lost node, an operator.
+    # A lost node or an operator that ended this run may also start it again.
     [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034,SC2154
-# What runs before the ranks must succeed: they would start without what it prepares.
+# The command of --before must succeed, because the ranks need what it prepares.
 run_before() {
     run_step "$@"
     argosy_step=''

@@ -1,17 +1,17 @@
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
-# Copy the image to the own disk of each node: thousands of ranks reading one file load its servers.
-# Others may write to that disk, too: the folder is new, private, and nobody can guess its name.
+# Copy the image to the disk of each node: thousands of ranks that read one file overload its servers.
+# Other users may also write to that disk, so the folder is new and private, and has a random name.
 stage_image() {
     argosy_folder=$1 argosy_name=$3
     argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
-    # What a killed job left there goes first.
+    # Remove the copies of killed jobs first.
     $argosy_each sh -c "$argosy_helpers" remove_old_stages "$argosy_folder" || :
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
     trap 'unstage_image' EXIT
     $argosy_each mkdir -m 700 "$argosy_staged" ||
-        stop "the new folder $argosy_staged cannot be made on every node" 7
+        stop "the new folder $argosy_staged cannot be created on every node" 7
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7
     argosy_image=$argosy_staged/$argosy_name

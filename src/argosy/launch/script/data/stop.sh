@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# End with a sentence and an exit code that 'argosy why' knows.
+# End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
     exit "$2"
