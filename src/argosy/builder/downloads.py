@@ -163,6 +163,11 @@ def _runs(uv: Path, session: Session) -> bool:
     return session.runner.run(Command((str(uv), "--version"))).stdout.startswith("uv ")
 
 
+def _is_static(session: Session, uv: Path) -> bool:
+    """Tell whether an installed uv is the static one, as in Argosy's bundle for login nodes."""
+    return "-linux-musl" in session.runner.run(Command((str(uv), "--version"))).stdout
+
+
 def _cache_folder(session: Session, installed: Path) -> Path | None:
     """Return the cache folder of the static uv for this version and machine, or None if there is no such uv."""
     platform = MUSL.get(session.host.arch)
@@ -188,7 +193,10 @@ def _fetch(session: Session, installed: Path, settings: UvSettings, wanted: str,
     environment = {**session.host.environment, **dict(settings.environment)}
     try:
         with fill_once(folder, what="downloading uv", waiting=session.waiting) as beside:
-            if beside is not None:
+            if beside is not None and _is_static(session, installed):
+                (beside / "bin").mkdir()
+                shutil.copy2(installed, beside / "bin/uv")
+            elif beside is not None:
                 _install(session, Command((*argv, str(beside)), env=environment))
     except _NotFetched:
         return False

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.downloads import PAUSES_SECONDS, fetch_file
+from argosy.builder.downloads import PAUSES_SECONDS, fetch_file, static_uv
 from argosy.core.errors import ToolFailed
 from argosy.core.session import Session
-from tests.unit.machines import make_session
+from argosy.recipes.uv_options import UvSettings
+from tests.unit.machines import make_session, real_session
 
 DATA = b"what was meant"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -78,3 +79,15 @@ def test_an_address_that_is_wrong_is_not_asked_twice(server: tuple[str, type[Ser
         fetch_file(address, DIGEST, session, "argosy.toml:4")
     assert "check the address" in error.value.hint
     assert len(handler.asked) == 1
+
+
+def test_a_static_uv_that_came_with_argosy_is_copied_and_not_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "uv"
+    installed.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'uv 9.9.9 (x86_64-unknown-linux-musl)'\n")
+    installed.chmod(0o755)
+    monkeypatch.setattr("argosy.builder.downloads.installed_uv", lambda _: installed)
+    uv = static_uv(real_session(tmp_path), UvSettings())
+    assert uv.read_bytes() == installed.read_bytes()
+    assert uv.is_relative_to(tmp_path / "cache")

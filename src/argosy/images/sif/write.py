@@ -307,6 +307,9 @@ def _open_slice(source: FileSlice) -> Iterator[int]:
 
 
 def _copy_in_kernel(origin: int, target: int, count: int, start: int, offset: int) -> int:
+    # A Python that was built for a glibc before 2.27 lacks the call: those of uv and of Argosy's bundle.
+    if not hasattr(os, "copy_file_range"):
+        return 0
     try:
         return os.copy_file_range(origin, target, count, start, offset)
     except OSError as error:
