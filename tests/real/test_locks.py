@@ -318,7 +318,7 @@ def test_what_differs_between_two_images_is_told_and_what_is_in_any(shop: Shop) 
     assert ("+", f"{site}/another") in files
     assert ("~", f"{site}/tinypkg/__init__.py") in files
     assert ("+", f"{site}/another/__init__.py") not in files
-    assert shop.argosy("images", "diff", one, one).out == "the same content over the same base\n"
+    assert shop.argosy("images", "diff", one, one).out == "the same contents over the same base\n"
     frozen = json.loads(shop.argosy("images", "freeze", shop.base).out)
     kinds = {package["name"]: package["kind"] for package in frozen["packages"]}
     assert kinds["libc6"] == "deb"
