@@ -11,13 +11,20 @@ from argosy.cli.common import open_session
 from argosy.cli.parameters import SITE
 from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
+from argosy.recipes.user_config import fill_options
 from argosy.sites.detect import sites_here
 from argosy.sites.read import read_site, search_path
 
 
 @click.command("init")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
-@click.option("--site", type=SITE, default="", metavar="NAME", help="Site of the jobs. Default: this machine's site.")
+@click.option(
+    "--site",
+    type=SITE,
+    default="",
+    metavar="NAME",
+    help="Site of the jobs. Default: the configured site, else this machine's.",
+)
 @click.option(
     "--template", type=click.Choice(TEMPLATE_NAMES), default="ddp", show_default=True, help="Program to begin with."
 )
@@ -31,6 +38,7 @@ def init(folder: Path, site: str, template: str, account: str) -> None:
     argosy init --template lightning
     """  # noqa: D301
     folders = search_path(os.environ, Path.cwd())
+    site = fill_options({"site": site}, ("site",), os.environ)["site"]
     here = () if site else sites_here(open_session(quiet=True).host)
     profile = here[0] if len(here) == 1 else read_site(site or "local", folders)
     for path in write_project(NewProject(folder, template, profile, account)):

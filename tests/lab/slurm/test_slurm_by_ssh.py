@@ -136,7 +136,7 @@ def test_a_smoke_run_comes_first_from_afar_too(laptop: Laptop) -> None:
     assert said.stdout.count("it runs") == 2
     bad = laptop.launch("--smoke-first", "--follow", command=("false",), check=False)
     assert bad.code == 1
-    assert laptop.argosy("jobs", "--ssh", "far").stdout == "no jobs of yours wait or run\n"
+    assert laptop.argosy("jobs", "--ssh", "far").stdout == "you have no waiting or running jobs\n"
 
 
 REFUSED = (

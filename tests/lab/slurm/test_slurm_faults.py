@@ -126,7 +126,7 @@ def test_leaving_off_following_leaves_the_job_alone_and_says_how_to_come_back(de
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130
-    assert f"job {job} goes on; come back with: argosy logs -f {job}" in said
+    assert f"job {job} continues; follow it again with: argosy logs -f {job}" in said
     assert desk.sh(f"squeue -h -j {job} -o %T").stdout == "RUNNING\n"
 
 

@@ -212,6 +212,36 @@ def test_a_mistake_gives_one_message_and_its_code(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (
+            ("launch", "x.sif", "--gpu-per-node", "4", "--", "ls"),
+            "did you mean --gpus-per-node? For example: argosy launch IMAGE --gpus-per-node N -- COMMAND",
+        ),
+        (("sites", "ls", "--jsn"), "did you mean --json? For example: argosy sites ls --json"),
+        (("images", "exprt"), "did you mean 'argosy images export'?"),
+        (("images", "info", "a", "b"), "unexpected argument 'b'\n  -> see 'argosy images info --help'"),
+        (("launch", "x.sif", "--nodes", "two", "--", "ls"), "invalid --nodes: 'two' is not a valid integer\n"),
+        (("launch", "x.sif", "--nodes"), "argosy launch: --nodes needs a value\n"),
+        (("why",), "argosy why: LOGS... is missing\n"),
+    ],
+)
+def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str, ...], hint: str) -> None:
+    assert hint in argosy(*words).stderr
+
+
+def test_an_error_is_json_too_where_json_is_asked_for() -> None:
+    said = argosy("sites", "show", "lumi", "--json")
+    error = json.loads(said.stdout)["error"]
+    assert (error["hint"], error["exit_code"], said.returncode) == ("did you mean lumi-g?", 3, 3)
+    assert error["message"] in said.stderr
+    assert set(error) == {"message", "evidence", "hint", "exit_code"}
+    started = argosy("launch", "nothing.sif", "--json", "--", "true")
+    assert json.loads(started.stdout)["error"]["exit_code"] == started.returncode == 125
+    assert argosy("run", "nothing.sif", "--", "prog", "--json").stdout == ""
+
+
 def test_output_is_plain_when_piped() -> None:
     for words in (("--help",), ("sites", "show", "local"), ("run", "nothing", "--", "x")):
         said = start(*words, FORCE_COLOR="1", CLICOLOR_FORCE="1", TERM="xterm-256color")
