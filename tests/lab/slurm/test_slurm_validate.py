@@ -49,7 +49,7 @@ EXPECTED = {
 """What the lab shows; the table in lab/README.md says what it cannot."""
 
 
-def test_a_site_is_proved_by_one_job_and_its_profile_says_so(desk: Desk, torch_image: Path) -> None:
+def test_a_site_is_validated_by_one_job_and_its_profile_shows_it(desk: Desk, torch_image: Path) -> None:
     plain = (desk.cluster.shared / "gpu-site.toml").read_text()
     site = desk.write("desk.toml", plain.replace("cores = 8", "cores = 16"))
     image = desk.with_image(torch_image).image
