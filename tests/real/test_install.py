@@ -28,7 +28,11 @@ BUNDLE = REPO / f"dist/argosy-{VERSION}-linux-{platform.machine()}.run"
 TMP = "/tmp"  # noqa: S108 - the empty one of a machine
 ROOTS = LAB / "install-roots"
 BULLSEYE = ("mmdebstrap", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until false", "--include=ca-certificates")
-GLIBC = ("libc", "libm", "libdl", "libpthread", "librt", "libresolv", "libutil", "libnss_files", "libnss_dns")
+GLIBC = "libc libm libdl libpthread librt libresolv libutil libnss_files libnss_dns"
+OTHERS = "libgcc_s libacl libselinux libpcre2-8"
+"""Libraries of py-rattler and of GNU tar, which every Linux of a cluster has."""
+NOT_OF_BUSYBOX = {"busybox", "tar", "setpriv", "unshare", "nsenter"}
+"""BusyBox's versions have fewer options than GNU tar and util-linux, which every Linux of a cluster has."""
 ROCKY = """\
 NAME="Rocky Linux"
 VERSION="8.10 (Green Obsidian)"
@@ -102,9 +106,9 @@ def debian_11(path: Path) -> None:
 
 
 def like_rocky_8(path: Path) -> None:
-    """Make a bare root file system: the glibc of Debian 11, BusyBox, and files as Rocky Linux 8 has them.
+    """Make a bare root file system: the glibc of Debian 11, BusyBox, GNU tar, and files as Rocky Linux 8 has them.
 
-    It has a Python that is too old, certificates in the folder of Red Hat, and no program of util-linux or coreutils.
+    It has a Python that is too old, certificates in the folder of Red Hat, and no programs of util-linux.
     """
     debian = old_root("debian-11")
     for name in (
@@ -120,13 +124,14 @@ def like_rocky_8(path: Path) -> None:
     ):
         (path / name).mkdir(parents=True)
     (path / "usr/bin").symlink_to("../bin")
-    for library in GLIBC:
-        for file in (debian / "lib/x86_64-linux-gnu").glob(f"{library}.so*"):
+    for library in f"{GLIBC} {OTHERS}".split():
+        for file in debian.glob(f"**/x86_64-linux-gnu/{library}.so*"):
             shutil.copy2(file, path / "lib/x86_64-linux-gnu")
     (loader,) = (debian / "lib/x86_64-linux-gnu").glob("ld-2.*.so")  # /lib64 has a link with an absolute path to it
     shutil.copy2(loader, path / "lib64/ld-linux-x86-64.so.2")
     shutil.copy2("/bin/busybox", path / "bin/busybox")
-    for name in set(run("/bin/busybox", "--list", cwd=path).split()) - {"busybox"}:
+    shutil.copy2(debian / "bin/tar", path / "bin/tar")
+    for name in set(run("/bin/busybox", "--list", cwd=path).split()) - NOT_OF_BUSYBOX:
         (path / "bin" / name).symlink_to("busybox")
     shutil.copy2("/etc/ssl/certs/ca-certificates.crt", path / "etc/pki/tls/certs/ca-bundle.crt")
     (path / "etc/os-release").write_text(ROCKY, encoding="utf-8")

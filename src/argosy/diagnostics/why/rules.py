@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import re
+import stat
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -245,8 +247,10 @@ def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     """Return the file of a log, and, for a job number, the facts about the job."""
     path = Path(log)
-    if path.is_file():
-        return path, None
+    # Python 3.14's is_file() hides errors such as a name that is too long.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if stat.S_ISREG(path.stat().st_mode):
+            return path, None
     if not is_job_id(log):
         raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, or - for standard input")
     facts = find_job(session, log, or_record=True)
