@@ -9,8 +9,16 @@ from pathlib import PurePosixPath
 from argosy.core.model import ChoiceKey
 from argosy.jobs.launch_plan import SHARE, LaunchPlan
 
-OUT_OF_MEMORY = re.compile(r"\boom[-_ ]kill|\bOut Of Memory\b|OUT_OF_MEMORY", re.IGNORECASE)
-"""Messages of slurmstepd when the kernel kills a rank for its memory; the job's state may still be FAILED."""
+OUT_OF_MEMORY = re.compile(
+    r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
+    r"|\bslurmstepd: error: [^\n]*Exceeded \w+ memory limit",
+    re.MULTILINE,
+)
+"""Messages of Slurm and the kernel about a process killed for its memory; the job's state may still be FAILED.
+
+Programs print ``CUDA out of memory`` and ``CUDA_ERROR_OUT_OF_MEMORY`` for the memory of a GPU, which no Slurm option
+increases.
+"""
 
 BEHIND: Mapping[str, tuple[str, ...]] = {
     "TIMEOUT": ("time",),

@@ -299,3 +299,78 @@ def test_a_job_that_did_not_reach_its_end_is_not_taken_for_one_that_did(
     ends = [check.evidence for check in verdict.findings if check.what == "end"]
     assert ends == ([said] if said else [])
     assert [each.what for each in verdict.findings[-2:]] == ["ranks", "cores"]
+
+
+NCCL = "node{}:11:12 [0] {}\n"
+
+
+def test_a_run_whose_network_failed_after_it_was_chosen_is_bad() -> None:
+    used = "".join(NCCL.format(node, "NCCL INFO Using network IB") for node in (1, 2))
+    for failure in (
+        "misc/ibvwrap.cc:160 NCCL WARN Call to ibv_create_qp failed",
+        "misc/ibvwrap.cc:192 NCCL WARN Call to ibv_create_cq failed with error Cannot allocate memory",
+        "transport/net_ib.cc:84 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4> with status=12 opcode=0",
+        "ofi_process_cq:1 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 110. Error: Connection timed out",
+    ):
+        net = parse_netlog(used + NCCL.format(1, failure))
+        network = check(check_run(net, (), Expected(), ANY), "network")
+        assert (network.state, failure.partition("NCCL WARN ")[2] in network.evidence) == ("fail", True)
+
+
+def test_lines_of_nccl_are_never_called_a_run_without_gpus() -> None:
+    warned = "".join(NCCL.format(node, "x.cc:1 NCCL WARN Timeout of a peer") for node in (1, 2))
+    network = check(check_run(parse_netlog(warned), (), Expected(), ANY), "network")
+    assert (network.state, network.evidence) == ("unknown", "no line of NCCL or RCCL shows it")
+    old = "".join(NCCL.format(node, "NCCL INFO NET/IB : Using [0]mlx4_0:1/IB ; OOB ib0:1<0>") for node in (1, 2))
+    assert parse_netlog(old).networks == ("IB",)
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/1", "warn"),
+        ("NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/1/GDRDMA", "ok"),
+        ("NCCL INFO Using network IB\nn:1:1 [0] NCCL INFO GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", "warn"),
+    ],
+)
+def test_a_network_without_gpudirect_is_reported(line: str, state: str) -> None:
+    net = parse_netlog("".join(NCCL.format(node, line) for node in (1, 2)))
+    network = check(check_run(net, (), Expected(), ANY), "network")
+    assert (network.state, "copied through host memory" in network.evidence) == (state, state == "warn")
+
+
+@pytest.mark.parametrize("label", ["0: ", " 0: ", "[1,0]<stdout>:"])
+def test_the_rank_before_each_line_of_a_benchmark_does_not_hide_its_bandwidth(label: str) -> None:
+    lines = ("# Collective test starting: all_reduce_perf", " 1048576  262144 float sum -1 60.1 17.4 30.5 0 60 17 30 0")
+    assert parse_bandwidth("".join(f"{label}{line}\n" for line in lines)) == Measured(30.5, 1 << 20, "all_reduce")
+
+
+MN5 = """The average bandwidth of all_reduce with a 4.0GB payload (20 trials, 4 ranks):
+ algbw: 209.342 GBps (1674.7 Gbps)
+ busbw: 314.012 GBps (2512.1 Gbps)
+"""
+DEVIATION = """The average bandwidth of all_reduce with a 4.0GB payload (20 trials, 8 ranks):
+ algbw: 52.186 GBps (std: 0.013) (417.5 Gbps)
+ busbw: 91.3 GBps (std: 0.023) (730.6 Gbps)
+"""
+SWEEP = """| payload |    busbw   |    algbw   |
+| ------: | ---------: | ---------: |
+|    32KB |   0.92GBps |   0.48GBps |
+|    16GiB |  91.69GBps |  47.32GBps |
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "measured"),
+    [
+        (MN5, Measured(314.012, 4 * 10**9, "all_reduce")),
+        (DEVIATION, Measured(91.3, 4 * 10**9, "all_reduce")),
+        (SWEEP, Measured(91.69, 16 << 30, "all_reduce")),
+        (" duration: 0.4 sec\n algo throughput: 81.6 Gbps\n busbw: 40.8 Gbps\n", Measured(5.1, 0, "all_reduce")),
+        ("tput_avg (Gbps): 1499.18 busbw_avg (Gbps): 800.0\n", Measured(100.0, 0, "all_reduce")),
+    ],
+    ids=["mn5", "deviation", "table", "bits", "average-bits"],
+)
+def test_each_form_of_all_reduce_bench_is_read_with_its_unit(text: str, measured: Measured) -> None:
+    assert parse_bandwidth(text) == measured
+    assert parse_bandwidth("".join(f"0: {line}\n" for line in text.splitlines())) == measured

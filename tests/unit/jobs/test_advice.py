@@ -34,6 +34,7 @@ def test_other_ends_name_no_line(state: str) -> None:
 def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
     said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
     assert true_state("FAILED", said) == "OUT_OF_MEMORY"
+    assert true_state("FAILED", "srun: error: n1: task 3: Out Of Memory") == "OUT_OF_MEMORY"
     assert true_state("FAILED", "a zoom killer feature") == "FAILED"
     assert true_state("TIMEOUT", said) == "TIMEOUT"
 
@@ -53,3 +54,15 @@ def test_an_output_that_a_node_could_not_open_is_told_by_its_name() -> None:
     told = no_output({"ExitCode": "0:53", "BatchHost": "node1"}, "/root/x.out")
     assert told.startswith("node1 could not open /root/x.out")
     assert not no_output({"ExitCode": "0:9"}, "/root/x.out")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "torch.OutOfMemoryError: HIP out of memory.",
+        "failed to allocate 2.2G (2362232012 bytes): CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    ],
+)
+def test_the_memory_of_a_gpu_is_not_that_of_the_job(line: str) -> None:
+    assert true_state("FAILED", line) == "FAILED"

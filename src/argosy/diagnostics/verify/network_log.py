@@ -24,7 +24,15 @@ ROW = re.compile(
 )
 """A row of nccl-tests: size in bytes, count, type, reduction, root, time, then algorithm and bus bandwidth."""
 AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([\d.]+)", re.MULTILINE)
-UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
+LABEL = re.compile(r"^(?: *\d+: ?|\[\d+,\d+\]<std(?:out|err)>: ?)", re.MULTILINE)
+"""The rank that `srun --label` or `mpirun --tag-output` writes before each line."""
+PAYLOAD = re.compile(r"bandwidth of (\w+) with a ([\d.]+)([KMG]i?)B payload")
+SWEEP = re.compile(r"^\|\s*([\d.]+)([KMG]i?)?B\s*\|\s*([\d.]+)\s*GBps\s*\|", re.MULTILINE)
+"""A row of the table of all_reduce_bench.py (https://github.com/stas00/ml-engineering): payload, then bus bandwidth."""
+BUS = re.compile(r"\bbusbw: *([\d.]+) *(GBps|GB/s|Gbps|Gb/s)|\bbusbw_avg \((GBps|Gbps)\): *([\d.]+)")
+BITS = 8
+"""Gigabits in a gigabyte: ``Gbps`` is bits, ``GBps`` bytes."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -48,8 +56,10 @@ class Measured(msgspec.Struct, frozen=True):
 def parse_bandwidth(text: str) -> Measured | None:
     """Return the bandwidth in a benchmark's output, or None if there is none.
 
-    The last peak of `argosy bench` comes first, then nccl-tests' largest message, then nccl-tests' average.
+    The last peak of `argosy bench` comes first, then nccl-tests' largest message, then nccl-tests' average, then
+    all_reduce_bench.py.
     """
+    text = LABEL.sub("", text)
     operations = OPERATION.findall(text)
     operation = operations[-1] if operations else ""
     if peaks := PEAK.findall(text):
@@ -58,8 +68,27 @@ def parse_bandwidth(text: str) -> Measured | None:
     if rows := ROW.findall(text):
         size, speed = max((int(size), float(speed)) for size, speed in rows)
         return Measured(speed, size, operation)
-    averages = AVERAGE.findall(text)
-    return Measured(float(averages[-1]), 0, operation) if averages else None
+    if averages := AVERAGE.findall(text):
+        return Measured(float(averages[-1]), 0, operation)
+    return _parse_all_reduce_bench(text)
+
+
+def _parse_all_reduce_bench(text: str) -> Measured | None:
+    """Return the bandwidth that all_reduce_bench.py printed: of the largest payload of its table, or the last one."""
+    if rows := SWEEP.findall(text):
+        size, speed = max((float(size) * UNITS[unit], float(speed)) for size, unit, speed in rows)
+        return Measured(speed, int(size), "all_reduce")
+    speeds = BUS.findall(text)
+    if not speeds:
+        return None
+    speed = speeds[-1][0] or speeds[-1][3]
+    unit = speeds[-1][1] or speeds[-1][2]
+    gigabytes = float(speed) if unit.startswith("GB") else round(float(speed) / BITS, 3)
+    payloads = PAYLOAD.findall(text)
+    if not payloads:
+        return Measured(gigabytes, 0, "all_reduce")
+    operation, size, unit = payloads[-1]
+    return Measured(gigabytes, int(float(size) * UNITS[unit]), operation)
 
 
 LINE = re.compile(r"^.*?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
@@ -74,9 +103,17 @@ IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
 SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
 CCL_PROVIDER = re.compile(r"\|CCL_INFO\| +provider: (\S+)")
 CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
-VIA_NET = re.compile(r"via NET/([^/\s]+(?:/[^/\s]+)?)/\d+(\S*)")
+VIA_NET = re.compile(r"via NET/([^/\n]+(?:/[^/\s]+)?)/\d+(\S*)")
 VIA_NODE = re.compile(r"via (P2P|SHM)\b")
-GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/\S*GDRDMA")
+GDR = re.compile(r"GPU Direct RDMA Enabled|via NET/[^/\n]*/\S*GDRDMA")
+NO_GDR = re.compile(r"GPU Direct RDMA Disabled|via NET/(?!Socket)[^/\n]+/\d+")
+OLD_IB = re.compile(r"NET/IB ?: Using \[0\]|NCCL WARN NET/IB ?:[^\n]*Got completion")
+"""Lines that only a run over InfiniBand writes. NCCL before 2.5 and logs of NCCL_DEBUG=WARN name no network."""
+FAILURE = re.compile(
+    r"NCCL WARN (?:Call to ibv_\w+ failed.*|NET/IB ?:.*Got completion.*|NET/OFI .*completed with error.*"
+    r"|NET/OFI .*(?:Unable to complete|retries exceeded).*)"
+)
+"""A network that was chosen and then failed."""
 DEVICE = re.compile(r"^.*?([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE)
 """Matches a GPU that the library has opened. Unlike a device file, this shows that the program used the GPU."""
 RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
@@ -114,6 +151,10 @@ class NetFacts(msgspec.Struct, frozen=True):
         GPUs that the library opened, each as host and bus id. In a large job only one rank per node writes a log.
     ranks
         Size of the largest communicator; 0 if the log does not contain it.
+    staged
+        Whether the logs show that data goes through host memory on its way to the card.
+    failure
+        First line about a failure of the network after it was chosen; empty if there is none.
     measured
         Bandwidth that a benchmark printed; None for other programs.
     """
@@ -130,6 +171,8 @@ class NetFacts(msgspec.Struct, frozen=True):
     devices: tuple[tuple[str, str], ...] = ()
     ranks: int = 0
     complaints: tuple[str, ...] = ()
+    staged: bool = False
+    failure: str = ""
     measured: Measured | None = None
 
     @property
@@ -164,13 +207,15 @@ def parse_netlog(text: str) -> NetFacts:
         devices=tuple(dict.fromkeys(DEVICE.findall(text))),
         ranks=max(ranks, default=0),
         complaints=_once(COMPLAINT.findall(OF_RAS.sub("", text)))[:MOST_COMPLAINTS],
+        staged=bool(NO_GDR.search(text)) and not GDR.search(text),
+        failure=next(iter(FAILURE.findall(text)), ""),
         measured=parse_bandwidth(text),
     )
 
 
 def _from_channels(text: str) -> tuple[str, ...]:
     """Return the networks of the channels, for logs without a ``Using network`` line."""
-    return _once(name for name, _ in VIA_NET.findall(text))
+    return _once(name for name, _ in VIA_NET.findall(text)) or (("IB",) if OLD_IB.search(text) else ())
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

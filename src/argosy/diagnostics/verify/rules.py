@@ -114,13 +114,20 @@ def _check_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequenc
     fail.
     """
     several_nodes = max(expected.nodes, len(net.hosts), len({each.host for each in ranks})) > 1
+    if net.failure:
+        return Finding("network", State.FAIL, f"{_describe_network(net)} failed ({net.failure})", "argosy why LOG")
     if net.has_network:
-        if several_nodes:
-            return _check_logged_network(net, site)
-        return Finding("network", State.OK, _describe_network(net))
-    if not several_nodes:
-        return None
-    if not expected.gpus and not any(each.gpus for each in ranks):
+        return _check_logged_network(net, site) if several_nodes else _ok_network(net)
+    return _check_silent_network(net, expected, site, ranks) if several_nodes else None
+
+
+def _ok_network(net: NetFacts) -> Finding:
+    return Finding("network", State.OK, _describe_network(net))
+
+
+def _check_silent_network(net: NetFacts, expected: Expected, site: Site, ranks: Sequence[RankFacts]) -> Finding:
+    """Check a run on several nodes whose logs name no network."""
+    if ranks and not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
         evidence = "the run used no GPU, so NCCL and RCCL wrote nothing; gloo and MPI do not log their network"
         return Finding("network", State.UNKNOWN, evidence)
     evidence, hint = "no line of NCCL or RCCL shows it", "run it with --debug net"
@@ -140,7 +147,10 @@ def _check_logged_network(net: NetFacts, site: Site) -> Finding:
     if 0 < net.nics < site.node.nics:
         few = f"; {net.nics} of the node's {site.node.nics} cards"
         return Finding("network", State.FAIL, evidence + few, "let each rank see all network cards")
-    return Finding("network", State.OK, evidence)
+    if net.staged:
+        hint = "GPUDirect RDMA needs nvidia-peermem or DMA-BUF on the node, and a card near the GPU"
+        return Finding("network", State.WARN, f"{evidence}; no GPUDirect, so data is copied through host memory", hint)
+    return _ok_network(net)
 
 
 def _describe_network(net: NetFacts) -> str:
@@ -168,7 +178,7 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
 
     Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them.
     """
-    if not expected.gpus and not any(each.gpus for each in ranks):
+    if ranks and not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
         return None
     if not ranks:
         return Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
