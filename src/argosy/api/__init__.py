@@ -20,7 +20,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from argosy.api.builds import build, bundle, check_lock, lock, new_project, preview_build
-from argosy.api.diagnostics import check_image, examine_machine, explain_failure, verify_run
+from argosy.api.diagnostics import check_image, examine_machine, explain_failure, report_job, verify_run
 from argosy.api.images import (
     clean_cache,
     describe_image,
@@ -132,6 +132,7 @@ FUNCTIONS = MappingProxyType(
         "doctor": ("examine_machine",),
         "check": ("check_image",),
         "verify": ("verify_run",),
+        "report": ("report_job",),
         "why": ("explain_failure",),
         "bench collectives": ("bench_collectives",),
         "bench nodes": ("bench_nodes",),
@@ -238,6 +239,7 @@ __all__ = [
     "read_logs",
     "remove_image",
     "render_sbom",
+    "report_job",
     "rollback_wrap",
     "run",
     "send_image",

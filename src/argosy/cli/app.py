@@ -44,6 +44,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("argosy.cli.cmd_diagnose:doctor", "Check this machine: programs, kernel, Slurm, GPUs, variables."),
         "check": ("argosy.cli.cmd_diagnose:check", "Check whether an image will work at a site, before you submit."),
         "verify": ("argosy.cli.cmd_diagnose:verify", "Check what a run used: network, GPUs, cores."),
+        "report": ("argosy.cli.cmd_diagnose:report", "Write a report of a job as one HTML page."),
         "why": ("argosy.cli.cmd_diagnose:why", "Explain why a job failed, from its output."),
         "bench": ("argosy.cli.cmd_bench:bench", "Measure networks, nodes, settings and start-up times."),
     },

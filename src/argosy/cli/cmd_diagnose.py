@@ -1,8 +1,9 @@
-"""`argosy doctor`, `check`, `verify` and `why`: check a machine, an image, a run, or a log."""
+"""`argosy doctor`, `check`, `verify`, `report` and `why`: check a machine, an image, a run, or a log."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,9 @@ from argosy.cli.options import json_option
 from argosy.cli.output import print_findings, print_json
 from argosy.cli.parameters import FILE, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
+from argosy.core.store import write_text
 from argosy.recipes.user_config import fill_options
 from argosy.slurm.text import is_job_id
 
@@ -108,3 +111,32 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
             click.echo(each.end, nl=bool(each.end))
             click.echo(render_errors(each.errors, each.log) if each.errors else f"{each.log}: no known error")
     ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    help="File to write.  [default: job-JOB.html, or job-JOB.tar.gz with --bundle]",
+)  # fmt: skip
+@click.option("--bundle", is_flag=True, help="Write an archive for a support ticket: report, script, records, output.")
+def report(job: str, output: Path | None, *, bundle: bool) -> None:
+    """Write a report of JOB as one HTML page that opens from disk: verdict, plan, ranks, bandwidth, failure.
+
+    \b
+    argosy report 1234
+    argosy report 1234 --bundle
+    """  # noqa: D301
+    from argosy.diagnostics.report.bundle import write_bundle  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.report.collect import collect_report  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.report.page import render_page  # noqa: PLC0415 - only this command
+
+    collected = collect_report(open_session(quiet=True), job)
+    path = output or Path(f"job-{collected.facts.id}.{'tar.gz' if bundle else 'html'}")
+    with translate_os_errors(path.parent):
+        if bundle:
+            write_bundle(path, collected)
+        else:
+            write_text(path, render_page(collected))
+    click.echo(collected.summary, err=True)
+    click.echo(path)

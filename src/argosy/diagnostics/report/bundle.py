@@ -1,0 +1,46 @@
+"""Pack the report of a job with its script, records and output for a support ticket."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from argosy.core.redact import redact
+from argosy.core.store import atomic_file
+from argosy.diagnostics.report.model import Report
+from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.verify.network_log import read_ends_of
+from argosy.jobs.record import can_read
+
+MOST_FILES = 200
+"""Files of the record that are packed; a large job has one network log for each node."""
+
+
+def write_bundle(path: Path, report: Report) -> None:
+    """Write a tar.gz archive: ``report.html``, the files of the record, and the ends of the outputs.
+
+    Credentials of URLs are removed from each file. Values that ``--env`` took from the environment are in no record.
+
+    Raises
+    ------
+    OSError
+        When the archive cannot be written; nothing is left then.
+    """
+    folder = f"job-{report.facts.id}"
+    with atomic_file(path, force=True) as beside, tarfile.open(beside, "w:gz") as archive:
+        _add(archive, f"{folder}/report.html", render_page(report))
+        record = Path(report.facts.record) if report.facts.record else None
+        for file in sorted(record.iterdir())[:MOST_FILES] if record else ():
+            if file.is_file():
+                _add(archive, f"{folder}/record/{file.name}", redact(read_ends_of(str(file))))
+        for output in report.facts.outputs or (report.facts.output,):
+            if output and can_read(output):
+                _add(archive, f"{folder}/output/{Path(output).name}", redact(read_ends_of(output)))
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    data = text.encode(errors="surrogateescape")
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o600
+    archive.addfile(entry, io.BytesIO(data))

@@ -1,0 +1,109 @@
+"""The records of a report; they contain text and numbers, and the page renders them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from argosy.core.findings import Finding
+from argosy.diagnostics.why.rules import KnownError
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import JobFacts
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """An event in the life of a job.
+
+    Attributes
+    ----------
+    seconds
+        Time since 1970 in seconds.
+    text
+        The event, for example ``submitted``.
+    """
+
+    seconds: float
+    text: str
+
+
+class RankRow(msgspec.Struct, frozen=True):
+    """A rank: what it was given, and what was planned for it.
+
+    Attributes
+    ----------
+    cores, planned
+        Cores as a list of ranges; empty if unknown.
+    gpus
+        GPUs that it could use.
+    end
+        How it ended, if it failed first.
+    """
+
+    rank: int
+    host: str
+    local: int
+    cores: str
+    planned: str
+    gpus: int
+    end: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A setting or a package that differs from the previous job of the same name."""
+
+    name: str
+    before: str
+    now: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All facts of a report.
+
+    Attributes
+    ----------
+    summary
+        One sentence about the end of the job.
+    advice
+        The next step; empty for a job that ended well.
+    plan
+        The plan of the job; None if the job has no record.
+    findings
+        Findings of `argosy verify`.
+    errors
+        Known errors in the output, the causes first.
+    curve
+        Measured bandwidth: size of the message in bytes, bus bandwidth in GB/s.
+    expected_bandwidth
+        Bandwidth that the site profile expects in GB/s; 0 if unknown.
+    earlier
+        Bandwidths of earlier jobs: job and GB/s.
+    evidence
+        Lines of NCCL or RCCL that name the network.
+    previous
+        Number of the previous job of the same name, or empty.
+    output
+        The end of the output.
+    commands
+        Command lines that are useful now: purpose and line.
+    """
+
+    facts: JobFacts
+    summary: str
+    advice: str
+    plan: LaunchPlan | None
+    findings: tuple[Finding, ...]
+    errors: tuple[KnownError, ...]
+    timeline: tuple[Moment, ...]
+    ranks: tuple[RankRow, ...]
+    curve: tuple[tuple[int, float], ...]
+    expected_bandwidth: float
+    earlier: tuple[tuple[str, float], ...]
+    evidence: tuple[str, ...]
+    changes: tuple[Change, ...]
+    previous: str
+    packages: tuple[tuple[str, str], ...]
+    output: str
+    commands: tuple[tuple[str, str], ...]
+    cores: int
+    gpus: int
+    gpu_cores: tuple[str, ...]
+    argosy: str

@@ -1,0 +1,70 @@
+"""Render a report as one self-contained HTML page; pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from argosy.diagnostics.report.drawings import MOST_NODES, draw_curve, draw_node, draw_timeline, size_label
+from argosy.diagnostics.report.model import Report
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.slurm.text import ENDED
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render_page(report: Report) -> str:
+    """Render the page.  Every text of the job is escaped; the page loads nothing from anywhere."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["time"] = _time
+    environment.filters["size"] = size_label
+    by_host = sorted(report.ranks, key=lambda each: (each.host, each.local))
+    nodes = [(host, tuple(ranks)) for host, ranks in groupby(by_host, key=lambda each: each.host)]
+    return environment.get_template(
+        "report.html"
+    ).render(
+        report=report,
+        facts=report.facts,
+        plan=report.plan,
+        state=_state(report),
+        choices=_choices(report.plan),
+        pictures=[
+            Markup(draw_node(host, ranks, report.cores, report.gpus))  # noqa: S704 - drawings escape their texts
+            for host, ranks in nodes[:MOST_NODES]
+        ],
+        hidden_nodes=max(0, len(nodes) - MOST_NODES),
+        timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704
+        curve=Markup(draw_curve(report.curve, report.expected_bandwidth, report.earlier)),  # noqa: S704
+    )
+
+
+def _state(report: Report) -> str:
+    """Return ``ok``, ``fail`` or ``running``."""
+    facts = report.facts
+    if facts.kind != ENDED:
+        return "running"
+    return "fail" if facts.code else "ok"
+
+
+def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:
+    """Return the choices of a plan as rows: name, value, reason, source."""
+    if plan is None:
+        return []
+    return [
+        (each.key, each.value, each.why, "; ".join(filter(None, (each.source, each.evidence, each.checked))))
+        for each in plan.choices
+    ]
+
+
+def _time(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,165 @@
+"""The page of `argosy report`: every text of a job is text, every section is there, nothing is loaded."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+from argosy.core.findings import Finding, State
+from argosy.core.model import Choice
+from argosy.core.records import replace
+from argosy.diagnostics.report.bundle import write_bundle
+from argosy.diagnostics.report.collect import advise, summarize
+from argosy.diagnostics.report.drawings import draw_curve, draw_node, draw_timeline
+from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
+from argosy.diagnostics.report.page import TEMPLATES, render_page
+from argosy.diagnostics.why.rules import KnownError
+from argosy.jobs.first_failure import RankEnd
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.query import JobFacts
+
+HOSTILE = "</style></pre><script>alert('1')</script><img src=http://x onerror=alert(2)>\x1b[31m"
+
+FACTS = JobFacts(
+    id="7", state="FAILED", kind="ended", meaning="ended with an error", reason="", nodes="node[1-2]",
+    output=f"/o/{HOSTILE}", code=3, restarts=0, record="", first=RankEnd(3, "node2", 3), last_lines=(HOSTILE,),
+)  # fmt: skip
+PLAN = LaunchPlan(
+    name=HOSTILE, site="lumi-g", scheduler="slurm", image="/x.sif", digest="", shape=Shape(2, 2, 8, 7),
+    script=f"#!/bin/sh\n# {HOSTILE}\n", submit=("sbatch",), choices=(Choice("launcher", "srun", HOSTILE, "option"),),
+    cores=("0-1", "2-3"),
+)  # fmt: skip
+RANKS = tuple(
+    RankRow(rank, f"node{rank // 2 + 1}", rank % 2, ("0-1", "2-3")[rank % 2], ("0-1", "2-3")[rank % 2], 8)
+    for rank in range(4)
+)
+REPORT = Report(
+    facts=FACTS,
+    summary=summarize(FACTS),
+    advice=HOSTILE,
+    plan=PLAN,
+    findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
+    errors=(KnownError("oom", "cause", 12, HOSTILE, 1, "the GPU has no memory left", "use smaller batches", ""),),
+    timeline=(Moment(100.0, "submitted"), Moment(160.0, "started"), Moment(400.0, "ended")),
+    ranks=RANKS,
+    curve=((1 << 20, 10.5), (1 << 30, 90.25)),
+    expected_bandwidth=100.0,
+    earlier=(("5", 88.0),),
+    evidence=(HOSTILE,),
+    changes=(Change("image", "/a.sif", "/b.sif"),),
+    previous="5",
+    packages=(("torch", "2.7"),),
+    output=HOSTILE,
+    commands=(("See the output", "argosy logs 7 'a\"b'"),),
+    cores=8,
+    gpus=2,
+    gpu_cores=(),
+    argosy="0.1.0",
+)
+
+
+class Page(HTMLParser):
+    """The elements and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [str(value) for name, value in attrs if name in {"src", "href"}]
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+
+
+def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
+    page = Page(render_page(REPORT))
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags
+    assert page.links == []
+
+
+def test_every_section_is_there() -> None:
+    page = render_page(REPORT)
+    assert Page(page).ids == [
+        "failure", "verdict", "commands", "plan", "ranks", "bandwidth", "timeline", "changes", "output",
+    ]  # fmt: skip
+    for text in ("rank 3 on node2 failed first", "the GPU has no memory left", "use smaller batches", "90.250"):
+        assert text in page
+
+
+def test_a_job_without_a_record_has_a_page_too() -> None:
+    empty = replace(
+        REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), curve=(), evidence=(), changes=(),
+        previous="", packages=(), commands=(), facts=replace(FACTS, code=0, first=None, last_lines=()),
+    )  # fmt: skip
+    page = render_page(empty)
+    assert "Argosy has no record of this job" in page
+    assert "No rank has started" in page
+    assert "bandwidth" not in Page(page).ids
+
+
+def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check() -> None:
+    assert advise(FACTS, REPORT.errors, None) == "the GPU has no memory left. use smaller batches"
+    assert summarize(FACTS) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
+
+
+def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:
+    right = draw_node("node1", RANKS[:2], 8, 2)
+    wrong = draw_node("node1", (replace(RANKS[0], cores="2-3"), replace(RANKS[1], cores="0-1")), 8, 2)
+    assert "missed" not in right
+    assert wrong.count("missed") == 4
+    assert "core 0: rank 1, planned for rank 0" in wrong
+    assert right.count("GPU ") == 2
+
+
+def test_drawings_without_data_are_empty() -> None:
+    assert draw_curve((), 0, ()) == ""
+    assert draw_timeline((Moment(1, "submitted"),)) == ""
+    assert draw_curve(((1024, 0.0),), 0, ()).startswith("<svg")
+    assert draw_node("n", (), 0, 0).startswith("<svg")
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a colour (WCAG 2.1)."""
+    parts = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_has_contrast_in_both_modes() -> None:
+    css = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    modes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    assert len(modes) == 2
+    for mode in modes:
+        colors = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", mode))
+        for name in ("text", "soft", "ok", "fail", "warn", "unknown"):
+            for back in ("back", "box"):
+                assert contrast(colors[name], colors[back]) >= 4.5, (name, back)
+    for color in re.findall(r"\.r\d \{ fill: (#[0-9a-f]{6})", css):
+        assert contrast(color, "#ffffff") >= 4.5
+
+
+def test_a_bundle_has_the_report_the_records_and_the_output_without_credentials(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.mkdir()
+    (record / "job.sh").write_text("pip --index https://me:secret@host/simple\n")
+    output = tmp_path / "x.out"
+    output.write_text("see https://me:secret@host/\n")
+    facts = replace(FACTS, record=str(record), output=str(output))
+    write_bundle(tmp_path / "b.tar.gz", replace(REPORT, facts=facts))
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        assert archive.getnames() == ["job-7/report.html", "job-7/record/job.sh", "job-7/output/x.out"]
+        for name in archive.getnames():
+            file = archive.extractfile(name)
+            assert file is not None
+            assert b"secret" not in file.read()
