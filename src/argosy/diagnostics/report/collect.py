@@ -14,9 +14,8 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
-from argosy.diagnostics.verify.bandwidth import ROW, UNITS
 from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier
-from argosy.diagnostics.verify.network_log import read_ends_of
+from argosy.diagnostics.verify.network_log import ROW, UNITS, read_ends_of
 from argosy.diagnostics.verify.rules import Verdict
 from argosy.diagnostics.verify.verify import Evidence, verify_job
 from argosy.diagnostics.why.rules import KnownError, explain_log
