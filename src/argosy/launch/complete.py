@@ -86,7 +86,7 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     if not gpus:
         return request
     if wanted.nodes:
-        why = "all of each node: nodes were asked for"
+        why = "all of each node: nodes were requested"
     else:
         demand = Demand(1, 1, options.time, exclusive=options.exclusive)
         partition, _ = choose_partition(moded, options.partition, demand)

@@ -186,7 +186,7 @@ def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Sh
     ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
     cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
     why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
-    why_nodes = "asked for" if wanted.nodes else "no other number was given"
+    why_nodes = "requested" if wanted.nodes else "no other number was given"
     rows = (
         Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
         _gpus_choice(gpus, why_gpus, site),
@@ -206,9 +206,9 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     if why and gpus:
         return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
     if gpus:
-        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "asked for", "option")
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "requested", "option")
     there = site.node.gpus
-    why = "no GPU was asked for" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
+    why = "no GPU was requested" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
@@ -260,7 +260,7 @@ def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice
         )
     cpus = wanted.cpus_per_rank
     if wanted.ranks:
-        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "asked for", "option"),)
+        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "requested", "option"),)
     count = gpus or len(host.gpus)
     if count:
         return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
@@ -299,16 +299,16 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
             hint="use a multiple of the number of nodes",
         )
     if wanted.ranks:
-        return wanted.ranks // nodes, "asked for"
+        return wanted.ranks // nodes, "requested"
     devices = site.node.devices_per_gpu
     if gpus and devices > 1:
         return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
-    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were asked for")
+    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were requested")
 
 
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
     if wanted.cpus_per_rank:
-        return wanted.cpus_per_rank, "asked for"
+        return wanted.cpus_per_rank, "requested"
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
         return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"

@@ -135,7 +135,7 @@ def _explain_options(plan: LaunchPlan) -> Iterator[Explained]:
         elif name in DEFAULT_OPTIONS:
             yield Explained("job", f"--{name}", shown, DEFAULT_OPTIONS[name], "default")
         else:
-            yield Explained("job", f"--{name}", shown, "asked for", "option")
+            yield Explained("job", f"--{name}", shown, "requested", "option")
 
 
 def _explain_choice(choice: Choice) -> Explained:

@@ -156,7 +156,7 @@ def check_launcher_options(
     _check_gpu_type(request.gpu_type, site)
     rows = (*_check_mpi(request, launcher), *_check_stage(request.stage_to, container, site))
     if request.elastic:
-        rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"asked for; {ELASTIC_COST}", "option"),)
+        rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"requested; {ELASTIC_COST}", "option"),)
     return rows
 
 
@@ -219,6 +219,6 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
             key="node.tmp_in_memory",
             hint="use the node's disk: --stage-to=DIR" if site.node.local_disk else "remove --stage-to",
         )
-    disk = "the node's own disk" if site.node.local_disk else "asked for; the profile does not describe this disk"
+    disk = "the node's own disk" if site.node.local_disk else "requested; the profile does not describe this disk"
     why = f"{disk}; the image is copied there once and removed at the end"
     return (Choice(ChoiceKey.STAGE_TO, folder, why, "option"),)

@@ -269,7 +269,7 @@ def _plan_variables(
     why_site = (row for row in demands.choices if row.key not in caller_names)
     why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
     rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
-    options = tuple(Choice(v.name, str(v.value), "asked for", "option") for v in request.container.variables)
+    options = tuple(Choice(v.name, str(v.value), "requested", "option") for v in request.container.variables)
     return (*kept, *request.container.variables), (*rows, *options)
 
 

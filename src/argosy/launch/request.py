@@ -272,7 +272,7 @@ def with_sources(choices: tuple[Choice, ...], given: Mapping[str, tuple[str, str
         for choice in choices
     )
     missing = set(names) - {choice.key for choice in choices}
-    rows = (Choice(key, value, "asked for", source) for key, (value, source) in names.items() if key in missing)
+    rows = (Choice(key, value, "requested", source) for key, (value, source) in names.items() if key in missing)
     return (*sourced, *rows)
 
 

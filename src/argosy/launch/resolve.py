@@ -251,21 +251,21 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     mode = container_at_site(request.container, site).gpu
     if not gpus and mode is not request.container.gpu and MODE_VENDOR.get(mode):
         raise UsageError(
-            f"no GPU was asked for, and jobs of {site.name} pass GPUs into the container",
+            f"no GPU was requested, but jobs of {site.name} pass GPUs into the container",
             evidence=f"its profile has gpu = {mode.value!r} in [runtime]",
             hint=f"add --gpus-per-node {site.node.gpus or 1}; or --gpu none for a job without GPUs",
             key="runtime.gpu",
         )
     if not gpus and _has_unknown_gpus(site) and request.container.gpu is GpuMode.AUTO:
         raise UsageError(
-            f"the job does not request GPUs, and the nodes of {site.name} have GPUs",
+            f"the job does not request GPUs, but the nodes of {site.name} have GPUs",
             evidence="its profile does not say how many GPUs a node has",
             hint="add --gpus-per-node N; or --gpu none for a job without GPUs",
         )
     vendor = MODE_VENDOR.get(request.container.gpu) or site.node.gpu_vendor
     if gpus and not vendor and request.container.gpu is GpuMode.AUTO:
         raise SiteError(
-            "GPUs were asked for, and the site's profile does not name their vendor",
+            "GPUs were requested, but the site's profile does not specify their vendor",
             evidence=f"the profile {site.name} has no gpu_vendor in [node]",
             hint="add --gpu nv or --gpu rocm, or gpu_vendor to the profile",
         )

@@ -95,7 +95,7 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
         value = getattr(site.slurm, key)
         if value:
             given[key] = value
-            why = "none was asked for; the site's default"
+            why = "none was requested; the site's default"
             rows.append(evident_choice(site, site.slurm, option(key), value, field=key, why=why))
     return JobDefaults(given, tuple(rows))
 

@@ -38,7 +38,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
             raise ImageError(f"{runtime.name} cannot start this image", evidence=refusal, hint=hint)
         if runtime.program not in host.programs and image.kind is not ImageKind.HOST:
             raise _missing_runtime(runtime, host)
-        return runtime, Choice(ChoiceKey.RUNTIME, runtime.name, "asked for", "option")
+        return runtime, Choice(ChoiceKey.RUNTIME, runtime.name, "requested", "option")
     bare = bare_entry(image, host)
     rejected: list[str] = []
     for runtime in map(load_runtime, AUTOMATIC):

@@ -177,7 +177,7 @@ own_folder() {
 
 # In each container that srun starts: GPU_DEVICE FOLDERS COMMAND...
 check_container() {
-    [ -z "$1" ] || [ -e "$1" ] || stop_node "GPUs were asked for, and the container has no $1" 7
+    [ -z "$1" ] || [ -e "$1" ] || stop_node "GPUs were requested, but the container has no $1" 7
     for argosy_folder in $2; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
         own_folder "$argosy_folder" ||

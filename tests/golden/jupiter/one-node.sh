@@ -159,7 +159,7 @@ own_folder() {
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
-    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     for argosy_folder in $4; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
         own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7

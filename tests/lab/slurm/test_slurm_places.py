@@ -187,7 +187,7 @@ def test_a_node_without_the_gpu_that_was_asked_for_stops_before_the_program_star
     lacking = dataclasses.replace(desk, site=f"{desk.folder}/site.toml")
     done = lacking.follow("--gpus", "1", *SRUN, command=("touch", "started"), check=False)
     assert done.code == 7
-    assert "GPUs were asked for, and there is no /dev/nvidia7 on node1" in done.stdout
+    assert "GPUs were requested, but there is no /dev/nvidia7 on node1" in done.stdout
     assert not (desk.here / "started").exists()
 
 

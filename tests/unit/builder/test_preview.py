@@ -214,7 +214,7 @@ def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: S
     torch = preview_build(replace(request_, site="lumi-g"), session).torch
     assert torch.startswith("the index in the requirements or in pip's configuration; use --torch-backend rocm7.0 for")
     asked = preview_build(replace(request_, site="lumi-g", torch_backend="rocm6.4"), session).torch
-    assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: asked for [option]")
+    assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: requested [option]")
 
 
 def test_what_another_tool_locked_is_told_to_be_locked(session: Session, request_: BuildRequest) -> None:

@@ -346,7 +346,7 @@ def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess
 def test_a_job_without_gpus_where_containers_get_gpus_is_told_how_to_ask_for_them() -> None:
     said = dry_run("--site", "nvidia-apptainer")
     assert said.returncode == 2
-    assert "no GPU was asked for" in said.stderr
+    assert "no GPU was requested" in said.stderr
     assert "--gpus-per-node 1; or --gpu none" in said.stderr
     assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
 
@@ -356,7 +356,7 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
     assert "#SBATCH --partition=standrad-g" in script
     head = " ".join(script.partition("main()")[0].replace("#", " ").split())
     assert "did you mean standard-g;" in head
-    assert "GPUs per node = 0: no GPU was asked for; a node has 8: --gpus-per-node 8" in head
+    assert "GPUs per node = 0: no GPU was requested; a node has 8: --gpus-per-node 8" in head
 
 
 @pytest.mark.parametrize("words", [(), ("--", "htop")])

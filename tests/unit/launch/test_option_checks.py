@@ -541,7 +541,7 @@ def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said(arch: 
     (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.key == "cores-per-rank"]
     assert "more than its 8 cores" in row.why
     (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=4)).choices if row.key == "cores-per-rank"]
-    assert row.why == "asked for"
+    assert row.why == "requested"
 
 
 # Inside an allocation

@@ -9,7 +9,7 @@ EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), 
 
 
 def test_the_reason_of_a_variable_stands_beside_it_and_nowhere_else() -> None:
-    rows = (Choice("nodes", "2", "asked for", "option"), Choice("X", "1", "because", "site s"))
+    rows = (Choice("nodes", "2", "requested", "option"), Choice("X", "1", "because", "site s"))
     head, beside = split_choices(rows, EXPORTS)
     assert head == rows[:1]
     assert list(render_exports(EXPORTS, beside)) == [
@@ -39,8 +39,8 @@ def test_a_long_reason_is_its_first_clause_and_never_cut() -> None:
 
 def test_the_head_explains_what_nobody_asked_for_and_first_what_is_left_out() -> None:
     rows = (
-        Choice("nodes", "2", "asked for", "option"),
-        Choice("partition", "x", "asked for", "option"),
+        Choice("nodes", "2", "requested", "option"),
+        Choice("partition", "x", "requested", "option"),
         Choice("mode", "cray", "the usual one", "site s"),
         Choice("X", "not set", "only for nodes > 1", "site s", mark=Mark.UNSET),
         Choice("--qos", "q", "not used: no queue", "option", mark=Mark.UNUSED),

@@ -98,7 +98,7 @@ def choose_backend(asked: str, site: Site | None, base: str = "") -> Choice | No
             raise UsageError(
                 f"PyTorch has no index {asked!r}", hint=f"use one of {', '.join(sorted(known))}, or {NONE}"
             )
-        return Choice(ChoiceKey.TORCH_BACKEND, asked, "asked for", "option")
+        return Choice(ChoiceKey.TORCH_BACKEND, asked, "requested", "option")
     if site is None:
         return None
     node = site.node
@@ -161,7 +161,7 @@ def choose_cuda(asked: str, site: Site | None) -> Choice:
     if asked:
         if not re.fullmatch(r"\d+(\.\d+)*", asked):
             raise UsageError(f"invalid CUDA version {asked!r}", hint="nvidia-smi on a node prints it, for example 12.8")
-        return Choice(ChoiceKey.CUDA, asked, "asked for", "option")
+        return Choice(ChoiceKey.CUDA, asked, "requested", "option")
     if site and site.node.gpu_vendor == "nvidia":
         known = f"the driver of {site.name} supports it"
         other = f"{site.name} has NVIDIA GPUs; the profile does not contain the version that their driver supports"

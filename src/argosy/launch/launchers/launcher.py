@@ -294,7 +294,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     """Choose how ranks are started: torchrun for Python programs in an image with torch, else none."""
     if asked:
         find_launcher(asked)
-        return Choice(ChoiceKey.LAUNCHER, asked, "asked for", "option")
+        return Choice(ChoiceKey.LAUNCHER, asked, "requested", "option")
     if shape.ranks > 1:
         _refuse_starter(command)
     is_python = bool(command) and command[0] in PYTHON_NAMES

@@ -92,7 +92,7 @@ def _checks(facts: ScriptFacts) -> Iterator[str]:
     program = facts.container.runtime.program
     yield f'command -v {quote(program)} >/dev/null || stop "{program} is not installed here" 4'
     if facts.gpu_node:
-        yield f'[ -e {facts.gpu_node} ] || stop "GPUs were asked for, and there is no {facts.gpu_node} here" 7'
+        yield f'[ -e {facts.gpu_node} ] || stop "GPUs were requested, but there is no {facts.gpu_node} here" 7'
 
 
 def render_environment(facts: ScriptFacts) -> Iterator[str]:

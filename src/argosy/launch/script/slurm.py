@@ -326,7 +326,7 @@ def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
     given = f"${{SLURM_GPUS_ON_NODE:-{asked}}}"
     if slurm.gpu_option == "gpus-per-node":
         yield f"argosy_gpus=${{SLURM_GPUS_PER_NODE:-{given}}}"
-        given = "${argosy_gpus##*:}"  # with its kind, for example a100:4, if the job asked for one
+        given = "${argosy_gpus##*:}"  # with its kind, for example a100:4, if the job requested one
     yield "argosy_ranks_per_node=" + (given if devices == 1 else f"$(({given} * {devices}))")
 
 
