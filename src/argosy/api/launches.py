@@ -258,8 +258,9 @@ def import_script(
     ------
     SiteError
         When there is no such site.
+    UsageError
+        When the file cannot be read, or is not a shell script.
     """
     here = use_session(session)
     profile = read_site(site, search_path(here.host.environment, Path.cwd())) if site else None
-    text = Path(script).read_bytes().decode(errors="replace")
-    return importer.import_script(str(script), text, name=name, site=profile)
+    return importer.import_script(str(script), importer.read_text(Path(script)), name=name, site=profile)

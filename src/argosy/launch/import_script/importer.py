@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
@@ -60,8 +62,33 @@ FILES = frozenset("mkdir cp rsync ln touch tar unzip".split())  # noqa: SIM905
 NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 """Commands that find the nodes of a job."""
 
+SHELL = re.compile(r"#!\s*\S*(/env\s+(-\S+\s+)*)?(\S*/)?(ba|da|k|z)?sh\b")
+"""First line of a job script."""
+
 WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
+
+
+def read_text(path: Path) -> str:
+    """Read the text of a job script.
+
+    Raises
+    ------
+    UsageError
+        When the file cannot be read, or is not a shell script.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error)) from error
+    first = data.split(b"\n", 1)[0].decode(errors="replace")
+    if b"\0" in data or not SHELL.match(first):
+        raise UsageError(
+            f"{path} is not a job script of a shell",
+            evidence="it is a binary file" if b"\0" in data else f"first line: {first[:WIDEST]!r}",
+            hint="a job script begins with #!/bin/bash or #!/bin/sh",
+        )
+    return data.decode(errors="replace")
 
 
 def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:

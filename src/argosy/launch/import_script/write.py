@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,20 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
     UsageError
         When the file cannot be read or written, is not valid TOML, or has a job of the same name.
     """
+    text = ""
     try:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         write_text(file, render_jobs(jobs, text))
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}", evidence=str(error)) from error
     except tomlkit.exceptions.TOMLKitError as error:
-        raise UsageError(f"cannot read {file}: it is not valid TOML", evidence=str(error)) from error
+        raise UsageError(f"cannot read {file}: it is not valid TOML", evidence=_fault(text) or str(error)) from error
+
+
+def _fault(text: str) -> str:
+    """Return tomllib's message, which names the line; tomlkit's does not always."""
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return str(error)
+    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import UsageError
-from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.importer import import_script, read_text
 from argosy.launch.import_script.model import Fate, ImportedScript
-from argosy.launch.import_script.write import render_jobs
+from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Setting, Site
 from argosy.slurm.script_reader import read_job_script
@@ -183,3 +184,29 @@ def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() 
     script = read_job_script("#!/bin/sh\n#SBATCH --job-name='a b' # name\npython \\\n  a.py 'x y' \"z\" # end\n")
     assert str(script.options[0]) == "--job-name=a b"
     assert [each.line for each in script.statements] == [3]
+
+
+@pytest.mark.parametrize(
+    ("data", "evidence"),
+    [(b"\x7fELF\0\0", "a binary file"), (b"#!/usr/bin/env python3\nprint(1)\n", "python3"), (b"", "first line: ''")],
+)
+def test_a_file_that_is_no_shell_script_is_refused(data: bytes, evidence: str, tmp_path: Path) -> None:
+    (tmp_path / "job").write_bytes(data)
+    with pytest.raises(UsageError, match="is not a job script of a shell") as caught:
+        read_text(tmp_path / "job")
+    assert evidence in caught.value.evidence
+
+
+@pytest.mark.parametrize("line", ["#!/bin/bash", "#!/bin/sh -e", "#! /usr/bin/env bash", "#!/usr/bin/env -S bash -l"])
+def test_shells_are_recognised_by_the_first_line(line: str, tmp_path: Path) -> None:
+    (tmp_path / "job").write_text(f"{line}\npython a.py\n")
+    assert "python a.py" in read_text(tmp_path / "job")
+
+
+def test_an_invalid_project_file_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_text("x = [\n")
+    with pytest.raises(UsageError, match="is not valid TOML") as caught:
+        write_jobs(file, import_script("a.sh", LUMI).jobs)
+    assert "Invalid" in caught.value.evidence
+    assert file.read_text() == "x = [\n"
