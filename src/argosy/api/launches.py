@@ -263,4 +263,4 @@ def import_script(
     """
     here = use_session(session)
     profile = read_site(site, search_path(here.host.environment, Path.cwd())) if site else None
-    return importer.import_script(str(script), importer.read_text(Path(script)), name=name, site=profile)
+    return importer.import_script(str(script), importer.read_script_text(Path(script)), name=name, site=profile)

@@ -12,7 +12,7 @@ from argosy.cli.parameters import SITE
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote
-from argosy.launch.import_script.importer import import_script, read_text
+from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.sites.read import read_site, search_path
@@ -45,7 +45,7 @@ def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: boo
     argosy import job.sh --site lumi-g --name train --dry-run
     """  # noqa: D301
     profile = read_site(site, search_path(os.environ, Path.cwd())) if site else None
-    imported = import_script(str(script), read_text(script), name=name, site=profile)
+    imported = import_script(str(script), read_script_text(script), name=name, site=profile)
     if as_json:
         print_json({**asdict(imported), "unread": len(imported.unread)})
         return

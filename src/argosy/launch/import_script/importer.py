@@ -69,7 +69,7 @@ WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
 
 
-def read_text(path: Path) -> str:
+def read_script_text(path: Path) -> str:
     """Read the text of a job script.
 
     Raises

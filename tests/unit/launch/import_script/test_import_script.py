@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import UsageError
-from argosy.launch.import_script.importer import import_script, read_text
+from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
@@ -193,14 +193,14 @@ def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() 
 def test_a_file_that_is_no_shell_script_is_refused(data: bytes, evidence: str, tmp_path: Path) -> None:
     (tmp_path / "job").write_bytes(data)
     with pytest.raises(UsageError, match="is not a job script of a shell") as caught:
-        read_text(tmp_path / "job")
+        read_script_text(tmp_path / "job")
     assert evidence in caught.value.evidence
 
 
 @pytest.mark.parametrize("line", ["#!/bin/bash", "#!/bin/sh -e", "#! /usr/bin/env bash", "#!/usr/bin/env -S bash -l"])
 def test_shells_are_recognised_by_the_first_line(line: str, tmp_path: Path) -> None:
     (tmp_path / "job").write_text(f"{line}\npython a.py\n")
-    assert "python a.py" in read_text(tmp_path / "job")
+    assert "python a.py" in read_script_text(tmp_path / "job")
 
 
 def test_an_invalid_project_file_is_named_with_its_line(tmp_path: Path) -> None:
