@@ -100,8 +100,27 @@ def test_without_mmdebstrap_the_base_of_the_machines_site_comes_first(bare: Shop
     assert base_of(bare, "env") == str(bare.base)
 
 
-def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop) -> None:
-    done = bare.argosy("wrap", bare.write("req.txt", "tinypkg\n"), "--prefix", "env", **variables(bare, None))
+@pytest.mark.parametrize("command", ["build", "lock"])
+def test_a_build_without_a_base_uses_the_base_of_the_machines_site(bare: Shop, command: str) -> None:
+    (bare.folder / "argosy-sites").mkdir()
+    bare.write("argosy-sites/here.toml", SITE.format(base=bare.base))
+    done = bare.argosy(command, bare.write("req.txt", "tinypkg\n"), "-o", "out", **variables(bare, None, THIS_SITE="1"))
+    assert done.code == 0, done.err
+    assert f"the base is {bare.base}, not debian:bookworm" in done.err
+
+
+def test_a_project_without_a_base_uses_the_default(shop: Shop) -> None:
+    shop.write("argosy.toml", '[image]\npip = "req.txt"\n')
+    shop.write("req.txt", "tinypkg\n")
+    done = shop.argosy("build", "-o", "out.sif", "--dry-run")
+    assert done.code == 0, done.err
+    assert "base         debian:bookworm (the default): " in done.out
+
+
+@pytest.mark.parametrize("words", [("wrap", "req.txt", "--prefix", "env"), ("build", "req.txt", "-o", "out.sif")])
+def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop, words: tuple[str, ...]) -> None:
+    bare.write("req.txt", "tinypkg\n")
+    done = bare.argosy(*words, **variables(bare, None))
     assert done.code == 4
     assert "cannot create or download any base on this machine" in done.err
     assert "docker://python:3.11-slim-bookworm: " in done.err

@@ -11,13 +11,13 @@ from argosy.core.findings import Finding
 from argosy.core.model import GpuMode
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.recipes.build_options import PACKAGE_ROWS, PackageOptions
+from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS, PackageOptions
 from argosy.recipes.option_row import option_name, plain_values
 from argosy.recipes.user_config import fill_options
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap import activation, check, prefix
 from argosy.wrap.model import Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.request import DEFAULT_BASE, plan_recipe, refuse_unused, script_paths
+from argosy.wrap.request import plan_recipe, refuse_unused, script_paths
 
 
 def wrap(

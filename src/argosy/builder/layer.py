@@ -72,7 +72,7 @@ def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
         refuse_other_base(inputs, base)
         if inputs.lock:  # the base may have another name here; the image must be the same
             base = replace(base, reference=inputs.lock.base.reference)
-        step.result = _describe_base(base)
+        step.result = _describe_base(base, default=inputs.base if request.default_base else "")
     return base
 
 
@@ -151,8 +151,8 @@ def _describe_sources(recipe: Recipe) -> str:
     return ", ".join(Path(source.path).name for source in recipe.sources) or "none"
 
 
-def _describe_base(base: Base) -> str:
-    parts = [base.reference]
+def _describe_base(base: Base, *, default: str) -> str:
+    parts = [f"{base.reference} (the default)" if base.reference == default else base.reference]
     if base.added:
         *several, last = base.added
         parts.append(f"{' and '.join(filter(None, (', '.join(several), last)))} added for the environment")

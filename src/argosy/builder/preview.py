@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
-from argosy.builder.bases.debian import debian_file, is_known, parse_debian
+from argosy.builder.bases.choose import other_bases
+from argosy.builder.bases.debian import debian_file, is_known, parse_debian, require_mmdebstrap
 from argosy.builder.bases.engines import describe_expected_engine
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
@@ -25,6 +26,7 @@ from argosy.core.shell import quote
 from argosy.images.identify import render_size
 from argosy.images.registry.references import is_reference
 from argosy.recipes.recipe import Recipe
+from argosy.sites.detect import sites_here
 
 
 class BuildPreview(msgspec.Struct, frozen=True):
@@ -106,7 +108,7 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> B
     return BuildPreview(
         output=str(request.output),
         form=request.form.value,
-        base=inputs.base,
+        base=f"{inputs.base} (the default)" if request.default_base else inputs.base,
         base_bytes=size,
         base_how=how,
         pip=pip,
@@ -148,11 +150,7 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
     """Return the size of the base's file and how it is obtained; a site's base may be missing on this machine."""
     request, base = plan.request, plan.inputs.base
     if base.startswith("debian:"):
-        file = debian_file(base, session, plan.needs)
-        if file.is_file():
-            return file.stat().st_size, f"{render_size(file.stat().st_size)}, in the cache"
-        suite, _ = parse_debian(base, session.host.environment)
-        return 0, "created first" if is_known(suite) else f"created first, if the suite {suite} exists"
+        return _describe_debian(plan, session, here=here)
     if is_reference(base):
         return 0, "downloaded first, unless the cache has it"
     if request.site and not is_made_by_engine(base, request.engine) and not Path(base).exists():
@@ -162,6 +160,21 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
     file = base_file(base, session)
     size = file.stat().st_size if is_copied(file, session) else 0
     return size, f"{render_size(size)}, copied unchanged" if size else "packed first"
+
+
+def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:
+    """Return the size of a Debian in the cache, or how it is created or what replaces it."""
+    base = plan.inputs.base
+    file = debian_file(base, session, plan.needs)
+    if file.is_file():
+        return file.stat().st_size, f"{render_size(file.stat().st_size)}, in the cache"
+    suite, _ = parse_debian(base, session.host.environment)
+    if here and "mmdebstrap" not in session.host.programs:
+        if not plan.request.default_base:
+            require_mmdebstrap(suite, session)
+        others = other_bases(sites_here(session.host), plan.needs)
+        return 0, f"mmdebstrap is not installed on this machine, so the base is {' or '.join(others)}"
+    return 0, "created first" if is_known(suite) else f"created first, if the suite {suite} exists"
 
 
 def _is_locked(recipe: Recipe) -> bool:

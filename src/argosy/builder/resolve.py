@@ -27,7 +27,7 @@ from argosy.core.shell import quote
 from argosy.host.emulation import MACHINES, emulating, machine_named
 from argosy.images.formats import OutputFormat
 from argosy.images.registry.references import is_reference
-from argosy.recipes.build_options import BUILD_ROWS, BuildOptions
+from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, BuildOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
 from argosy.recipes.project_file import Project, find_project, read_project, words
@@ -78,13 +78,14 @@ def resolve_build(request: BuildRequest, session: Session) -> BuildContext:
     """
     request = complete_request(request, session.host)
     session = resolve_target_session(request, session)
-    inputs = read_inputs(request, session)
+    inputs, site = read_inputs(request, session), _find_target_site(request, session.host)
+    _suggest_site_bases(request, site, session)
     return BuildContext(
         request=request,
         session=session,
         inputs=inputs,
         needs=plan_needs(inputs.recipe),
-        site=_find_target_site(request, session.host),
+        site=site,
         pip=read_pip_config(session.host.environment, Path(session.host.person.home)),
         git=find_git_access(session.host),
     )
@@ -110,12 +111,12 @@ def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
 
 
 def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
-    """Use the definition file or Dockerfile among the sources as the base.
+    """Use the definition file or Dockerfile among the sources as the base, or without any base the default one.
 
     Raises
     ------
     UsageError
-        If a source is missing, there are several bases, or the base or the output is missing.
+        If a source is missing, there are several bases, or the output is missing.
     """
     _refuse_missing(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
@@ -132,12 +133,12 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
             hint="remove one of them",
         )
     base = request.base or (str(described[0]) if described else "")
-    if not base and not request.locked:
-        raise _explain_no_base(request.site, host)
     if request.output == NO_PATH:
         raise UsageError("no output is given", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
-    return replace(request, sources=sources, base=base)
+    if base or request.locked:  # the lock names the base
+        return replace(request, sources=sources, base=base)
+    return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
 
 
 def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
@@ -207,7 +208,7 @@ def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
         raise UsageError(
             "nothing to build",
             evidence=f"no SOURCE, and no {PROJECT_FILE} in {host.cwd}",
-            hint="for example: argosy build environment.yml --base debian:bookworm -o my.sif",
+            hint="for example: argosy build environment.yml -o my.sif",
         )
     return request_of_project(project, request)
 
@@ -216,10 +217,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
     """Complete a request with a project file, whose paths are relative to its folder."""
     image = project.table.image
     sources = tuple(_near(project, file) for file in image.files)
-    described = any(definition_format(source, request.engine.dockerfile) for source in sources)
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
-    if not base and not described:
-        raise project.fault("the project has no base", "image", hint='add base = "debian:bookworm" to [image]')
     arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())
     return replace(
         request,
@@ -353,13 +351,8 @@ def read_named_site(name: str, host: Host) -> Site:
     return read_site(name, search_path(host.environment, Path(host.cwd)))
 
 
-def _explain_no_base(name: str, host: Host) -> UsageError:
-    """Return the error for a missing base, with the bases of the site if there is one."""
-    what, hint = "no base is given", "add --base debian:bookworm, a SIF file or docker://NAME"
-    if not name:
-        return UsageError(what, hint=hint)
-    bases = read_named_site(name, host).images.bases
-    if not bases:
-        return UsageError(what, evidence=f"the profile of {name} recommends no base", hint=hint)
-    known = "\n".join((f"bases of {name}:", *render_bases(bases)))
-    return UsageError(what, evidence=known, hint=f"add one of them, for example --base {bases[0].name}")
+def _suggest_site_bases(request: BuildRequest, site: Site | None, session: Session) -> None:
+    """Report the bases in the site's profile if the request uses the default base."""
+    if request.default_base and site and site.images.bases:
+        lines = (f"bases of {site.name}, alternatives to {request.base}: --base NAME", *render_bases(site.images.bases))
+        session.reporter.note("\n  ".join(lines))

@@ -20,7 +20,7 @@ from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import render_size
-from argosy.recipes.build_options import PACKAGE_ROWS, PackageOptions
+from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS, PackageOptions
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.recipes.option_row import option_name
 from argosy.recipes.user_config import fill_options
@@ -31,7 +31,7 @@ from argosy.wrap.prefix import prune as prune_prefix
 from argosy.wrap.prefix import rollback as go_back
 from argosy.wrap.prefix import update as update_prefix
 from argosy.wrap.prefix import wrap as wrap_new
-from argosy.wrap.request import DEFAULT_BASE, plan_recipe, read_environ, refuse_unused, script_paths
+from argosy.wrap.request import plan_recipe, read_environ, refuse_unused, script_paths
 from argosy.wrap.versions import open_prefix
 
 

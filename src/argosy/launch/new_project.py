@@ -9,6 +9,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.store import write_text
+from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.sites.profile import Site
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -16,8 +17,7 @@ TEMPLATE_NAMES = ("ddp", "hello", "lightning", "mpi")
 """Programs that a project can begin with; each is a folder of `TEMPLATES`."""
 
 BASES = {"mpi": "debian:bookworm+openmpi-bin"}
-DEFAULT_BASE = "debian:bookworm"
-"""The base of the image, by template."""
+"""The base of the image, by template; the others use the default base."""
 
 JOB_KEYS = {
     "mpi": 'launcher = "mpi"\nenv = { MPI4PY_MPIABI = "openmpi" }\n',

@@ -11,6 +11,9 @@ from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Row, rows
 
+DEFAULT_BASE = "debian:bookworm"
+"""Base of an image if none is given."""
+
 
 class PackageOptions(TypedDict, total=False):
     """Options that choose packages."""
@@ -55,7 +58,13 @@ class InstallOptions(PackageOptions, total=False):
     """Options of the commands that install packages over a base: build, lock and bundle."""
 
     base: Annotated[
-        str, Row(BASE, "Base image: a SIF, squashfs, folder, tar, docker://NAME or debian:SUITE[+PACKAGE…].", "BASE")
+        str,
+        Row(
+            BASE,
+            "Base image: a SIF, squashfs, folder, tar, docker://NAME or debian:SUITE[+PACKAGE…]. "
+            f"Default: {DEFAULT_BASE}.",
+            "BASE",
+        ),
     ]
     arch: Annotated[
         str,

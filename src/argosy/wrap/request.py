@@ -18,9 +18,6 @@ from argosy.wrap.plan import parse_environ
 
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
-DEFAULT_BASE = "debian:bookworm"
-"""Base of a wrapped environment if none is given."""
-
 
 def plan_recipe(
     sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool | None, at: str, asked_base: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from argosy.builder.resolve import (
     make_build_request,
     named_project,
     request_of_project,
+    resolve_build,
     split_sources,
 )
 from argosy.cli.app import app
@@ -29,14 +31,14 @@ from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Host
 from argosy.core.process import Command, FakeRunner, OnLine, Reply
 from argosy.core.records import replace
-from argosy.core.session import QuietReporter, Session
+from argosy.core.session import PlainReporter, QuietReporter, Session
 from argosy.host.probe import open_session
 from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site
 from argosy.wrap.model import Recipe, SourceKind
 from argosy.wrap.request import plan_recipe, refuse_unused
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
 
 HOST = make_host()
 
@@ -271,7 +273,6 @@ def test_a_definition_among_the_sources_is_the_base(here: Host) -> None:
     [
         (("a.def", "Dockerfile"), "", "x.sif", "an image has one"),
         (("a.def",), "b.sif", "x.sif", "another one"),
-        (("e.yml",), "", "x.sif", "no base"),
         (("e.yml",), "b.sif", "", "no output"),
         (("debian:bookworm", "e.yml"), "", "x.sif", "debian:bookworm is a base"),
     ],
@@ -304,17 +305,28 @@ def test_an_extra_of_a_project_is_no_part_of_its_files_name(here: Host) -> None:
     assert complete_request(BuildRequest((source,), "b.sif", Path("x.sif")), here).sources == (source,)
 
 
-def test_without_a_base_those_of_the_site_are_named(here: Host) -> None:
-    with pytest.raises(UsageError, match="no base") as error:
-        complete_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="lumi-g"), here)
-    assert "lumi-multitorch-latest.sif: python, torch" in error.value.evidence
-    assert error.value.hint.endswith("lumi-multitorch-latest.sif")
+def test_without_a_base_the_default_is_used(here: Host) -> None:
+    request = complete_request(BuildRequest((Path("e.yml"),), "", Path("x.sif")), here)
+    assert (request.base, request.default_base) == ("debian:bookworm", True)
+    described = complete_request(BuildRequest((Path("a.def"), Path("e.yml")), "", Path("x.sif")), here)
+    assert (described.base, described.default_base) == ("a.def", False)
+    locked = complete_request(BuildRequest((), "", Path("x.sif"), locked="argosy.lock"), here)
+    assert (locked.base, locked.default_base) == ("", False)
 
 
-def test_of_a_site_without_bases_that_is_said(here: Host) -> None:
-    with pytest.raises(UsageError, match="no base") as error:
-        complete_request(BuildRequest((Path("e.yml"),), "", Path("x.sif"), site="karolina"), here)
-    assert error.value.evidence == "the profile of karolina recommends no base"
+@pytest.mark.parametrize(("site", "base", "lines"), [("lumi-g", "", 6), ("lumi-g", "x.sif", 0), ("karolina", "", 0)])
+def test_with_the_default_base_those_of_the_site_are_alternatives(
+    site: str, base: str, lines: int, tmp_path: Path, here: Host
+) -> None:
+    (tmp_path / "e.yml").write_text("dependencies: [numpy]\n")
+    stream = io.StringIO()
+    session = replace(make_session(tmp_path, here), reporter=PlainReporter(stream))
+    resolve_build(BuildRequest((tmp_path / "e.yml",), base, tmp_path / "x.sif", site=site), session)
+    shown = stream.getvalue()
+    assert len(shown.splitlines()) == lines
+    if lines:
+        assert "bases of lumi-g, alternatives to debian:bookworm: --base NAME\n" in shown
+        assert "lumi-multitorch-latest.sif: python, torch" in shown
 
 
 def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_named() -> None:
@@ -359,11 +371,12 @@ def test_a_project_says_what_the_command_line_does_not(tmp_path: Path) -> None:
     assert request.engine.arguments == ("A=1", "A=2")
 
 
-def test_a_project_without_a_base_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_project_without_a_base_gets_the_default(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text("\n[image]\nconda = 'e.yml'\n")
-    with pytest.raises(UsageError, match="no base") as caught:
-        request_of_project(read_project(tmp_path / "argosy.toml"), BuildRequest((), "", NO_PATH))
-    assert caught.value.evidence.startswith("argosy.toml:2")
+    (tmp_path / "e.yml").touch()
+    asked = request_of_project(read_project(tmp_path / "argosy.toml"), BuildRequest((), "", NO_PATH))
+    request = complete_request(asked, replace(HOST, cwd=str(tmp_path)))
+    assert (request.base, request.default_base) == ("debian:bookworm", True)
 
 
 @pytest.fixture

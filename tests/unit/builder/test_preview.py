@@ -73,8 +73,20 @@ def test_what_is_done_with_the_base_is_told(
     catalog = session.paths.cache / "catalog"
     (catalog / "tools").mkdir(parents=True)
     Path(request_.base).rename(catalog / "tools/1.sif")
-    there = replace(session, paths=replace(session.paths, images=(catalog,)))
+    host = replace(session.host, programs={**session.host.programs, "mmdebstrap": "/usr/bin/mmdebstrap"})
+    there = replace(session, host=host, paths=replace(session.paths, images=(catalog,)))
     assert preview_build(replace(request_, base=base, site=site), there).base_how == how
+
+
+def test_a_preview_without_mmdebstrap_names_what_replaces_the_default_base(
+    session: Session, request_: BuildRequest
+) -> None:
+    preview = preview_build(replace(request_, base=""), session)
+    assert preview.base == "debian:bookworm (the default)"
+    assert preview.base_how.startswith("mmdebstrap is not installed on this machine, so the base is docker://")
+    with pytest.raises(ToolMissing, match="mmdebstrap is not installed") as caught:
+        preview_build(replace(request_, base="debian:bookworm"), session)
+    assert "docker://debian:bookworm, or an image file" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,6 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("wrap", "updat", "env", "tqdm"), 2, "did you mean 'argosy wrap update'?"),
         (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
         (("wrap", "", "--prefix", "env"), 2, "invalid SOURCES...: the path is empty"),
-        (("build", str(Path(__file__).parents[2] / "corpus/env/plain.txt"), "-o", "x.sif"), 2, "--base"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
         (("run", "nothing.sif", "--", "true"), 125, "there is no image 'nothing.sif'"),

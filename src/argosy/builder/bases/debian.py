@@ -152,13 +152,24 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     return entry / PACKED, tuple(package for package in needs if package not in named)
 
 
-def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
-    """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
+def require_mmdebstrap(suite: str, session: Session) -> None:
+    """Require the program that creates Debian bases.
+
+    Raises
+    ------
+    ToolMissing
+        If it is not installed.
+    """
     if "mmdebstrap" not in session.host.programs:
         raise ToolMissing(
             f"cannot create debian:{suite}: mmdebstrap is not installed on this machine",
             hint=f"install mmdebstrap; or use another base: docker://debian:{suite}, or an image file",
         )
+
+
+def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
+    """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
+    require_mmdebstrap(suite, session)
     archive = folder / "root.tar"
     made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
     included = f"--include={','.join(packages)}"
@@ -231,5 +242,8 @@ def explain_bootstrap(suite: str, mirror: str, command: Command, reply: Reply) -
         said = re.search(pattern, reply.stderr, re.MULTILINE)
         if said:
             return kind(what.format(suite=suite, at=at), evidence=said[0].strip(), hint=hint.format(suite=suite))
-    hint = "check the suite's name and the network; set ARGOSY_DEBIAN_MIRROR to use a site's mirror"
+    hint = (
+        "check the suite's name and the network, and set ARGOSY_DEBIAN_MIRROR to use a site's mirror; "
+        f"or use another base: docker://debian:{suite}, or an image file"
+    )
     return tool_error(command, reply, doing=f"creating debian:{suite}", hint=hint)

@@ -18,13 +18,13 @@ from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
 from argosy.core.yaml_text import load_yaml
+from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, WrapRequest
 from argosy.wrap.plan import parse_environ
 from argosy.wrap.prefix import update, wrap
 from argosy.wrap.request import script_paths
 from argosy.wrap.versions import open_prefix
 
-DEFAULT_BASE = "debian:bookworm"
 INSTALLED = "/opt/argosy/installation"
 """Path in the container of an installation that stays where it is on the host."""
 
