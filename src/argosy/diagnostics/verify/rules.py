@@ -178,7 +178,7 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
 
     Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them.
     """
-    if ranks and not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
+    if not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
         return None
     if not ranks:
         return Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
