@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from argosy.core import errors
+from argosy.recipes.user_config import KEYS, variable_name
 from examples.demo import summary
 from tests.docs.reading import agrees, read_page, run_page
 from tools.make_reference import render_pages
@@ -104,10 +105,11 @@ def test_every_exit_code_of_the_error_tree_is_explained() -> None:
 
 
 def test_every_variable_that_the_program_reads_is_explained_and_no_other() -> None:
-    used = {name for path in (REPO / "src").rglob("*.py") for name in VARIABLE.findall(path.read_text())}
+    files = [path for kind in ("*.py", "*.sh") for path in (REPO / "src").rglob(kind)]
+    used = {name for path in files for name in VARIABLE.findall(path.read_text())} | set(map(variable_name, KEYS))
     told = set(VARIABLE.findall((DOCS / "reference/files-and-variables.md").read_text()))
-    inner = {"ARGOSY_COMPLETE", "ARGOSY_UMASK"}  # of the completion scripts, and of the start of docker's containers
-    assert told == used - inner
+    inner = {"ARGOSY_COMPLETE", "ARGOSY_UMASK", "ARGOSY_KEY"}  # of completion, of docker's containers, of a help text
+    assert told - {"ARGOSY_"} == used - inner
 
 
 def test_every_dependency_has_its_reason() -> None:
