@@ -78,7 +78,7 @@ have a default in a [configuration file](files-and-variables.md#configuration). 
 FOREIGN = """\
 ## Commands and options of other tools
 
-Argosy answers these with its own command or option.
+For these, Argosy prints its own command or option.
 """
 PYTHON = """\
 # The Python interface
@@ -221,7 +221,7 @@ def render_options() -> str:
         parts.append("\n".join((f"## {title}\n", head, "|---|---|---|---|---|---|---|", *lines, "")))
     hints = (*COMMAND_HINTS.items(), *OPTION_HINTS.items())
     answers = [render_row(f"`{name}`", text) for name, text in hints]
-    parts.append("\n".join((FOREIGN, "| you type | Argosy answers |", "|---|---|", *answers, "")))
+    parts.append("\n".join((FOREIGN, "| you type | use instead |", "|---|---|", *answers, "")))
     return "\n".join(parts)
 
 

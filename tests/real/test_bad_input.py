@@ -240,7 +240,7 @@ def test_a_misspelt_debian_base_is_a_usage_error(shop: Shop, reference: str) -> 
 @pytest.mark.parametrize(
     ("output", "code", "words"),
     [
-        ("taken", 2, ("is a directory",)),
+        ("taken", 2, ("it is a folder",)),
         ("no/such/folder/x.sif", 2, ("no such folder",)),
     ],
 )

@@ -136,7 +136,7 @@ def new_project(
         When one of the files exists, or there is no such template.
     """
     if template not in TEMPLATE_NAMES:
-        raise UsageError(f"there is no template {template!r}", evidence=f"known: {', '.join(TEMPLATE_NAMES)}")
+        raise UsageError(f"there is no template {template!r}", hint=f"use one of {', '.join(TEMPLATE_NAMES)}")
     here = use_session(session)
     profile = read_site(site, search_path(here.host.environment, Path.cwd()))
     return write_project(NewProject(Path(folder), template, profile, account))

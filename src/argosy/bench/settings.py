@@ -1,4 +1,4 @@
-"""Compare settings of a user's program: run it with different variables in one job, in turns.
+"""Compare settings of a user's program: run it with different variables, alternately, in one job.
 
 Each variant has its own job script, which runs as steps of the one job. A round runs each variant once.
 """
@@ -97,7 +97,7 @@ def with_variant(request: LaunchRequest, variant: Variant) -> LaunchRequest:
 def launch_variants(
     request: LaunchRequest, variants: Sequence[Variant], session: Session, *, rounds: int, phrase: str
 ) -> Launched:
-    """Submit or start a job that runs all variants in turns.
+    """Submit or start a job that runs all variants alternately.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _value_name(phrase: str) -> str:
 def render_job(
     first: LaunchPlan, variants: Sequence[Variant], scripts: Sequence[str], *, rounds: int, phrase: str, runs: str
 ) -> str:
-    """Render the job script that runs the variants in turns.
+    """Render the job script that runs the variants alternately.
 
     Parameters
     ----------

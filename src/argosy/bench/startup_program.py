@@ -1,4 +1,4 @@
-"""Time starts of commands, in turns. It needs only Python, and reads its task as JSON on standard input.
+"""Time starts of commands, alternately. It needs only Python, and reads its task as JSON on standard input.
 
 Input   {"cases": [{"name", "words", "env", "drop": [files]}], "at_once": [[copies, times], …], "cold": times}
 Output  {name: {"1": [seconds, …], "cold": [seconds, …]}}
@@ -50,7 +50,7 @@ def forget(paths: Iterable[str]) -> None:
 def measure(
     cases: Sequence[Mapping[str, Any]], asked: Mapping[str, Any], said: str
 ) -> dict[str, dict[str, list[float]]]:
-    """Start every case once, then in turns, so that caches that a start fills help all cases alike."""
+    """Start every case once, then alternately, so that caches that a start fills help all cases alike."""
     taken: dict[str, dict[str, list[float]]] = {case["name"]: {} for case in cases}
     for case in cases:
         start(case, 1, said)

@@ -321,7 +321,7 @@ def _extract(archive: Path, folder: Path, session: Session) -> None:
 
 def _not_a_bundle(archive: Path, why: str) -> ArgosyError:
     return UsageError(
-        f"{archive} is not a bundle of Argosy", evidence=why, hint="copy it again: the copy may be incomplete"
+        f"{archive} is not an Argosy bundle", evidence=why, hint="copy it again: the copy may be incomplete"
     )
 
 

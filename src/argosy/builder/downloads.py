@@ -58,7 +58,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
         found = _write(url, beside, where)
         if found != sha256:
             raise CheckFailed(
-                f"{redact(url)} has another digest than expected",
+                f"{redact(url)} does not have the expected digest",
                 evidence=f"{where}: sha256 {sha256}\ndownloaded: sha256 {found}",
                 hint="find out why the file changed before you write the new digest",
             )

@@ -106,7 +106,9 @@ def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...
     images = [word for word in given if word.startswith(STORE) or is_reference(word)]
     bases = [*images, *filter(None, (base,))]
     if len(bases) > 1:
-        raise UsageError("several bases are given, but an image has one", evidence=" and ".join(bases))
+        raise UsageError(
+            "several bases are given, but an image has one", evidence=" and ".join(bases), hint="remove one of them"
+        )
     return tuple(Path(word) for word in given if word not in images), "".join(bases)
 
 

@@ -17,7 +17,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "bundle": ("argosy.cli.cmd_build:bundle", "Pack base, packages and lock into one archive for offline builds."),
         "wrap": (
             "argosy.cli.cmd_wrap:wrap",
-            "Make the commands of an environment or image plain programs.",
+            "Wrap the commands of an environment or image as plain programs.",
         ),
     },
     "Run": {
@@ -57,7 +57,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Other": {
         "config": ("argosy.cli.cmd_config:config", "Show and change the defaults of options."),
-        "compat": ("argosy.cli.cmd_compat:compat", "Install commands of cotainr and tykky that Argosy answers."),
+        "compat": ("argosy.cli.cmd_compat:compat", "Install cotainr and tykky commands that call Argosy."),
         "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
     },
 }

@@ -138,7 +138,7 @@ def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -
     default=30,
     show_default=True,
     metavar="N",
-    help="Starts of each case; fewer with many simultaneous ones.",
+    help="Number of starts of each case; fewer for many simultaneous starts.",
 )
 @click.option("--quick", is_flag=True, help="Measure a few starts only, one and four at once.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Also write a plot.")
@@ -166,7 +166,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: 
 
 
 @bench.command("history")
-@click.option("--site", type=SITE, default="", metavar="NAME", help="Only jobs of this site.")
+@click.option("--site", type=SITE, default="", metavar="NAME", help="List only jobs of this site.")
 @json_option
 def history(site: str, *, as_json: bool) -> None:
     """List the network bandwidths that your last jobs measured, newest first, and the best of comparable jobs.
@@ -228,17 +228,17 @@ _launch_command(
 _launch_command(
     "settings",
     _settings,
-    "Compare settings of your own program: run COMMAND with and without them, in turns.\n\n"
+    "Compare settings of your own program: run COMMAND alternately with and without them.\n\n"
     "All runs are steps of one job, on the same nodes; --time is the limit for all of them. Each setting is compared "
     "with the unchanged plan, round by round, with a confidence interval of 95 %.\n\n"
     "\b\nargosy bench settings my.sif --site my-site --nodes 2 --gpus-per-node 4 --time 1:00:00 --follow "
     "--try NCCL_PROTO=LL \\\n    --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' --metric 'training:' -- python train.py",
     NOT_COMPARED,
-    option("--try", "tries", multiple=True, metavar="'NAME=VALUE …'", help="Setting to compare, repeatable."),
-    option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Runs of each setting."),
+    option("--try", "tries", multiple=True, metavar="'NAME=VALUE …'", help="Setting to compare; repeatable."),
+    option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Number of runs per setting."),
     option(
         "--metric", "phrase", default="", metavar="TEXT",
         help="Compare the number after TEXT in the output.  [default: the seconds of a run]",
     ),
-    option("--of", type=JOB, default="", metavar="JOB", help="Report a job that was submitted before."),
+    option("--of", type=JOB, default="", metavar="JOB", help="Report on a job that was submitted earlier."),
 )  # fmt: skip

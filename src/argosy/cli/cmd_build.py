@@ -129,7 +129,7 @@ def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Sess
     """Build on a compute node: now, with the output and exit code of the node, or as a job, and print its number."""
     context = click.get_current_context()
     if given["on_node"] and given["submit"]:
-        raise UsageError("--on-node and --submit exclude each other", hint="--on-node waits, --submit does not")
+        raise UsageError("--on-node and --submit cannot be used together", hint="--on-node waits, --submit does not")
     arguments, job = context.meta[ARGUMENTS], make_node_options(given, session.host.environment)
     if given["on_node"]:
         context.exit(build_on_node(arguments, job, request, session))
@@ -175,7 +175,7 @@ def render_report(report: BuildReport, shown: Path) -> str:
 @table_options(InstallOptions)
 @option("-o", "--output", default=LOCK_FILE, type=NAMED, help="Lock file to write.", show_default=True, metavar="FILE")
 @option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
-@option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others, repeatable.")
+@option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others; repeatable.")
 @report_options
 def lock(
     sources: tuple[str, ...], *, output: Path, upgrade: tuple[str, ...], check: bool,

@@ -50,13 +50,22 @@ def info(*, verbose: bool, as_json: bool) -> None:
 
 @cache.command("gc")
 @click.option(
-    "--older-than", "older", default="", metavar="TIME", help="Remove entries unused for TIME: 12h, 30d or 8w."
+    "--older-than",
+    "older",
+    default="",
+    metavar="TIME",
+    help="Remove entries unused for TIME, for example 12h, 30d or 8w.",
 )
-@click.option("--keep", default="", metavar="SIZE", help="Remove the longest unused until SIZE is left: 500M or 20G.")
+@click.option(
+    "--keep",
+    default="",
+    metavar="SIZE",
+    help="Remove the least recently used entries until SIZE is left, for example 20G.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 def gc(older: str, keep: str, *, dry_run: bool, as_json: bool) -> None:
-    """Remove entries that were unused for 30 days, or as the options select; entries that are in use stay."""
+    """Remove entries that were unused for 30 days, or as the options select; entries in use are kept."""
     now = time.time()
     age = _parse_span(older or ("" if keep else "30d"))
     limits = Limits(now - age if age is not None else 0.0, _parse_bytes(keep))

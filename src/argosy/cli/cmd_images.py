@@ -34,7 +34,7 @@ def images() -> None:
     "wanted",
     multiple=True,
     metavar="PACKAGE",
-    help="Only images that contain PACKAGE, for example torch or 'numpy>=2', repeatable.",
+    help="List only images that contain PACKAGE, for example torch or 'numpy>=2'; repeatable.",
 )
 @json_option
 def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     from argosy.images.find import PullRequest, pull_image  # noqa: PLC0415 - only this command
 
     if name and output:
-        raise UsageError("NAME and --output exclude each other", hint="use one of the two")
+        raise UsageError("NAME and --output cannot be used together", hint="use one of the two")
     request = PullRequest(image, name, output.absolute() if output else None, force=force)
     path = pull_image(request, open_session(quiet=as_json))
     size = path.stat().st_size
@@ -179,7 +179,7 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
 @click.argument("alias")
 @json_option
 def tag(image: str, alias: str, *, as_json: bool) -> None:
-    """Add the name ALIAS for IMAGE, a name of the catalog or a file; an existing alias is moved.
+    """Add the name ALIAS for IMAGE, a catalog name or a file; an existing alias is moved.
 
     \b
     argosy images tag digits:2 digits:stable
@@ -217,7 +217,7 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     "keys",
     multiple=True,
     metavar="KEY",
-    help="Fingerprint of an accepted key, repeatable.  [default: any key]",
+    help="Fingerprint of an accepted key; repeatable.  [default: any key]",
 )
 @json_option
 def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:

@@ -37,8 +37,8 @@ COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.
 def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: bool, as_json: bool) -> None:
     """Translate the hand-written sbatch script SCRIPT into a job of argosy.toml.
 
-    Each line of the script is listed: the key that says the same, or why Argosy does not need it.  Parts that Argosy
-    cannot translate, such as loops, are listed last.
+    Each line of the script is listed with the matching key, or with the reason why Argosy does not need it.  Parts
+    that Argosy cannot translate, such as loops, are listed last.
 
     \b
     argosy import job.sh
@@ -54,7 +54,7 @@ def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: boo
         raise UsageError(
             f"{script} starts no program that Argosy can translate",
             evidence="no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
-            hint="move the start of the program to a line of its own, or write the table [job.NAME] yourself",
+            hint="move the start of the program to its own line, or write the table [job.NAME] yourself",
         )
     if dry_run:
         click.echo(f"\n{render_jobs(imported.jobs)}", nl=False)

@@ -160,7 +160,7 @@ def show_job(job: str, *, as_json: bool) -> None:
 @click.argument("job", type=JOB)
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job ends, including requeues.")
 @click.option(
-    "--every", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Interval between queries of Slurm."
+    "--every", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Interval between Slurm queries."
 )
 @click.option(
     "--rank", type=click.IntRange(0), metavar="R", help="Print one rank only, of a job with --label or --log-dir."

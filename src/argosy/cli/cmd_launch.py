@@ -146,7 +146,7 @@ def _refuse_several(**flags: bool) -> None:
     """Refuse flags that contradict each other."""
     several = [option_name(name) for name, given in flags.items() if given]
     if len(several) > 1:
-        raise UsageError(f"{' and '.join(several)} exclude each other", hint="use one of these options")
+        raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")
 
 
 NOT_BY_SSH = MappingProxyType(

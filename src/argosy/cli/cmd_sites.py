@@ -97,7 +97,7 @@ def show_site(name: str, *, as_json: bool) -> None:
 @click.option("--qos", default="", metavar="NAME", help="Quality of service for --on-node.")
 @json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
-    """Write a profile of this Slurm cluster from its answers; what Slurm does not report becomes an open question."""
+    """Write a profile of this cluster from Slurm's replies; missing facts are listed as open questions."""
     from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site  # noqa: PLC0415 - only this command
 
     session = open_session(quiet=as_json)
@@ -248,7 +248,7 @@ def schema() -> None:
 )
 @click.option("--account", default="", metavar="NAME", help="Account to charge. [Slurm: --account]")
 @click.option(
-    "--partition", default="", type=PARTITION, metavar="NAME", help="Partition.  [default: the site's for short tests]"
+    "--partition", default="", type=PARTITION, metavar="NAME", help="Partition.  [default: the one for short tests]"
 )
 @click.option("--qos", default="", metavar="NAME", help="Quality of service. [Slurm: --qos]")
 @click.option("--time", default="", metavar="TIME", help="Time limit.  [default: 00:05:00]")
@@ -281,9 +281,13 @@ def validate(
 @sites.command("merge")
 @click.argument("result", type=FILE)
 @click.option(
-    "--into", default="", type=SITE, metavar="NAME|FILE", help="Profile to write.  [default: your own of that site]"
+    "--into",
+    default="",
+    type=SITE,
+    metavar="NAME|FILE",
+    help="Profile to write.  [default: your own profile of that site]",
 )
-@click.option("--accept", is_flag=True, help="Replace values that the run contradicts by those of the run.")
+@click.option("--accept", is_flag=True, help="Replace values that the run contradicts with those of the run.")
 @json_option
 @click.pass_context
 def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_json: bool) -> None:

@@ -56,7 +56,7 @@ class ShortForm(WholeLines):
 
 @click.group(cls=ShortForm)
 def wrap() -> None:
-    """Make the commands of an environment or image plain programs.
+    """Wrap the commands of an environment or image as plain programs.
 
     \b
     argosy wrap environment.yml --prefix /project/me/env         short for 'wrap new'
@@ -110,7 +110,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     multiple=True,
     type=NAMED,
     metavar="FILE",
-    help="Script to run in the image before the installation, repeatable.",
+    help="Script to run in the image before the installation; repeatable.",
 )
 @click.option(
     "--post-install",
@@ -118,7 +118,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     multiple=True,
     type=NAMED,
     metavar="FILE",
-    help="Script to run in the image after the installation, repeatable.",
+    help="Script to run in the image after the installation; repeatable.",
 )
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option(
@@ -134,7 +134,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     """Wrap SOURCES into a new prefix.
 
     SOURCES are environment files, as for argosy build; or one image: a SIF, squashfs, root file system or
-    docker://NAME; or one installation: its folder, or an archive of conda-pack.
+    docker://NAME; or one installation: its folder, or a conda-pack archive.
     """
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
     recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, at=at, asked_base=bool(base))
@@ -157,7 +157,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     multiple=True,
     type=NAMED,
     metavar="FILE",
-    help="Script to run in the image after the installation, repeatable.",
+    help="Script to run in the image after the installation; repeatable.",
 )
 @click.option("--image", default="", metavar="IMAGE", help="Use another image, or the new path of the same image.")
 @_start_options
@@ -244,8 +244,8 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
 @wrap.command("kernel")
 @click.argument("prefix", metavar="DIR", type=NAMED)
 @click.option("--to", type=NAMED, metavar="FOLDER", help="Data folder of Jupyter.  [default: yours]")
-@click.option("--name", default="", metavar="NAME", help="Name of the kernel.  [default: that of DIR]")
-@click.option("--title", default="", metavar="TEXT", help="Title of the kernel in Jupyter.  [default: that of DIR]")
+@click.option("--name", default="", metavar="NAME", help="Name of the kernel.  [default: the name of DIR]")
+@click.option("--title", default="", metavar="TEXT", help="Title of the kernel in Jupyter.  [default: the name of DIR]")
 @force_option
 @json_option
 def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool, as_json: bool) -> None:

@@ -141,7 +141,7 @@ with_option = option(
     group=CONTAINER,
     multiple=True,
     metavar="PKG",
-    help="Add a Python package for this start, repeatable; packages of the image keep their versions. [uv: --with]",
+    help="Add a Python package for this start; repeatable. Packages of the image keep their versions. [uv: --with]",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 verbose_option = option("-v", "--verbose", is_flag=True, help="Show the commands that Argosy starts.")

@@ -117,10 +117,10 @@ def refuse_existing(path: Path, *, force: bool, otherwise: str = "choose another
         Beginning of the hint, before ``--force to replace it``.
     """
     if path.is_dir():
-        raise UsageError(f"{path} is a directory", hint="pass the path of a file")
+        raise UsageError(f"cannot write {path}: it is a folder", hint="pass the path of a file")
     if path.exists() and not path.is_file():
         # A file that replaced a device such as /dev/null would break the whole machine.
-        raise UsageError(f"{path} is a device or a pipe and cannot be replaced", hint="pass the path of a file")
+        raise UsageError(f"cannot write {path}: it is a device or a pipe", hint="pass the path of a file")
     if path.is_symlink() and not path.exists() and not force:
         hint = "pass the target of the link with -o, or use --force to replace the link"
         raise UsageError(f"{path} is a broken link to {path.readlink()}", hint=hint)

@@ -28,7 +28,9 @@ def load_yaml(text: str, file: str) -> Any:
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{file} is not valid YAML", evidence=" ".join(str(error).split())[:200]) from error
+        raise UsageError(
+            f"{file} is not valid YAML", evidence=" ".join(str(error).split())[:200], hint="correct the line"
+        ) from error
 
 
 def refuse_deep(text: str, file: str) -> None:

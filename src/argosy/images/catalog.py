@@ -277,7 +277,7 @@ def remove_image(name: str, session: Session) -> Removed:
             hint="remove images of a project or a site with rm",
         )
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint=f"remove it with: rm -r {path}")
+        raise UsageError(f"cannot remove {name}: {path} is a folder", hint=f"remove it with: rm -r {path}")
     removed = Removed(str(path), 0)
     if not path.is_symlink():
         aliases = [each for each in _list_folder(folder) if each.alias_of == str(path.resolve())]

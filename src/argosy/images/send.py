@@ -109,7 +109,9 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     known = there.sha256 == digest
     if there.sha256 and not (known or force):
         raise UsageError(
-            f"{there.path} exists on {remote.host}", evidence="its content differs", hint="add --force to replace it"
+            f"{there.path} already exists on {remote.host}",
+            evidence="its content differs",
+            hint="add --force to replace it",
         )
     sent, base_from = 0, ""
     if not known:
@@ -287,5 +289,7 @@ def fetch_bytes(runner: Runner, path: str, offset: int, count: int) -> bytes:
     data = base64.b64decode(reply.stdout)
     if len(data) != count:
         seen = reply.stderr.strip() or f"{len(data)} of {count} bytes"
-        raise ToolFailed(f"cannot read {path} by ssh", evidence=seen)
+        raise ToolFailed(
+            f"cannot read {path} by ssh", evidence=seen, hint="check the path and the connection, and try again"
+        )
     return data

@@ -76,7 +76,11 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
         script = (record / "job.sh").read_text(encoding="utf-8")
         return msgspec.convert({**plan, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"cannot read the record of job {job}", evidence=f"{record}: {error}") from error
+        raise UsageError(
+            f"cannot read the record of job {job}",
+            evidence=f"{record}: {error}",
+            hint="repeat the options of the launch instead of the job number",
+        ) from error
 
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:

@@ -140,15 +140,15 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
     return {}, (Choice(ChoiceKey.QUEUE, queue, why, f"site {site.name}"),)
 
 
-UNUSED_HERE = "not used: the allocation exists already"
+UNUSED_HERE = "not used: the allocation already exists"
 
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
     {
         "signal": "pass --signal to salloc or sbatch",
-        "resume": "remove --in-allocation: only a job of its own can be requeued",
+        "resume": "remove --in-allocation: only a new job can be requeued",
     }
 )
-"""Option that needs a job of its own -> hint."""
+"""Option that needs a new job -> hint."""
 
 COUNTS = MappingProxyType(
     {
@@ -163,7 +163,7 @@ def _no_allocation(site: Site, host: Host) -> UsageError:
     job = host.environment.get("SLURM_JOB_ID", "")
     scheduler = "has Slurm" if site.has_slurm else "does not have Slurm"
     return UsageError(
-        "--in-allocation needs an allocation of Slurm, and a site with Slurm",
+        "--in-allocation needs a Slurm allocation, and a site with Slurm",
         evidence=f"SLURM_JOB_ID is {job or 'not set'}; the site {site.name} {scheduler}",
         hint="allocate nodes, for example with: salloc --nodes=2; or remove --in-allocation",
     )
@@ -175,7 +175,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     Raises
     ------
     UsageError
-        If there is no allocation, it has other numbers than requested, or an option needs a job of its own.
+        If there is no allocation, it has other numbers than requested, or an option needs a new job.
     """
     environment = host.environment
     job = environment.get("SLURM_JOB_ID", "")
@@ -189,7 +189,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
         )
     check_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
-    refuse_options(request, late, INSTEAD, needs="a job of its own", evidence=f"job {job} exists already")
+    refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
     wanted, counts = _allocated_shape(request, site, environment)
     nodes_there = at_partition(choose_mode(site, request.mode)[0], site.partition(partition[1]))

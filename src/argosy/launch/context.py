@@ -160,7 +160,7 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
     nodes = wanted.nodes or 1
     if wanted.ranks not in {0, nodes}:
         raise UsageError(
-            "the launcher ray starts one rank on each node, and distributes the node's cores and GPUs itself",
+            "the ray launcher starts one rank on each node, and distributes the node's cores and GPUs itself",
             evidence=f"--ranks {wanted.ranks} on {nodes} node(s)",
             hint="remove --ranks; --cpus-per-rank sets the cores that Ray gets on each node",
         )
@@ -199,7 +199,11 @@ def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Sh
 def _refuse_negative(wanted: Wanted) -> None:
     for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
         if getattr(wanted, name) < 0:
-            raise UsageError(f"{option(name)} cannot be negative", evidence=f"{option(name)} {getattr(wanted, name)}")
+            raise UsageError(
+                f"{option(name)} cannot be negative",
+                evidence=f"{option(name)} {getattr(wanted, name)}",
+                hint=f"use a positive number, or remove {option(name)}",
+            )
 
 
 def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:

@@ -44,7 +44,7 @@ CHOICE_OF_OPTION: Mapping[str, str] = MappingProxyType(
 """Option of sbatch -> key of the choice that it follows from; any other option is a key itself."""
 
 SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.GPUS_PER_NODE, ChoiceKey.PARTITION, ChoiceKey.SBATCH})
-"""Choices that the options of sbatch show already."""
+"""Choices that the sbatch options show already."""
 
 DEFAULT_OPTIONS: Mapping[str, str] = MappingProxyType(
     {

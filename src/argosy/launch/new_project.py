@@ -54,7 +54,7 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
     """
     if project.template == "mpi" and not project.site.has_slurm:
         raise UsageError(
-            "the template mpi needs a site with Slurm", hint="name one: --site NAME; see 'argosy sites ls'"
+            "the mpi template needs a site with Slurm", hint="name one: --site NAME; see 'argosy sites ls'"
         )
     template = TEMPLATES / project.template
     files = {
@@ -65,14 +65,16 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
     for path in paths:
         if path.exists() or path.is_symlink():
             raise UsageError(
-                f"{path} exists already", evidence="argosy init changes no existing file", hint="choose another folder"
+                f"{path} already exists", evidence="argosy init changes no existing file", hint="choose another folder"
             )
     try:
         project.folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
             write_text(path, text)
     except OSError as error:
-        raise UsageError(f"cannot write {project.folder}: {error.strerror}", evidence=str(error)) from error
+        raise UsageError(
+            f"cannot write {project.folder}: {error.strerror}", evidence=str(error), hint="choose another folder"
+        ) from error
     return tuple(paths)
 
 

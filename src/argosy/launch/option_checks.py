@@ -118,14 +118,14 @@ def refuse_label(request: LaunchRequest, launcher: str, *, copies: int = 1) -> N
     """
     if request.label and request.logs:
         raise UsageError(
-            "--label and --log-dir exclude each other",
-            evidence="with --log-dir, each rank has a file of its own",
+            "--label and --log-dir cannot be used together",
+            evidence="with --log-dir, each rank writes to its own file",
             hint="use one of the two options",
         )
     if request.label and launcher == "none" and copies > 1:
         raise UsageError(
             "--label needs a launcher that reads the output of the ranks",
-            evidence="the launcher none only starts copies of the command",
+            evidence="the launcher 'none' only starts copies of the command",
             hint="use --log-dir DIR for a file per rank, or --launcher torchrun for a Python program",
         )
 
@@ -148,7 +148,7 @@ def check_launcher_options(
     """
     if request.elastic and launcher != "torchrun":
         raise UsageError(
-            "--elastic needs the launcher torchrun",
+            "--elastic needs the torchrun launcher",
             evidence=f"the launcher is {launcher}",
             hint="use --launcher torchrun, or remove --elastic",
         )
@@ -162,7 +162,7 @@ def check_launcher_options(
 
 def _check_gpu_type(gpu_type: str, site: Site) -> None:
     if gpu_type and not re.fullmatch(r"[\w.-]+", gpu_type):
-        raise UsageError(f"invalid type of GPU {gpu_type!r}", hint="'sinfo -o %G' lists the types")
+        raise UsageError(f"invalid GPU type {gpu_type!r}", hint="'sinfo -o %G' lists the types")
     if gpu_type and site.slurm.gpu_option == "none":
         raise UsageError(
             f"--gpu-type cannot be used: jobs of {site.name} do not request GPUs from Slurm",
@@ -177,14 +177,14 @@ def _check_mpi(request: LaunchRequest, launcher: str) -> tuple[Choice, ...]:
         return ()
     if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", request.mpi):
         raise UsageError(
-            f"invalid value of --mpi: {request.mpi!r}",
+            f"invalid --mpi {request.mpi!r}",
             evidence="known: pmix, pmi2, cray_shasta",
             hint="'srun --mpi=list' lists the values that the cluster supports",
         )
     if launcher == "mpi":
         return ()
     hint = {"mpi": "add --launcher mpi, or remove --mpi"}
-    refuse_options(request, ("mpi",), hint, needs="the launcher mpi", evidence=f"the launcher is {launcher}")
+    refuse_options(request, ("mpi",), hint, needs="the mpi launcher", evidence=f"the launcher is {launcher}")
     return tuple(unused_rows({"mpi": request.mpi}, f"not used: the launcher is {launcher}"))
 
 

@@ -150,7 +150,7 @@ def _choose_local_facts(context: LaunchContext) -> LaunchFacts:
     request, shape = context.request, context.target.shape
     launcher = _choose_launcher(context)
     if launcher.value in NEED_SLURM:
-        raise UsageError(f"the launcher {launcher.value} needs Slurm", hint="use --launcher torchrun or none")
+        raise UsageError(f"the {launcher.value} launcher needs Slurm", hint="use --launcher torchrun or none")
     refuse_label(request, launcher.value, copies=shape.ranks)
     refuse_outside_jobs(context.container)
     return _choose_facts(context, launcher, plan_local_threads(context.host, shape), request.options)

@@ -126,7 +126,7 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *,
     site = profile.site
     if not site.has_slurm:
         raise UsageError(
-            f"--ssh submits to Slurm, and the site {site.name} does not have it",
+            f"--ssh submits to Slurm, which the site {site.name} does not have",
             hint="select the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
     opened = _look_at_image(request.image, there, session)

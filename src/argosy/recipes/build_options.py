@@ -34,7 +34,7 @@ class PackageOptions(TypedDict, total=False):
         str,
         Row(
             PACKAGES,
-            "PyTorch index: cu128, rocm6.4, xpu, cpu or none. Default: by the site. [uv: --torch-backend]",
+            "PyTorch index: cu128, rocm6.4, xpu, cpu or none. Default: depends on the site. [uv: --torch-backend]",
             "NAME",
             toml=False,
         ),
@@ -92,7 +92,7 @@ class InstallOptions(PackageOptions, total=False):
         Mapping[str, str],
         Row(
             BASE,
-            "Build argument of a definition file or Dockerfile, repeatable. [docker: --build-arg]",
+            "Build argument of a definition file or Dockerfile; repeatable. [docker: --build-arg]",
             "NAME=VALUE",
             record="engine",
             field="arguments",
@@ -119,7 +119,7 @@ class BuildOptions(InstallOptions, total=False):
         str | bool,
         Row(
             PACKAGES,
-            "Install exactly what a lock file, or the lock in an image, lists (default argosy.lock).",
+            "Install exactly the versions in a lock file or in an image's lock (default argosy.lock).",
             "[LOCK]",
             bare="argosy.lock",
             toml=False,

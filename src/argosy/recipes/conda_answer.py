@@ -152,7 +152,7 @@ def _explain_solver(message: str, plan: CondaPlan) -> ArgosyError:
             hint=_exported(plan, unknown["spec"]) or "check its spelling, or name the channel that has it",
         )
     return CheckFailed(
-        "no versions of the conda packages go together",
+        "no versions of the conda packages are compatible",
         evidence="\n".join((*shorten_tree(message), *_asked(plan, message))),
         hint=_solver_hint(message, plan),
     )

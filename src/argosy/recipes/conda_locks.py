@@ -117,7 +117,7 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
     known = {scalar_text(row.get("category", MAIN)) for row in rows}
     for name in asked:
         if name not in known:
-            raise UsageError(f"{file} has no category '{name}'", evidence=f"known: {', '.join(sorted(known))}")
+            raise UsageError(f"{file} has no category '{name}'", hint=f"use one of {', '.join(sorted(known))}")
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
     left_out: set[str] = set()
@@ -189,7 +189,11 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
 
 def _chosen(environments: dict[str, _Environment], asked: tuple[str, ...], file: str) -> _Environment:
     if len(asked) > 1:
-        raise UsageError("an image can contain only one environment", evidence=f"{file}[{','.join(asked)}]")
+        raise UsageError(
+            "an image can contain only one environment",
+            evidence=f"{file}[{','.join(asked)}]",
+            hint="name one environment",
+        )
     name = asked[0] if asked else DEFAULT
     chosen = environments.get(name)
     if chosen is None or "packages" not in chosen:

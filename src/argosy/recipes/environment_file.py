@@ -24,6 +24,7 @@ IGNORED_KEYS = ("platforms", "category", "channel_priority", "channel-priority",
 
 # libyaml's parser, if PyYAML was built with it, is 20 times faster on long exports.
 _LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SYNTAX = "correct the line: one '- PACKAGE' per line below 'dependencies:', indented by blanks, not tabs"
 _NULL = "tag:yaml.org,2002:null"
 
 TEMPLATE = re.compile(r"\{\{|\{%")
@@ -102,7 +103,9 @@ def _compose(text: str, here: _File) -> yaml.Node:
         raise _yaml_error(error, here) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {reason[:200]}") from error
+        raise UsageError(
+            f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {reason[:200]}", hint=_SYNTAX
+        ) from error
     if node is None:
         raise UsageError(f"{here.name} is empty", hint="list packages under 'dependencies:'")
     return node
@@ -113,7 +116,7 @@ def _yaml_error(error: yaml.MarkedYAMLError, here: _File) -> UsageError:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context or "invalid syntax"
     if mark is None:
-        return UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {problem}")
+        return UsageError(f"{here.name} is not valid YAML", evidence=f"{here.name}:1: {problem}", hint=_SYNTAX)
     start = error.context_mark
     mark = start if start and not here.line(mark).strip() else mark
     line = here.line(mark)

@@ -21,13 +21,13 @@ class ContainerOptions(TypedDict, total=False):
 
     bind: Annotated[
         tuple[str, ...],
-        Row(CONTAINER, "Bind mount, repeatable. [Apptainer: --bind]", "SRC[:DST[:ro]]", "-B", record="container"),
+        Row(CONTAINER, "Bind mount; repeatable. [Apptainer: --bind]", "SRC[:DST[:ro]]", "-B", record="container"),
     ]
     env: Annotated[
         Mapping[str, str],
         Row(
             CONTAINER,
-            "Set a variable in the container, repeatable; without =VALUE, pass yours. [Apptainer: --env]",
+            "Set a variable in the container; repeatable. Without =VALUE, pass yours. [Apptainer: --env]",
             "NAME[=VALUE]",
             record="container",
         ),
@@ -46,7 +46,7 @@ class ContainerOptions(TypedDict, total=False):
         str,
         Row(
             CONTAINER,
-            "How the container gets the GPUs; with none, it gets no GPUs. Default: auto. [Apptainer: --nv, --rocm]",
+            "How the container gets the GPUs; 'none' gives it no GPUs. Default: auto. [Apptainer: --nv, --rocm]",
             record="container",
             choices=("auto", "none", "nv", "nvccli", "rocm", "cdi"),
         ),
@@ -74,7 +74,7 @@ class ContainerOptions(TypedDict, total=False):
         tuple[str, ...],
         Row(
             CONTAINER,
-            "Fingerprint of a key that must have signed the image, repeatable. Default: the site's keys.",
+            "Fingerprint of a key that must have signed the image; repeatable. Default: the site's keys.",
             "KEY",
             record="container",
         ),
@@ -154,13 +154,13 @@ class LaunchOptions(ContainerOptions, total=False):
         str,
         Row(
             LAUNCHER,
-            "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: by the image.",
+            "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: depends on the image.",
             "NAME",
             config=True,
         ),
     ]
     torchrun_arg: Annotated[
-        tuple[str, ...], Row(LAUNCHER, "Argument to pass to torchrun, repeatable.", "ARG", field="launcher_arguments")
+        tuple[str, ...], Row(LAUNCHER, "Argument to pass to torchrun; repeatable.", "ARG", field="launcher_arguments")
     ]
     mpi: Annotated[
         str,
@@ -172,7 +172,7 @@ class LaunchOptions(ContainerOptions, total=False):
         ),
     ]
     before: Annotated[
-        OneOrMore, Row(LAUNCHER, "Shell command to run once in the image before the ranks start, repeatable.", "CMD")
+        OneOrMore, Row(LAUNCHER, "Shell command to run once in the image before the ranks start; repeatable.", "CMD")
     ]
     mode: Annotated[
         str, Row(SLURM, "Mode of the site; 'argosy sites show' lists them. Default: the site's.", "NAME", config=True)
@@ -224,7 +224,7 @@ class LaunchOptions(ContainerOptions, total=False):
         str,
         Row(
             SLURM,
-            "Start after these jobs succeeded, for example 123:124. [Slurm: --dependency=afterok]",
+            "Start after these jobs succeed, for example 123:124. [Slurm: --dependency=afterok]",
             "JOBS",
             record="slurm",
             field="dependency",
@@ -270,7 +270,7 @@ class LaunchOptions(ContainerOptions, total=False):
     chdir: Annotated[
         str, Row(SLURM, "Folder in which the job runs. [Slurm: --chdir]", "DIR", "-D", record="slurm", path=True)
     ]
-    sbatch_arg: Annotated[tuple[str, ...], Row(SLURM, "Any other option of sbatch, repeatable.", "ARG", field="extra")]
+    sbatch_arg: Annotated[tuple[str, ...], Row(SLURM, "Any other sbatch option; repeatable.", "ARG", field="extra")]
     stage_to: Annotated[
         str | bool,
         Row(

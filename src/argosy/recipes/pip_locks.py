@@ -193,7 +193,7 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
     version = str(meta.get("lock-version", ""))
     if not version:
         hint = "write it again: poetry lock"
-        raise UsageError(f"{file} is not a lock of Poetry", evidence="it has no lock-version", hint=hint)
+        raise UsageError(f"{file} is not a Poetry lock file", evidence="it has no lock-version", hint=hint)
     if not version.startswith(("1.", "2.")):
         raise UsageError(f"{file} has the unknown version {version}", hint="update argosy")
     if version.startswith("1.") or version == "2.0":
@@ -307,7 +307,7 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
     tables = shaped(rows, dict[str, dict[str, _Locked]], file)
     if DEFAULT not in tables:
         raise UsageError(
-            f"{file} is not a lock file of pipenv",
+            f"{file} is not a pipenv lock file",
             evidence=f"it has no '{DEFAULT}'",
             hint="write it again: pipenv lock",
         )

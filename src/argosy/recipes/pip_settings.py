@@ -192,7 +192,11 @@ def _read_file(file: Path) -> Iterator[tuple[str, PipSetting]]:
         parser.read(file, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         evidence = " ".join(str(error).split())
-        raise UsageError("pip's configuration file is invalid", evidence=f"{file}: {evidence}") from error
+        raise UsageError(
+            "pip's configuration file is invalid",
+            evidence=f"{file}: {evidence}",
+            hint="correct it: [global], then KEY = VALUE lines",
+        ) from error
     for section in SECTIONS:
         for key, value in parser.items(section) if parser.has_section(section) else ():
             name = _normal_key(key)

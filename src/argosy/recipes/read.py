@@ -125,7 +125,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
     there = [name for name in IN_A_FOLDER if (reading.cwd / path / name).is_file()]
     if there:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
-        raise UsageError(f"{path} is a folder", hint=hint)
+        raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
     raise UsageError(f"cannot recognise {path} as an environment file by its name", hint=f"supported: {UNDERSTOOD}")
 
 
@@ -227,7 +227,8 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
         if file.exists() and not file.is_file() and not file.is_dir():
             raise UsageError(f"{path} is a device or a pipe, not a file", hint="write its contents to a file first")
         if file.is_file() and file.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path} is too large for an environment file", evidence=because)
+            hint = "pass a requirements.txt, an environment.yml or a lock file"
+            raise UsageError(f"{path} is too large for an environment file", evidence=because, hint=hint)
         data = file.read_bytes()
     except FileNotFoundError as error:
         raise missing_file(path, reading.cwd, because) from error

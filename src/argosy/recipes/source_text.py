@@ -33,7 +33,7 @@ def load_toml(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{file} is not TOML", evidence=f"{file}: {error}") from error
+        raise UsageError(f"{file} is not valid TOML", evidence=f"{file}: {error}", hint="correct the line") from error
 
 
 def finder(text: str, file: str) -> Finder:
@@ -108,11 +108,11 @@ def decode(data: bytes, file: str) -> str:
         return codecs.decode(data, encoding)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UsageError(
-            f"{file} is not text", evidence=f"{file}:{line}: {error}", hint="save it with the encoding UTF-8"
-        ) from error
+        raise UsageError(f"{file} is not text", evidence=f"{file}:{line}: {error}", hint="save it in UTF-8") from error
     except (LookupError, TypeError, ValueError) as error:
-        raise UsageError(f"{file} declares an unknown encoding", evidence=f"{file}:1: {encoding}") from error
+        raise UsageError(
+            f"{file} declares an unknown encoding", evidence=f"{file}:1: {encoding}", hint="save it in UTF-8"
+        ) from error
 
 
 def is_utf8(text: str) -> bool:

@@ -66,7 +66,7 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
         If only ``/opt/argosy`` can be attached, but build steps changed files outside of it.
     """
     if image.kind is ImageKind.TREE or image.layer_offset < 0:
-        return Attach.FLAT, _attach(Attach.FLAT, "the image has no layer of its own", "image")
+        return Attach.FLAT, _attach(Attach.FLAT, "the image has no separate layer", "image")
     if runtime == "podman":
         return _bound(image, "the unpacked layer is mounted on /opt/argosy", "machine")
     if runtime == "bwrap":

@@ -107,7 +107,7 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
         raise UsageError(
             "the command is one argument with blanks, and no program has that name",
             evidence=f"-- {line!r}",
-            hint=f"leave the quotes out: -- {line.splitlines()[0]}; or for the shell: -- sh -c {line!r}",
+            hint=f"remove the quotes: -- {line.splitlines()[0]}; or for the shell: -- sh -c {line!r}",
         )
 
 

@@ -110,7 +110,7 @@ def refuse_outside_jobs(plan: ContainerPlan) -> None:
     if plan.runtime.traits.by_srun:
         raise UsageError(
             f"{plan.runtime.name} starts containers in jobs only",
-            evidence="srun starts them through a plug-in of Slurm",
+            evidence="srun starts them through a Slurm plug-in",
             hint="use argosy launch with --site, or choose another runtime with --runtime",
         )
 
@@ -263,7 +263,7 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
     gpu = said.get("gpu") or GpuMode.AUTO.value
     modes = [mode.value for mode in GpuMode]
     if gpu not in modes:
-        raise UsageError(f"invalid GPU mode {gpu!r}", evidence=f"known: {', '.join(modes)}")
+        raise UsageError(f"invalid GPU mode {gpu!r}", hint=f"use one of {', '.join(modes)}")
     variables = [parse_variable(text, environment) for text in said.get("env", ())]
     return ContainerRequest(
         binds=tuple(map(parse_bind, said.get("bind", ()))),

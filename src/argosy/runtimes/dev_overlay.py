@@ -163,7 +163,7 @@ def opened_dev(plan: ContainerPlan, note: Callable[[str], None], clock: Clock = 
         raise CheckFailed(
             "cannot make the image writable: its unpacked files belong to another user",
             evidence=others[0],
-            hint="set ARGOSY_CACHE to a folder of your own",
+            hint="set ARGOSY_CACHE to your own folder",
         )
 
     def waiting(owner: Owner) -> None:

@@ -160,7 +160,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     name: str = "edf"
     program: str = "srun"
-    package: str = "CSCS's Container Engine, a plug-in of Slurm (the site's administrators install it)"
+    package: str = "CSCS's Container Engine, a Slurm plug-in (the site's administrators install it)"
     proof: str = "rendered"
     traits: Traits = TRAITS
 

@@ -79,7 +79,7 @@ class Pyxis(msgspec.Struct, frozen=True):
 
     name: str = "pyxis"
     program: str = "srun"
-    package: str = "pyxis, a plug-in of Slurm, with enroot (the site's administrators install it)"
+    package: str = "pyxis, a Slurm plug-in, with enroot (the site's administrators install it)"
     proof: str = "ran"
     traits: Traits = TRAITS
 

@@ -129,7 +129,10 @@ def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[st
         If the image is a folder.
     """
     if image.kind is ImageKind.TREE:
-        raise ImageError(f"{image.path} is a folder", hint="first build an image file: argosy build --base FOLDER")
+        raise ImageError(
+            f"cannot list the files of {image.path}: it is a folder",
+            hint="first build an image file: argosy build --base FOLDER",
+        )
     files: dict[str, int] = {}
     links: dict[str, str] = {}
     for offset in (image.base_offset, image.layer_offset):

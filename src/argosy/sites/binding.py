@@ -11,6 +11,7 @@ MOST_CORES = 1 << 16
 """Highest core number that is accepted."""
 
 MAP = "node.gpu_cpus"
+_CORES = "give each GPU its own cores, without the reserved ones"
 
 
 def parse_ranges(text: str, key: str = "") -> frozenset[int]:
@@ -32,7 +33,7 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if not first <= last <= MOST_CORES:
             raise SiteError(
-                f"invalid list of cores {text!r}", evidence=f"at {part!r}", hint="write it like 0,8-10", key=key
+                f"invalid list of cores {text!r}", evidence=f"at {part!r}", hint="for example 0,8-10", key=key
             )
         cores.update(range(first, last + 1))
     return frozenset(cores)
@@ -54,8 +55,10 @@ def plan_masks(node: Node) -> tuple[int, ...]:
     if not node.gpu_cpus:
         return ()
     if len(node.gpu_cpus) != node.gpus:
-        rows = f"it has {len(node.gpu_cpus)} rows, and the node {node.gpus} GPUs"
-        raise SiteError("the GPU -> CPU map does not fit the node", evidence=rows, key=MAP)
+        rows = f"it has {len(node.gpu_cpus)} rows, but the node has {node.gpus} GPUs"
+        raise SiteError(
+            "the GPU -> CPU map does not fit the node", evidence=rows, hint="write one row per GPU", key=MAP
+        )
     usable = usable_cores(node)
     taken: set[int] = set()
     masks: list[int] = []
@@ -63,10 +66,15 @@ def plan_masks(node: Node) -> tuple[int, ...]:
         cores = parse_ranges(text, MAP)
         if not cores or cores - usable:
             wrong = f"{sorted(cores - usable)}"
-            raise SiteError(f"the map binds GPU {index} to cores that jobs cannot use", evidence=wrong, key=MAP)
+            raise SiteError(
+                f"the map binds GPU {index} to cores that jobs cannot use", evidence=wrong, hint=_CORES, key=MAP
+            )
         if cores & taken:
             raise SiteError(
-                f"the map gives GPU {index} cores of another GPU", evidence=f"{sorted(cores & taken)}", key=MAP
+                f"the map gives GPU {index} cores of another GPU",
+                evidence=f"{sorted(cores & taken)}",
+                hint=_CORES,
+                key=MAP,
             )
         taken |= cores
         masks.append(sum(1 << core for core in cores))

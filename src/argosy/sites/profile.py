@@ -251,7 +251,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version
         Version of Slurm, as documented.
     gpu_option
-        Option that requests GPUs: ``gpus-per-node``, ``gres``, or ``none`` if an option of srun does so.
+        Option that requests GPUs: ``gpus-per-node``, ``gres``, or ``none`` if an srun option does so.
     cpus_per_gpu
         Cores per GPU if no map is known; 0: Slurm decides.
     cpus_option

@@ -15,7 +15,7 @@ NO_CLUSTER = "Could not establish a configuration source"
 
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
-    """Run a command of Slurm and return its output.
+    """Run a Slurm command and return its output.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
 
 
 def run_slurm(session: Session, command: Command) -> Reply:
-    """Run a command of Slurm and return its reply, whatever its exit code.
+    """Run a Slurm command and return its reply, whatever its exit code.
 
     Raises
     ------

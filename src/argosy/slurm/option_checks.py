@@ -68,7 +68,7 @@ SHORT: Mapping[str, str] = MappingProxyType(
         "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
     }
 )  # fmt: skip
-"""Short options of sbatch(1) -> their long names."""
+"""Short sbatch options(1) -> their long names."""
 
 
 def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
@@ -81,7 +81,7 @@ def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
     """
     if options.mem and options.mem_per_gpu:
         raise UsageError(
-            "--mem and --mem-per-gpu exclude each other",
+            "--mem and --mem-per-gpu cannot be used together",
             evidence=f"--mem {options.mem}, --mem-per-gpu {options.mem_per_gpu}",
             hint="use one of the two options",
         )
@@ -189,10 +189,10 @@ CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
 
 
 def _check_other(word: str) -> None:
-    """Refuse a value of ``--sbatch-arg`` that is not an option of sbatch, or that Argosy has an option for."""
+    """Refuse a value of ``--sbatch-arg`` that is not an sbatch option, or that Argosy has an option for."""
     if not re.match(r"--?[A-Za-z]", word):
         raise UsageError(
-            f"{word!r} is not an option of sbatch",
+            f"{word!r} is not an sbatch option",
             evidence=f"--sbatch-arg {word}",
             hint=f"write it with its dashes: --sbatch-arg=--{word.lstrip('-')}" if word.strip("-") else "remove it",
         )
@@ -216,7 +216,7 @@ CLUSTERS = frozenset({"clusters", "cluster"})
 
 
 def named_cluster(word: str) -> str:
-    """Return the cluster that an option of sbatch selects; empty for other options."""
+    """Return the cluster that an sbatch option selects; empty for other options."""
     name, value = _named(word) if re.match(r"--?[A-Za-z]", word) else ("", "")
     return value if name in CLUSTERS else ""
 

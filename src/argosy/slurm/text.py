@@ -84,7 +84,7 @@ def judge_code(state: str, code: int) -> int:
 
 
 def says_no_answer(text: str) -> bool:
-    """Return whether a command of Slurm reports that the controller does not answer."""
+    """Return whether a Slurm command reports that the controller does not answer."""
     return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
 
 
@@ -145,7 +145,7 @@ For sbatch, these override the lines of a script, so the plan applies them and s
 
 
 def choose_defaults(options: JobOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's SBATCH_* defaults for options not given now; --mem and --mem-per-gpu exclude each other."""
+    """Return the user's SBATCH_* defaults for options not given now; --mem excludes --mem-per-gpu."""
     given = {"mem", "mem_per_gpu"} if options.mem or options.mem_per_gpu else set()
     return {
         name: environment[variable]
@@ -188,7 +188,7 @@ def render_directive(option: str) -> str:
     if "\n" in option:
         name = option.partition("=")[0].replace("job-name", "name")
         raise UsageError(
-            "an option of Slurm cannot contain a line break",
+            "a Slurm option cannot contain a line break",
             evidence=repr(option),
             hint=f"use another {name}, or launch from a folder without a line break in its name",
         )
@@ -214,7 +214,11 @@ def parse_job_id(text: str) -> str:
     """
     match = re.search(r"^(\d+)(;\S+)?$", text.strip(), re.MULTILINE)
     if match is None:
-        raise ToolFailed("sbatch did not print a job id", evidence=text.strip()[-400:])
+        raise ToolFailed(
+            "sbatch did not print a job id",
+            evidence=text.strip()[-400:],
+            hint="check with 'argosy jobs' whether the job was submitted",
+        )
     return match[1]
 
 

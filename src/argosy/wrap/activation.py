@@ -143,9 +143,7 @@ def add_kernel(request: KernelRequest, session: Session) -> Path:
         )
     name = (request.name or re.sub(r"[^A-Za-z0-9._-]+", "-", request.prefix.name)).lower()
     if not NAME.match(name):
-        raise UsageError(
-            f"invalid name of a kernel {name!r}", hint="use letters, digits, '.', '_' and '-': --name NAME"
-        )
+        raise UsageError(f"invalid kernel name {name!r}", hint="use letters, digits, '.', '_' and '-': --name NAME")
     _need_ipykernel(python, request.prefix, session)
     folder = (request.to or _jupyter_data(session)) / "kernels" / name
     spec = folder / "kernel.json"

@@ -158,7 +158,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
         shutil.copytree(source, place, symlinks=True, copy_function=link_file)
         return at
     if identify_file(source).kind not in ARCHIVES:
-        hint = "pass the folder of an installation, or an archive of conda-pack"
+        hint = "pass the folder of an installation, or a conda-pack archive"
         raise UsageError(f"{source} is {identify_file(source).description}", hint=hint)
     place = work / "unpacked"
     place.mkdir()
@@ -203,7 +203,7 @@ def judge_place(at: str, named: str, source: Path) -> None:
         raise UsageError(
             f"cannot put {source} at {at}: its files contain the path {named}",
             evidence=f"the first line of most programs in {source / 'bin'} begins with #!{named}/bin/python",
-            hint="omit --at, or use an archive of conda-pack, which Argosy can move to another path",
+            hint="omit --at, or use a conda-pack archive, which Argosy can move to another path",
         )
 
 

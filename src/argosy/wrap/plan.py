@@ -146,7 +146,7 @@ def judge_host(settings: Settings, inside: InContainer) -> None:
     """
     if settings.host and inside.python and not inside.python.startswith(ROOT + "/"):
         raise UsageError(
-            "--host hides the system folders of the base, and this environment needs them",
+            "--host hides the system folders of the base, which this environment needs",
             evidence=f"its Python is {inside.python}",
             hint="use an environment with its own Python (conda packages), or omit --host",
         )

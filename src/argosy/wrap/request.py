@@ -62,7 +62,11 @@ def _plan_single(source: str, base: str, *, copy: bool, at: str, asked_base: boo
     if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
         return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)
     if at:
-        raise UsageError("--at needs an installation on disk", evidence=f"{path} is {identify_file(path).description}")
+        raise UsageError(
+            "--at needs an installation on disk",
+            evidence=f"{path} is {identify_file(path).description}",
+            hint="remove --at",
+        )
     if asked_base:
         raise UsageError("--base needs environment files", hint=f"omit --base: {source} is wrapped unchanged")
     return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)

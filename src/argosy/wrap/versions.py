@@ -40,7 +40,7 @@ def refuse_prefix(prefix: Path) -> None:
         hint = f"change it: argosy wrap update {quote(str(prefix))}; or choose another --prefix"
         raise UsageError(f"{prefix} already contains wrapped commands", hint=hint)
     if prefix.exists() and not prefix.is_dir():
-        raise UsageError(f"{prefix} is a file", hint="choose a new or empty folder")
+        raise UsageError(f"cannot create {prefix}: it is a file", hint="choose a new or empty folder")
     if re.search('["\n\udc80-\udcff]', str(prefix)):
         raise UsageError(
             f"invalid path {str(prefix)!r}: it has a quote, a line break or invalid UTF-8",

@@ -45,7 +45,7 @@ def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
     ("words", "message"),
     [
         (CotainrOptions(Path("o")), "--base-image or --system is missing"),
-        (CotainrOptions(Path("o"), base_image="b", system="big-g"), "exclude each other"),
+        (CotainrOptions(Path("o"), base_image="b", system="big-g"), "cannot be used together"),
         (CotainrOptions(Path("o"), system="big-h"), "did you mean --system=big-"),
         (CotainrOptions(Path("o"), system="nowhere-at-all"), "--base-image=BASE"),
     ],
@@ -78,8 +78,7 @@ def test_an_option_that_cotainr_has_not_names_our_command() -> None:
     said = CliRunner().invoke(app, ["build", "out.sif", "--base-image=x", "--format=sqsh"])
     assert isinstance(said.exception, UsageError)
     assert str(said.exception) == (
-        "cotainr has no option --format\n  -> use the options of Argosy: "
-        "argosy build environment.yml --base BASE -o IMAGE …"
+        "cotainr has no option --format\n  -> use Argosy's options: argosy build environment.yml --base BASE -o IMAGE …"
     )
 
 
@@ -142,4 +141,4 @@ def test_cotainr_takes_verbose_or_quiet_as_often_as_they_stand_and_never_both() 
     words = ["compat", "run", "cotainr", "build", "x.sif", "--base-image=nowhere.sif", "-vv", "--quiet"]
     said = CliRunner().invoke(app, words)
     assert isinstance(said.exception, UsageError)
-    assert "--verbose and --quiet exclude each other" in str(said.exception)
+    assert "--verbose and --quiet cannot be used together" in str(said.exception)

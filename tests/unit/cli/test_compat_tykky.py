@@ -330,7 +330,7 @@ def test_a_configuration_alone_in_tykkys_own_keys_with_scripts_and_variables() -
     with pytest.raises(UsageError) as error:
         plan_advanced(Arguments("pip-containerize", "advanced", "c.yaml"), conf)
     assert error.value.hint == "use: conda-containerize advanced c.yaml"
-    with pytest.raises(UsageError, match="asks for an update"):
+    with pytest.raises(UsageError, match="requests an update"):
         plan_advanced(Arguments("conda-containerize", "advanced", "c.yaml"), read_conf({"mode": "conda_modify"}, {}))
 
 

@@ -96,7 +96,7 @@ def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("force", [True, False])
 def test_a_folder_of_that_name_is_never_replaced(tmp_path: Path, force: bool) -> None:  # noqa: FBT001
     (tmp_path / "x").mkdir()
-    with pytest.raises(UsageError, match="is a directory"), atomic_file(tmp_path / "x", force=force):
+    with pytest.raises(UsageError, match="it is a folder"), atomic_file(tmp_path / "x", force=force):
         pytest.fail("never gets here")
 
 

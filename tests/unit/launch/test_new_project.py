@@ -28,7 +28,7 @@ def test_the_project_of_each_template_and_site_is_valid(template: str, site: str
 
 def test_an_existing_file_is_never_changed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
-    with pytest.raises(UsageError, match=r"train\.py exists already"):
+    with pytest.raises(UsageError, match=r"train\.py already exists"):
         write_project(NewProject(tmp_path, "ddp", read_site("local")))
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 

@@ -102,9 +102,9 @@ def test_the_price_of_an_elastic_job_is_said() -> None:
         ({"elastic": "4:2"}, "--elastic 2:4"),
         ({"elastic": "two"}, "invalid range of nodes"),
         ({"elastic": "1:2", "wanted": Wanted(nodes=3)}, "--nodes 3, --elastic 1:2"),
-        ({"elastic": "1:2", "launcher": "srun"}, "needs the launcher torchrun"),
+        ({"elastic": "1:2", "launcher": "srun"}, "needs the torchrun launcher"),
         ({"label": True, "logs": "/l"}, "--log-dir"),
-        ({"gpu_type": "a b"}, "invalid type of GPU"),
+        ({"gpu_type": "a b"}, "invalid GPU type"),
         ({"stage_to": "tmp"}, "absolute path"),
         ({"stage_to": "/local/$(id)"}, "not a valid folder for --stage-to"),
     ],
@@ -450,13 +450,13 @@ def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name
 
 
 def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_it() -> None:
-    with pytest.raises(UsageError, match="--mpi needs the launcher mpi"):
+    with pytest.raises(UsageError, match="--mpi needs the mpi launcher"):
         plan(launcher="srun", mpi="pmix")
     made = plan(launcher="srun", mpi="pmix", given={"mpi": ("pmix", "argosy.toml:3")})
     assert list(unused_options(made.choices)) == ["--mpi: not used: the launcher is srun"]
     assert "--mpi=pmix" not in made.script
     assert "--mpi=pmi2" in plan(launcher="mpi", mpi="pmi2").script
-    with pytest.raises(UsageError, match="invalid value of --mpi: 'pmi9'"):
+    with pytest.raises(UsageError, match="invalid --mpi 'pmi9'"):
         plan(launcher="mpi", mpi="pmi9")
 
 
@@ -615,16 +615,16 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
 
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
     made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
-    why = "not used: the allocation exists already"
+    why = "not used: the allocation already exists"
     assert list(unused_options(made.choices)) == [f"--time, --exclude, --sbatch-arg, --gpu-type: {why}"]
     for name, asked in (("array", {"options": JobOptions(array="0-3")}), ("resume", {"restarts": 3})):
-        with pytest.raises(UsageError, match=f"--{name} needs a job of its own"):
+        with pytest.raises(UsageError, match=f"--{name} needs a new job"):
             inside(**asked)
 
 
 def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
     for site, environment in ((GPUS, {}), (HERE, INSIDE)):
-        with pytest.raises(UsageError, match="--in-allocation needs an allocation of Slurm"):
+        with pytest.raises(UsageError, match="--in-allocation needs a Slurm allocation"):
             inside(site, environment=environment)
 
 

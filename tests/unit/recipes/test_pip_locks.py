@@ -126,7 +126,7 @@ def test_poetrys_versions_of_python_are_understood(tmp_path: Path, written: str,
 
 
 def test_an_empty_poetry_lock_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a lock of Poetry"):
+    with pytest.raises(UsageError, match="is not a Poetry lock file"):
         read(tmp_path, "poetry.lock", "")
 
 

@@ -303,7 +303,7 @@ def test_a_folder_is_answered_with_the_files_in_it(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for name in ("pyproject.toml", "environment.yml"):
         (tmp_path / "mine" / name).touch()
-    with pytest.raises(UsageError, match="mine is a folder") as error:
+    with pytest.raises(UsageError, match="mine: it is a folder") as error:
         read_recipe(["mine"], cwd=tmp_path)
     assert error.value.hint.endswith("mine/environment.yml, mine/pyproject.toml")
 

@@ -60,7 +60,7 @@ def test_what_sbatch_refuses_or_misreads_is_refused_with_what_to_write(option: s
 
 
 def test_memory_is_said_in_one_of_two_ways() -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be used together"):
         check_options(JobOptions(mem="60G", mem_per_gpu="10G"))
     assert choose_defaults(JobOptions(mem_per_gpu="10G"), {"SBATCH_MEM_PER_NODE": "60G"}) == {}
 

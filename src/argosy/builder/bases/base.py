@@ -44,7 +44,8 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
     """
     if image.kind is ImageKind.TREE:
         raise ImageError(
-            f"{image.path} is a folder", hint="this is a bug in Argosy: a folder must be packed before it is a base"
+            f"cannot build over {image.path}: it is a folder",
+            hint="this is a bug in Argosy: a folder must be packed before it is a base",
         )
     part, cache = describe_part(image.path, image.base_offset, image.base_size), session.paths.cache
     known = cached_digest(part, cache)

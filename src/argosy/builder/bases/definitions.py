@@ -137,7 +137,9 @@ def read_definition(path: Path, kind: Format) -> None:
         data = path.read_bytes()
         text = decode(data, str(path))
     except OSError as error:
-        raise UsageError(f"cannot read {path}", evidence=error.strerror or str(error)) from error
+        raise UsageError(
+            f"cannot read {path}", evidence=error.strerror or str(error), hint="check the path and its permissions"
+        ) from error
     known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
     if kind is Format.DEFINITION and data.startswith(_MARKED):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"
@@ -155,7 +157,9 @@ def read_definition(path: Path, kind: Format) -> None:
             )
     needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
     if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
-        raise UsageError(f"{path} is not a {kind}", evidence=f"no line begins with {needed}")
+        raise UsageError(
+            f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=f"add the line {needed} BASE"
+        )
 
 
 Row = tuple[int, str, str, list[str]]

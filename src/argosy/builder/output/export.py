@@ -122,7 +122,7 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
     image, lock = opened.image, opened.lock
     if image.kind is ImageKind.TREE:
         raise UsageError(
-            f"{image.path} is a folder",
+            f"cannot export {image.path}: it is a folder",
             hint=f"pack it first: argosy build requirements.txt --base {quote(image.path)} -o IMAGE",
         )
     path = Path(image.path)

@@ -80,7 +80,11 @@ def plan_request(options: CotainrOptions, systems: Mapping[str, System]) -> Buil
     """
     if bool(options.base_image) == bool(options.system):
         raise UsageError(
-            "--base-image and --system exclude each other" if options.system else "--base-image or --system is missing",
+            (
+                "--base-image and --system cannot be used together"
+                if options.system
+                else "--base-image or --system is missing"
+            ),
             hint="--base-image takes the same values as --base; 'cotainr info' lists the systems",
         )
     system = _find_system(options.system, systems) if options.system else System(options.base_image, "")
@@ -129,7 +133,7 @@ class CotainrBuild(click.Command):
         except click.NoSuchOption as error:
             command = f"argosy build {ctx.params.get('conda_env') or 'environment.yml'} --base BASE -o IMAGE"
             raise UsageError(
-                f"cotainr has no option {error.option_name}", hint=f"use the options of Argosy: {command} …"
+                f"cotainr has no option {error.option_name}", hint=f"use Argosy's options: {command} …"
             ) from error
 
 
@@ -170,7 +174,7 @@ def cotainr_build(
     from argosy.cli.cmd_build import render_report  # noqa: PLC0415 - it imports this module
 
     if verbose and quiet:
-        raise UsageError("--verbose and --quiet exclude each other", hint="use one of these options")
+        raise UsageError("--verbose and --quiet cannot be used together", hint="use one of these options")
     options = CotainrOptions(image_path, base_image, system, conda_env, force=force, accept_licenses=accept_licenses)
     file = Path(f"cotainr_build_{time.strftime('%Y-%m-%dT%H.%M.%S')}.log") if log_to_file else None
     with build_log(file) as log:

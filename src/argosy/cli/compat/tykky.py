@@ -159,7 +159,7 @@ def plan_advanced(arguments: Arguments, conf: Conf) -> Arguments:
         If the file names nothing to install, or its mode belongs to another command.
     """
     if conf.mode.endswith("_modify"):
-        raise UsageError(f"{arguments.what} asks for an update", hint=f"use: {arguments.program} update DIR")
+        raise UsageError(f"{arguments.what} requests an update", hint=f"use: {arguments.program} update DIR")
     if MODES.get(conf.mode, arguments.program) != arguments.program:
         hint = f"use: {MODES[conf.mode]} advanced {quote(arguments.what)}"
         raise UsageError(f"mode: {conf.mode} is not for {arguments.program}", evidence=arguments.what, hint=hint)
@@ -209,7 +209,7 @@ def plan_update(arguments: Arguments, cwd: Path, read: Read) -> UpdateRequest:
     packages = tuple(text for row in rows if (text := row.partition(" #")[0].strip()) and not text.startswith("#"))
     if any(text.startswith("-") for text in packages):
         hint = f"use: argosy wrap update {quote(arguments.what)} {quote(arguments.requirements)}"
-        raise UsageError(f"{arguments.requirements} contains options of pip", hint=hint)
+        raise UsageError(f"{arguments.requirements} contains pip options", hint=hint)
     return UpdateRequest(cwd / arguments.what, packages, after=_scripts((arguments.after,), cwd))
 
 

@@ -115,7 +115,9 @@ def merge_conf(site: Mapping[str, object], user: Mapping[str, object]) -> dict[s
     """
     for name, section in site.items():
         if name not in SECTIONS or not isinstance(section, Mapping | None):
-            raise UsageError(f"the site configuration of tykky has no section {name!r}", evidence=", ".join(SECTIONS))
+            raise UsageError(
+                f"tykky's site configuration has no section {name!r}", hint=f"use one of {', '.join(SECTIONS)}"
+            )
     parts = {name: section for name in SECTIONS if isinstance(section := site.get(name), Mapping)}
     merged: dict[str, object] = {**parts.get("defaults", {}), **user}
     for key, more in parts.get("appends", {}).items():
@@ -192,7 +194,7 @@ def _check_keys(merged: Mapping[str, object]) -> None:
         own = key == "template_script" and value in TEMPLATES
         unasked = key == "wrap_all" and not _yes(value)
         if key in REFUSED and not own and not unasked:
-            raise UsageError(f"the key {key} of tykky is not supported", hint=REFUSED[key])
+            raise UsageError(f"tykky's key {key} is not supported", hint=REFUSED[key])
         if key not in known:
             near = suggest_word(key, known)
             raise UsageError(

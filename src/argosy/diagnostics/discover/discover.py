@@ -155,7 +155,8 @@ def _refuse(request: DiscoverRequest) -> None:
         raise UsageError(f"{request.name!r} is not a valid site name", hint="use letters, digits, '.', '_' and '-'")
     if request.output.exists():
         raise UsageError(
-            f"{request.output} exists", hint="choose another file with -o; 'argosy sites diff' compares two profiles"
+            f"{request.output} already exists",
+            hint="choose another file with -o; 'argosy sites diff' compares two profiles",
         )
     if request.output.suffix != ".toml":
         raise UsageError(f"invalid file name {request.output}", hint="use a name that ends in .toml")
@@ -179,7 +180,9 @@ def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str])
     nodes, partitions = parse_nodes(login["nodes"]), parse_partitions(login["partitions"])
     known = [each.name for each in partitions]
     if request.partition and request.partition not in known:
-        raise UsageError(f"unknown partition {request.partition!r}", evidence=f"known: {', '.join(known)}")
+        raise UsageError(
+            f"unknown partition {request.partition!r}", evidence=f"known: {', '.join(known)}", hint="choose one of them"
+        )
     partition, shape = choose_shape(nodes, partitions, request.partition)
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={request.account}"] if request.account else []

@@ -83,16 +83,18 @@ def read_result(path: Path) -> Result:
     UsageError
         When the file cannot be read, or is not such a result.
     """
+    hint = "use the argosy-validate-JOB.json that the job wrote"
     try:
         with path.open("rb") as source:
             text = source.read(MOST_BYTES).decode(errors="replace")
         result = msgspec.json.decode(text, type=Result)
     except (OSError, msgspec.DecodeError) as error:
-        hint = "use the argosy-validate-JOB.json that the job wrote"
         raise UsageError(f"{path} is not a result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
         raise UsageError(
-            f"{path} is not a result of argosy sites validate", evidence=f"date {result.date!r}, job {result.job!r}"
+            f"{path} is not a result of argosy sites validate",
+            evidence=f"date {result.date!r}, job {result.job!r}",
+            hint=hint,
         )
     return result
 

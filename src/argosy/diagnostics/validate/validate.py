@@ -150,7 +150,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     site = read_site(str(source), (source.parent, *folders))
     if site.name != result.site:
         raise SiteError(
-            f"{file} is the result of another site",
+            f"{file} is a result from another site",
             evidence=f"the job ran at {result.site}, and {source} is the profile of {site.name}",
             hint="choose the profile with --into",
         )

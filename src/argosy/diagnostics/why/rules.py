@@ -255,7 +255,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
         raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, or - for standard input")
     facts = find_job(session, log, or_record=True)
     if not facts.output or not can_read(facts.output):
-        raise UsageError(f"job {log} has written nothing", evidence=f"it {facts.meaning}; output: {facts.output}")
+        raise UsageError(f"job {log} has no output", evidence=f"it {facts.meaning}; output: {facts.output}")
     return Path(facts.output), facts
 
 

@@ -266,7 +266,7 @@ def _write_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise CheckFailed(f"{path} exists", hint="remove it, or choose another file name") from error
+        raise CheckFailed(f"{path} already exists", hint="remove it, or choose another file name") from error
     except OSError as error:
         raise explain_os_error(error, path.parent) from error
 

@@ -177,7 +177,7 @@ class _Reader:
         if inside == "PATH" and (found := PREFIX.match(" ".join(source_text(word) for word in expanded))):
             self.prefix = found[1]
         if inside in HOST_PATHS:
-            return self.say(statement.line, statement.text, Fate.LEFT_OUT, "the image has paths of its own")
+            return self.say(statement.line, statement.text, Fate.LEFT_OUT, "the image has its own paths")
         value = " ".join(source_text(word) for word in expanded)
         if name in BINDS:
             self.binds += [bind for bind in value.split(",") if bind]
@@ -242,7 +242,7 @@ class _Reader:
         if name in {"pip", "pip3", "conda", "mamba"}:
             return "add the packages to the environment file of the image"
         if self.jobs:
-            return "it runs after the program: make it a job of its own with --after"
+            return "it runs after the program: make it a separate job with --after"
         return "if the job needs it, add it to before = [...]"
 
     def change_folder(self, statement: Statement) -> None:
@@ -314,7 +314,7 @@ class _Reader:
             note = "the output goes to the job's output file; set output to change it"
             self.say(statement.line, statement.redirects, Fate.LEFT_OUT, note)
         if statement.background:
-            note = "Argosy makes each program that runs at the same time a job of its own"
+            note = "Argosy makes a separate job of each program that runs at the same time"
             self.say(statement.line, "&", Fate.NOT_READ, note)
 
 

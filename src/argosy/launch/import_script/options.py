@@ -1,4 +1,4 @@
-"""Translate options of sbatch and srun into keys of ``argosy.toml``; pure."""
+"""Translate sbatch options and srun into keys of ``argosy.toml``; pure."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
 
 
 def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Translate an option of srun that does not change the shape."""
+    """Translate an srun option that does not change the shape."""
     if name in DONE:
         return Fate.REPLACED, DONE[name]
     if name in {"label", "l"}:
@@ -127,11 +127,11 @@ def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate,
         return Fate.KEPT, "label = true"
     if name in TEXTS and name not in {"output", "error", "job-name"}:
         return _text(name, option.value, keys)
-    return Fate.NOT_READ, "an option of srun that Argosy does not use"
+    return Fate.NOT_READ, "an srun option that Argosy does not use"
 
 
 def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Translate an option of sbatch that does not change the shape."""
+    """Translate an sbatch option that does not change the shape."""
     if name in DONE:
         return Fate.REPLACED, DONE[name]
     if name in FLAGS:

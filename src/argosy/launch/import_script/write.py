@@ -34,7 +34,7 @@ def render_jobs(jobs: Sequence[ImportedJob], text: str = "") -> str:
     for job in jobs:
         if job.name in tables:
             raise UsageError(
-                f"argosy.toml has a job {job.name!r} already",
+                f"argosy.toml already has a job {job.name!r}",
                 evidence=f"[job.{job.name}]",
                 hint="choose another name with --name, or remove the table",
             )
@@ -68,7 +68,9 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         write_text(file, render_jobs(jobs, text))
     except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}", evidence=str(error)) from error
+        raise UsageError(
+            f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"
+        ) from error
     except tomlkit.exceptions.TOMLKitError as error:
         raise UsageError(f"cannot read {file}: it is not valid TOML", evidence=_fault(text) or str(error)) from error
 

@@ -212,7 +212,7 @@ def none(spec: LauncherSpec) -> LauncherCommand:
 
 def _refuse_extra(spec: LauncherSpec) -> None:
     if spec.extra:
-        raise UsageError("--torchrun-arg needs the launcher torchrun", hint="remove it, or use --launcher torchrun")
+        raise UsageError("--torchrun-arg needs the torchrun launcher", hint="remove it, or use --launcher torchrun")
 
 
 def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -327,7 +327,7 @@ def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -
         return
     build = "add torch to its environment and build again"
     raise UsageError(
-        f"{'the benchmark' if needed else 'the launcher torchrun'} needs PyTorch, which this image does not contain",
+        f"{'the benchmark' if needed else 'the torchrun launcher'} needs PyTorch, which this image does not contain",
         evidence=f"{image.path} lists all its {len(image.packages)} Python packages, and torch is not among them",
         hint=f"{build}; or use another image" if needed else f"{build}; or use --launcher srun, mpi or none",
     )

@@ -180,7 +180,7 @@ def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:
 
 
 def resume_directives(resume: Resume) -> Iterator[str]:
-    """Yield the options of sbatch for a job that resumes."""
+    """Yield the sbatch options for a job that resumes."""
     yield "--requeue"
     yield "--open-mode=append"
     yield f"--signal=B:{resume.signal}@{resume.grace}"

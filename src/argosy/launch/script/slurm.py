@@ -261,7 +261,7 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
-    """Yield the options of sbatch, with the shape first."""
+    """Yield the sbatch options, with the shape first."""
     shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"

@@ -23,7 +23,7 @@ SHORT = {
     "A": "account", "c": "cpus-per-task", "J": "job-name", "N": "nodes", "n": "ntasks", "p": "partition", "q": "qos",
     "t": "time", "G": "gpus", "o": "output", "e": "error", "C": "constraint", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-"""Short options of sbatch and srun, by their long names (sbatch(1))."""
+"""Short sbatch options and srun, by their long names (sbatch(1))."""
 
 
 class Named(msgspec.Struct, frozen=True):

@@ -139,4 +139,4 @@ _OPTIONS = """
 """
 
 SBATCH_OPTIONS = frozenset(_OPTIONS.split())
-"""Long options of sbatch (sbatch(1), Slurm 25.05), and of the plug-ins pyxis, uenv, shifter and Container Engine."""
+"""Long sbatch options (sbatch(1), Slurm 25.05), and of the plug-ins pyxis, uenv, shifter and Container Engine."""

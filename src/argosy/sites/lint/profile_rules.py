@@ -267,7 +267,7 @@ def _without_detection(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     if site.has_slurm and not site.identity.has_marks and not site.identity.not_detected:
         hint = 'add hosts, clusters, variables or files to [identity], or not_detected = "why"'
-        yield Fault(1, "no machine is detected as this site, and the profile does not say why", hint)
+        yield Fault(1, "no machine is detected as this site, but the profile does not say why", hint)
 
 
 PROFILE_RULES: tuple[Rule[Profile], ...] = (

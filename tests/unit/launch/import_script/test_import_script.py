@@ -170,7 +170,7 @@ def test_the_table_is_added_to_a_project_file_and_valid() -> None:
     text = render_jobs(jobs, "# mine\n[launch]\nsite = 'lumi-g'   # kept\n")
     assert text.startswith("# mine\n[launch]\nsite = 'lumi-g'   # kept\n")
     assert msgspec.convert(tomllib.loads(text), ProjectTable).job["train"].nodes == 2
-    with pytest.raises(UsageError, match="has a job 'train' already"):
+    with pytest.raises(UsageError, match="already has a job 'train'"):
         render_jobs(jobs, text)
 
 
