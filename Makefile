@@ -2,19 +2,20 @@
 # make check   lint, types, prose, unit tests (a minute)                  make bench   the figures of docs/reference/figures.md
 # make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
 # make dist    wheel and source archive, checked                          make bundle  one file with its own Python
-# make pythons the unit tests with each Python from 3.11 to 3.14
+# make pythons the unit tests with each Python from 3.11 to 3.14       make docs    the documentation website, in site/
 SHELL = /bin/sh
 VENV ?= .venv
 PY = "$(VENV)/bin/python"
 UV = $(PY) -m uv
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
+SITE_STAMP = $(VENV)/.docs
 SHIPPED = src/argosy/core/scripts/*.sh src/argosy/runtimes/scripts/*.sh src/argosy/launch/launchers/data/*.sh src/argosy/launch/script/data/*.sh
 # Failed tests run once more, alone: on a busy machine a real cluster may miss a deadline. Two failures count.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
-.PHONY: setup demo check test prepare soak bench pythons dist bundle clean
+.PHONY: setup demo check test prepare soak bench pythons dist bundle docs clean
 
 setup: $(STAMP)
 
@@ -48,7 +49,7 @@ test: $(STAMP)
 prepare: $(STAMP)
 	@$(PY) -m tests.prepare
 
-soak: $(STAMP)
+soak: $(STAMP) $(SITE_STAMP)
 	ARGOSY_SOAK=1 $(PY) -m pytest -q tests
 
 bench: $(STAMP)
@@ -62,6 +63,14 @@ dist: $(STAMP)
 	$(UV) build -q --out-dir dist
 	$(UV) tool run -q twine check --strict dist/argosy-*.whl dist/argosy-*.tar.gz
 	@cd dist && sha256sum argosy-*.whl argosy-*.tar.gz
+
+docs: $(SITE_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --clean
+	@echo "open site/index.html"
+
+$(SITE_STAMP): $(STAMP)
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@touch "$@"
 
 bundle:
 	@packaging/bundle/build

@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 from argosy.core import errors
 from argosy.recipes.user_config import KEYS, variable_name
 from examples.demo import summary
-from tests.docs.reading import agrees, read_page, run_page
+from tests.docs.reading import read_page, run_page
+from tools.consoles import agrees
 from tools.make_reference import render_pages
 
 REPO = Path(__file__).parents[2]
