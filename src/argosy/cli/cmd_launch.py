@@ -24,6 +24,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch import submit
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest
+from argosy.launch.option_checks import doubtful_choices
 from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
@@ -108,6 +109,8 @@ def _launch(
     if dry_run or script is not None:
         plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
         submit.note_local(session, plan)
+        for line in doubtful_choices(plan.choices):
+            session.reporter.note(line)
         return show_plan(plan, None if dry_run else script, as_json=as_json)
     if not request.image.startswith(BARE_PREFIX):
         note_dropped(request.container, session)

@@ -82,7 +82,13 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Yield notes about a plan that users read before it starts."""
     yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.key == ChoiceKey.PROFILE)
+    yield from doubtful_choices(choices)
     yield from unused_options(choices)
+
+
+def doubtful_choices(choices: Iterable[Choice]) -> Iterator[str]:
+    """Yield a line for each choice that is probably a mistake of the user."""
+    yield from (f"{each.label} {each.value}: {each.why}" for each in choices if each.mark is Mark.DOUBTFUL)
 
 
 def unused_options(choices: Iterable[Choice]) -> Iterator[str]:

@@ -30,7 +30,12 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.launch.torch_check import check_torch_build
 from argosy.runtimes.apptainer import FAMILIES
-from argosy.runtimes.command_check import refuse_missing_binds, refuse_missing_program, refuse_no_program
+from argosy.runtimes.command_check import (
+    refuse_missing_binds,
+    refuse_missing_program,
+    refuse_no_program,
+    refuse_starter,
+)
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes, plan_container
 from argosy.runtimes.open_container import open_container
 from argosy.runtimes.runtime import load_runtime
@@ -101,6 +106,8 @@ def resolve_launch(
     """
     host = session.host
     refuse_no_program(request.command, request.container, host)
+    if not request.image.startswith(BARE_PREFIX):
+        refuse_starter(request.command)
     profile = profile or load_profile(request.site, host)
     with locate_profile_errors(request.site, host):
         request = complete_request(_without_own_cluster(request, host), profile.site, host)

@@ -111,6 +111,30 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
         )
 
 
+STARTERS = {
+    **dict.fromkeys(("srun", "sbatch", "salloc"), "Argosy starts the ranks itself"),
+    **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), "Argosy starts the container itself"),
+}
+"""Program that containers do not have -> the reason why the command must not begin with it."""
+
+
+def refuse_starter(command: tuple[str, ...]) -> None:
+    """Reject a command that begins with srun or apptainer: the program would not be found on the nodes.
+
+    Raises
+    ------
+    UsageError
+        If the command begins with such a program.
+    """
+    name = os.path.basename(command[0]) if command else ""  # noqa: PTH119 - a command is no path
+    if name in STARTERS:
+        raise UsageError(
+            f"the command begins with {name}, but {STARTERS[name]}",
+            evidence=f"-- {' '.join(command)}",
+            hint="pass only the program: -- python train.py; translate a whole job script with: argosy import job.sh",
+        )
+
+
 def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
     """Reject a quoted shell line, and a script of this folder that the system cannot execute.
 

@@ -80,8 +80,8 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
     if not known or site.partition(asked):
         return
     near = suggest_word(asked, known)
-    meant = f"as requested; did you mean {near}" if near else f"as requested; known: {', '.join(known)}"
-    why, mark = f"{meant}; it is not in the profile of {site.name}", Mark.DOUBTFUL if near else Mark.NONE
+    meant = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+    why, mark = f"not in the profile of {site.name}; {meant}", Mark.DOUBTFUL if near else Mark.NONE
     yield Choice(ChoiceKey.PARTITION, asked, why, "option", mark=mark)
 
 

@@ -354,7 +354,7 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
     script = dry_run("--site", "lumi-g", "--partition", "standrad-g", "--gpu", "none").stdout
     assert "#SBATCH --partition=standrad-g" in script
     head = " ".join(script.partition("main()")[0].replace("#", " ").split())
-    assert "did you mean standard-g;" in head
+    assert "did you mean standard-g?" in head
     assert "GPUs per node = 0: no GPU was requested; a node has 8: --gpus-per-node 8" in head
 
 
