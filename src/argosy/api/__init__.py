@@ -70,7 +70,7 @@ from argosy.api.launches import (
     shell,
 )
 from argosy.api.session import open_session
-from argosy.api.settings import list_settings, set_setting, unset_setting
+from argosy.api.settings import list_settings, project_schema, set_setting, unset_setting
 from argosy.api.sites import (
     detect_site,
     diff_sites,
@@ -168,6 +168,7 @@ FUNCTIONS = MappingProxyType(
         "config get": ("list_settings",),
         "config set": ("set_setting",),
         "config unset": ("unset_setting",),
+        "config schema": ("project_schema",),
     }
 )
 """Command -> the functions that do the same."""
@@ -233,6 +234,7 @@ __all__ = [
     "open_session",
     "plan_launch",
     "preview_build",
+    "project_schema",
     "prune_wrap",
     "pull_image",
     "push_image",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from argosy.api.session import use_session
 from argosy.core.session import Session
 from argosy.launch.request import configured_settings
+from argosy.recipes import project_file
 from argosy.recipes.user_config import Setting, check_key, write_config
 
 
@@ -24,3 +26,8 @@ def set_setting(key: str, value: str, *, session: Session | None = None) -> Path
 def unset_setting(key: str, *, session: Session | None = None) -> Path:
     """Remove a key from your configuration file, as ``argosy config unset`` does, and return the file."""
     return write_config(use_session(session).host.environment, key, "")
+
+
+def project_schema() -> dict[str, Any]:
+    """Return the JSON schema of ``argosy.toml``, as ``argosy config schema`` does."""
+    return project_file.project_schema()

@@ -14,6 +14,7 @@ from argosy.cli.parameters import KEY
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import asdict
 from argosy.launch.request import configured_settings
+from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, check_key, write_config
 from argosy.sites.load import load_site
 
@@ -82,3 +83,9 @@ def unset_value(key: str) -> None:
     """Remove KEY from your configuration file."""
     path = write_config(os.environ, key, "")
     click.echo(f"{path}: removed {key}")
+
+
+@config.command("schema")
+def schema() -> None:
+    """Print the JSON schema of argosy.toml, for editors."""
+    print_json(project_schema())

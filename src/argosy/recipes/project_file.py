@@ -13,8 +13,8 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.toml_lines import Fault, find_fault, find_line, toml_line
 from argosy.recipes.build_options import BuildOptions
-from argosy.recipes.launch_options import LaunchKeys
-from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, toml_fields
+from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
+from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, rows, toml_fields
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,6 +140,57 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stage: tuple[StageTable, ...] = ()
     launch: JobTable = JobTable()
     job: dict[str, JobTable] = msgspec.field(default_factory=dict)
+
+
+KEYS = {
+    "ProjectTable": {
+        "image": "The image that argosy build builds in this folder.",
+        "step": "Changes of the image in addition to its packages, in order.",
+        "stage": "Builds in other bases, whose results are copied into the image.",
+        "launch": "Defaults for every launch in this folder; bind, env, workdir, contain and signed_by also apply to "
+        "argosy run and argosy shell.",
+        "job": "Launches by name: argosy launch NAME.",
+    },
+    "ImageTable": {
+        "conda": "Environment file or list of files, relative to the project's folder.",
+        "pip": "Requirements file or list of files.",
+        "sources": "Any file that argosy build reads, or a list of files.",
+        "output": "The image file. Default: the folder's name with .sif.",
+    },
+    "StepTable": {
+        "run": "Command line for the image's shell, or a list of lines. They run as root or simulated root.",
+        "copy": "File or folder of the project, or a list of them, to copy to 'to'.",
+        "fetch": "File to download to 'to'.",
+        "to": "Target of copy and fetch in the image; a folder if it ends with a slash.",
+        "before": "With 'packages', the step runs before packages are installed.",
+    },
+    "Fetch": {"url": "Address of the file.", "sha256": "Its digest: 64 hexadecimal digits."},
+    "StageTable": {
+        "name": "Name of the stage, for messages.",
+        "base": "Base of the stage, as for --base; usually one with compilers.",
+        "copy": "File or folder of the project, or a list of them, to copy into the folder of the stage.",
+        "run": "Command line for the stage's shell in that folder, or a list of lines.",
+        "results": "Path in the stage, relative to its folder -> path in the image.",
+    },
+    "JobTable": {
+        "image": "Image of the job. Default: the output of [image].",
+        "command": "Program and its arguments: a list of strings.",
+    },
+}
+"""Meaning of each key that is not an option of the command line, by the record of its table."""
+
+
+def project_schema() -> dict[str, Any]:
+    """Return the JSON schema of ``argosy.toml``, with the meaning of each key."""
+    options = {"ImageTable": rows(BuildOptions), "JobTable": rows(LaunchOptions)}
+    schema = msgspec.json.schema(ProjectTable)
+    for record, definition in schema["$defs"].items():
+        meanings = {name: row.help for name, row in options.get(record, {}).items()} | KEYS[record]
+        definition.pop("description", None)
+        for name, key in definition["properties"].items():
+            key.pop("default", None)  # defaults are internal values, for example 0 for "not set"
+            key["description"] = meanings[name]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": PROJECT_FILE, **schema}
 
 
 class Project(msgspec.Struct, frozen=True):

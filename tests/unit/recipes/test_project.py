@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from argosy.builder.inputs import read_inputs
@@ -12,7 +13,14 @@ from argosy.cli.cmd_launch import launch
 from argosy.core.errors import UsageError
 from argosy.images.find import find_image
 from argosy.recipes.launch_options import LAUNCH
-from argosy.recipes.project_file import JobTable, Project, find_project, read_project
+from argosy.recipes.project_file import (
+    JobTable,
+    Project,
+    ProjectTable,
+    find_project,
+    project_schema,
+    read_project,
+)
 from tests.unit.machines import make_host, make_session
 
 DIGEST = "5" * 64
@@ -174,3 +182,12 @@ def test_the_image_that_the_project_makes_is_told_to_be_made(tmp_path: Path) -> 
         with pytest.raises(UsageError, match=f"there is no image '{word}'") as caught:
             find_image(word, session)
         assert caught.value.hint == "build it as described in argosy.toml: argosy build"
+
+
+def test_the_schema_gives_the_meaning_of_every_key() -> None:
+    definitions = project_schema()["$defs"]
+    assert set(definitions["ProjectTable"]["properties"]) == set(ProjectTable.__struct_fields__)
+    assert set(definitions["JobTable"]["properties"]) == {field.name for field in msgspec.structs.fields(JobTable)}
+    for definition in definitions.values():
+        assert definition["additionalProperties"] is False
+        assert all(key["description"] for key in definition["properties"].values())
