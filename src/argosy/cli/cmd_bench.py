@@ -238,7 +238,7 @@ _launch_command(
     option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Number of runs per setting."),
     option(
         "--metric", "phrase", default="", metavar="TEXT",
-        help="Compare the number after TEXT in the output.  [default: the seconds of a run]",
+        help="Compare the number after TEXT in the output.  [default: the duration of a run]",
     ),
     option("--of", type=JOB, default="", metavar="JOB", help="Report on a job that was submitted earlier."),
 )  # fmt: skip

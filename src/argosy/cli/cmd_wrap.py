@@ -124,7 +124,7 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @click.option(
     "--flatten/--no-flatten",
     default=None,
-    help="Write one partition, or base and layer.  [default: one if the runtime mounts images]",
+    help="Write one partition, or a base and a layer.  [default: one if the runtime mounts images]",
 )
 @work_dir_option
 @report_options

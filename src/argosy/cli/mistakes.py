@@ -166,7 +166,9 @@ def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence
         return UsageError(what, hint=answer)
     options = [each for each in error.ctx.command.params if isinstance(each, click.Option)] if error.ctx else []
     by_name = {text: each for each in options for text in each.opts if text.startswith("--")}
-    near = suggest_word(name, by_name)
+    # Without the dashes, which would make every pair of short names similar: --epochs and --qos.
+    word = suggest_word(name.lstrip("-"), [text.removeprefix("--") for text in by_name])
+    near = f"--{word}" if word else ""
     if near and error.ctx:
         return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, near, by_name[near])}")
     if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:

@@ -106,7 +106,7 @@ def check_layers(config: OciConfig, manifest: str, name: str) -> None:
     if config.layers not in {None, there}:
         raise ImageError(
             f"{name} is incomplete",
-            evidence=f"its manifest lists {there} layers, its configuration {config.layers}",
+            evidence=f"its manifest lists {there} layers, but its configuration lists {config.layers}",
             hint="push the image again",
         )
 

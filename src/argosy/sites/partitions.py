@@ -151,7 +151,9 @@ def parse_minutes(text: str) -> float:
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004
-        raise SiteError(f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use 1:30:00 or 2-00:00:00")
+        raise SiteError(
+            f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use for example 1:30:00, 2-00:00:00 or 90m"
+        )
     numbers = [int(part) for part in parts]
     if dash:
         hours, mins, seconds = [*numbers, 0, 0][:3]

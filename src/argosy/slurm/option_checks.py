@@ -157,7 +157,7 @@ def _check_time(option: str, value: str) -> None:
         raise UsageError(
             f"invalid time limit {value!r}",
             evidence=f"{option} {value}",
-            hint="use HH:MM:SS or D-HH:MM:SS, for example 1:30:00 or 2-00:00:00",
+            hint="use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m",
         )
 
 

@@ -339,17 +339,20 @@ def advise_waiting(reason: str, job: str) -> str:
     return advice.replace("{job}", job)
 
 
-SHORT_TIME = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s)?", re.IGNORECASE)
-"""Days, hours, minutes and seconds, for example ``1d12h`` or ``90m``."""
+SHORT_TIME = re.compile(
+    r"(?:(\d+)\s*d(?:ays?)?)?\s*(?:(\d+)\s*h(?:ours?)?)?\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?\s*(?:(\d+)\s*s)?",
+    re.IGNORECASE,
+)
+"""Days, hours, minutes and seconds, for example ``1d12h``, ``90m`` or ``1 hour``."""
 
 
 def slurm_time(text: str) -> str:
     """Return a time limit in a form that sbatch(1) reads; a text in any other form is returned unchanged.
 
-    ``1h`` becomes ``1:00:00``, ``90m`` becomes ``1:30:00`` and ``2d`` becomes ``2-00:00:00``.
+    ``1h`` and ``1 hour`` become ``1:00:00``, ``90m`` becomes ``1:30:00`` and ``2d`` becomes ``2-00:00:00``.
     """
     match = SHORT_TIME.fullmatch(text.strip())
-    if not text or match is None:
+    if not text.strip() or match is None:
         return text
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -51,7 +51,7 @@ def test_what_cannot_be_compared_is_said(desk: Desk) -> None:
     for options, said in (
         ((), "add --try NAME=VALUE"),
         (("--try", "A"), "sets no variable"),
-        (("--try", "A=1", "--dry-run"), "several scripts run in turns"),
+        (("--try", "A=1", "--dry-run"), "cannot show the several scripts"),
         (("--of", "999999"), "there is no record of job 999999"),
     ):
         done = desk.argosy(*words(desk, *options), "--", "true", check=False)

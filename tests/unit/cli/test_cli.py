@@ -185,6 +185,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "cannot find the site profile no-such/place.toml"),
         (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file or a job number"),
+        (("launch", "--dry-run", "x.sif", "python", "t.py", "--epochs"), 2, "write -- before the command"),
         (("help", "biuld"), 2, "did you mean 'argosy build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
         (

@@ -45,7 +45,7 @@ def test_an_image_without_all_the_layers_of_its_configuration_is_refused(layers:
     check_layers(CONFIG, json.dumps({"layers": layers}), "of another kind")
     with pytest.raises(ImageError, match="it is incomplete") as error:
         check_layers(config, json.dumps({"layers": layers}), "it")
-    assert error.value.evidence == f"its manifest lists {len(layers)} layers, its configuration 2"
+    assert error.value.evidence == f"its manifest lists {len(layers)} layers, but its configuration lists 2"
 
 
 @given(st.lists(values.filter(bool), max_size=3))

@@ -21,6 +21,8 @@ ACTIVATION = re.compile(
 )
 """Commands that activate an environment or the modules of the host."""
 
+NOT_ACTIVATED = "Argosy does not activate it in the container; check with 'argosy run IMAGE -- which python'"
+
 _PRINTS = """
     echo printf date hostname pwd env printenv nvidia-smi rocm-smi amd-smi xpu-smi which type ls squeue scontrol
     sacct nproc lscpu numactl free cat uname ulimit df du id whoami module-info sstat seff top ibstat true : set
@@ -93,7 +95,8 @@ def _binding(program: Program) -> None:
 def _shell(program: Program) -> None:
     """Read ``bash -c TEXT``: the program in it if the rest only prepares it, else the text as it is."""
     text = program.texts[2]
-    statements = [each for each in read_statements(text) if not _is_preparation(each)]
+    whole = read_statements(text)
+    statements = [each for each in whole if not _is_preparation(each)]
     exports = [each for each in statements if each.kind == "assignment"]
     commands = [each for each in statements if each.kind == "command"]
     if len(commands) != 1 or len(exports) + len(commands) != len(statements) or len(program.words) > 3:  # noqa: PLR2004
@@ -102,6 +105,10 @@ def _shell(program: Program) -> None:
         program.is_done = True
         return
     program.prelude += [each.text for each in exports]
+    if "image" in program.keys:
+        # LUMI's PyTorch images need it: their python on PATH is not the one with torch.
+        activations = [each.text for each in whole if each.kind == "command" and ACTIVATION.match(each.text)]
+        program.unread += [f"{each}: {NOT_ACTIVATED}" for each in activations]
     inner = commands[0]
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, program.values))
     for name, value in inner.assigned:

@@ -210,3 +210,10 @@ def test_an_invalid_project_file_is_named_with_its_line(tmp_path: Path) -> None:
         write_jobs(file, import_script("a.sh", LUMI).jobs)
     assert "Invalid" in caught.value.evidence
     assert file.read_text() == "x = [\n"
+
+
+def test_an_activation_in_the_container_is_reported() -> None:
+    script = "srun apptainer exec x.sif bash -c 'source /opt/env/bin/activate; python a.py'"
+    unread = import_script("job.sh", script).unread
+    assert [each.text for each in unread] == ["source /opt/env/bin/activate"]
+    assert "does not activate it in the container" in unread[0].note
