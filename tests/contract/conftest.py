@@ -53,7 +53,8 @@ PODMAN_HOME = "/run/home"
 """Of its user: outside of /tmp, where podman would show the way to it."""
 
 DOCKER_IMAGE = "argosy-contract"
-DOCKER_ENV = "ENV PATH=/opt/argosy/env/bin:/bin NCCL_DEBUG=WARN FROM_IMAGE=yes"
+WITH_CONDA = "source /opt/conda/bin/activate site"
+DOCKER_ENV = f"ENV PATH=/opt/argosy/env/bin:/bin NCCL_DEBUG=WARN FROM_IMAGE=yes WITH_CONDA='{WITH_CONDA}'"
 """Its variables are in its configuration: docker reads no scripts of an image."""
 
 BUILD_SIF = """\
@@ -73,7 +74,10 @@ mkdir squash
 cp -a base/. layer/. enroot/. squash/
 mksquashfs squash whole.sqsh -noappend -quiet -all-root > build.log
 """
-ENROOT_ENV = (("PATH", "/opt/argosy/env/bin:/bin"), ("NCCL_DEBUG", "WARN"), ("FROM_IMAGE", "yes"))
+ENROOT_ENV = (
+    *(("PATH", "/opt/argosy/env/bin:/bin"), ("NCCL_DEBUG", "WARN"), ("FROM_IMAGE", "yes")),
+    ("WITH_CONDA", WITH_CONDA),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +322,18 @@ def _make_base(base: Path) -> None:
     (base / "etc/group").write_text("root:x:0:\n")
     (base / "etc/resolv.conf").symlink_to("/run/nowhere/resolv.conf")
     scripts = base / ".singularity.d/env"
-    (scripts / "90-environment.sh").write_text('export NCCL_DEBUG="${NCCL_DEBUG:-WARN}"\nexport FROM_IMAGE=yes\n')
+    (scripts / "90-environment.sh").write_text(
+        f'export NCCL_DEBUG="${{NCCL_DEBUG:-WARN}}"\nexport FROM_IMAGE=yes WITH_CONDA="{WITH_CONDA}"\n'
+    )
+    # A start script, a conda to activate, and a bash, as images of sites have them.
+    for path, text in {
+        ".singularity.d/runscript": '#!/bin/sh\nexport STARTED_BY=runscript\nexec "$@"\n',
+        "opt/conda/bin/activate": "export CONDA_PREFIX=/opt/conda/envs/$1\n",
+        "bin/bash": '#!/bin/sh\nexec /bin/sh "$@"\n',
+    }.items():
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_text(text)
+        (base / path).chmod(0o755)
     # Every image that Apptainer built has it; forced variables are set right after it, and lost where it is missing.
     (scripts / "99-base.sh").write_text(
         "export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/.singularity.d/libs\n"

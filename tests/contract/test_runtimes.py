@@ -10,6 +10,7 @@ import pytest
 
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import Bind, Variable
+from argosy.core.records import replace
 from argosy.runtimes.runtime import load_runtime
 from tests.unit.machines import make_host
 
@@ -206,6 +207,18 @@ def test_every_runtime_passes_as_many_arguments_as_the_kernel_does(stage: Stage)
 def test_every_runtime_passes_hostile_arguments_unchanged(stage: Stage) -> None:
     reply = stage.start(stage.entry(), ("sh", "-c", SHOW_ARGUMENTS, "sh", *HOSTILE))
     assert reply.stdout == "".join(f"<{word}>\n" for word in HOSTILE), reply.stderr
+
+
+@pytest.mark.parametrize("layered", ["", "yes"], ids=["site's image", "image over it"])
+@pytest.mark.parametrize(("mode", "told"), [("run", "runscript \n"), ("with-conda", " /opt/conda/envs/site\n")])
+def test_every_runtime_enters_an_image_the_way_its_site_documents(
+    stage: Stage, mode: str, told: str, layered: str
+) -> None:
+    entry = stage.entry(image=replace(stage.image(), enter=mode, argosy=bool(layered)))
+    script = 'echo "${STARTED_BY:-} ${CONDA_PREFIX:-}"; ' + SHOW_ARGUMENTS + "; exit 3"
+    reply = stage.start(entry, ("sh", "-c", script, "sh", *HOSTILE))
+    assert reply.stdout == told + "".join(f"<{word}>\n" for word in HOSTILE), reply.stderr
+    assert reply.code == 3
 
 
 def test_every_runtime_passes_an_argument_of_100_kb(stage: Stage) -> None:

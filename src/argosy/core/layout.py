@@ -220,6 +220,18 @@ def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[
     return ("/bin/sh", "-c", _with_hint("enter_layer", hint), "enter_layer", image, *command)
 
 
+ENTRY_HELPERS = {"run": ("/bin/sh", "with_runscript"), "with-conda": ("/bin/bash", "with_conda")}
+"""Mode of ``--enter`` -> the shell and the helper; activation scripts of conda are read with ``source``, as in bash."""
+
+
+def enter_image(mode: str, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the command that starts `command` by a mode of ``--enter``: ``exec``, ``run`` or ``with-conda``."""
+    if mode not in ENTRY_HELPERS:
+        return command
+    shell, name = ENTRY_HELPERS[mode]
+    return (shell, "-c", load_helper(SCRIPTS, name), name, *command)
+
+
 def _with_hint(name: str, hint: str) -> ShellHelper:
     """Load a helper that says what to do if the layer is missing."""
     (text,) = load_helper(SCRIPTS, name).definitions

@@ -97,6 +97,7 @@ class ChoiceKey(StrEnum):
     CORES_PER_RANK = "cores-per-rank"
     CUDA = "cuda"
     ELASTIC = "elastic"
+    ENTER = "enter"
     EXCLUDED_NODES = "excluded-nodes"
     GPU = "gpu"
     GPUS_PER_NODE = "gpus-per-node"
@@ -276,6 +277,8 @@ class Image(msgspec.Struct, frozen=True):
         Version of NCCL in its lock; empty if it has none.
     system
         Whether its layer changes files outside ``/opt/argosy``.
+    enter
+        How programs start in it: ``exec`` (or empty), ``run`` (by its start script) or ``with-conda``.
     """
 
     path: str
@@ -293,6 +296,7 @@ class Image(msgspec.Struct, frozen=True):
     torch: str = ""
     nccl: str = ""
     system: bool = False
+    enter: str = ""
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
@@ -306,6 +310,8 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         Name of a runtime; empty means that Argosy chooses one.
     signed_by
         Fingerprints of keys, one of which must have signed the image; empty accepts any image.
+    enter
+        How programs start in the image: ``exec``, ``run`` or ``with-conda``; empty means as the site's profile says.
     """
 
     binds: tuple[Bind, ...] = ()
@@ -315,6 +321,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     contain: bool = False
     runtime: str = ""
     signed_by: tuple[str, ...] = ()
+    enter: str = ""
 
 
 def plain_fingerprint(text: str) -> str:

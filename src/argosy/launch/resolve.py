@@ -37,6 +37,7 @@ from argosy.runtimes.command_check import (
     refuse_starter,
 )
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes, plan_container
+from argosy.runtimes.image_entry import plan_entry
 from argosy.runtimes.open_container import open_container
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.detect import machine_here
@@ -139,7 +140,7 @@ def _resolve_local(
     if not (dry or script_only):
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
-    return host, open_container(wanted, request.image, session, command=request.command, dry=dry)
+    return host, open_container(wanted, request.image, session, command=request.command, dry=dry, site=target.site)
 
 
 def _resolve_job(
@@ -205,7 +206,7 @@ def _open_at_nodes(
         return there, container
     there = with_validated_overlay(site, there, wanted.runtime)
     command = () if assumed else request.command
-    container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry)
+    container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry, site=site)
     return there, left_to_nodes(container)
 
 
@@ -362,7 +363,7 @@ def _assume_container(
     kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
     signed = _not_verified(request, remote_image)
     if remote_image is not None and remote_image.argosy:
-        plan = plan_container(request, remote_image, host)
+        plan = plan_entry(plan_container(request, remote_image, host), request, reference, (site,))
         return replace(plan, choices=(*plan.choices, *signed))
     image = (
         remote_image
@@ -370,6 +371,7 @@ def _assume_container(
         or Image(path=reference, kind=kind, digest="", arch="")
     )
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
+    plan = plan_entry(plan, request, reference, (site,))
     fetched = "; a launch at the site replaces it by its file" if unfetched else ""
     assumed = (
         Choice(

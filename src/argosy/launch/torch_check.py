@@ -83,7 +83,7 @@ def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
         return {}
     if image.kind is ImageKind.TREE:  # the time of a folder does not show changes below it
         return _asked(image, session, None)
-    memo = session.paths.cache / "torch" / file_identity(image)[:32]
+    memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
     with contextlib.suppress(OSError):
         return parse_torch(memo.read_text(encoding="utf-8"))
     return _asked(image, session, memo)
@@ -104,7 +104,7 @@ def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, st
 
 
 def _ask(image: Image, session: Session) -> str:
-    request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
+    request = ContainerRequest(gpu=GpuMode.NONE, workdir="/", enter=image.enter or "exec")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
         raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first")

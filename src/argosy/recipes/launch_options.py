@@ -70,6 +70,16 @@ class ContainerOptions(TypedDict, total=False):
             config=True,
         ),
     ]
+    enter: Annotated[
+        str,
+        Row(
+            CONTAINER,
+            "Start programs directly, by the image's start script (run), or in the conda environment of $WITH_CONDA. "
+            "Default: as the site's profile says. [Apptainer: exec, run]",
+            record="container",
+            choices=("exec", "run", "with-conda"),
+        ),
+    ]
     signed_by: Annotated[
         tuple[str, ...],
         Row(

@@ -273,6 +273,7 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
         contain=bool(said.get("contain", False)),
         runtime=said.get("runtime", ""),
         signed_by=tuple(map(parse_signer, said.get("signed_by", ()))),
+        enter=said.get("enter", ""),
     )
 
 

@@ -25,12 +25,21 @@ from argosy.images.signatures import find_signers
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 from argosy.runtimes.edf import parse_edf
+from argosy.runtimes.image_entry import plan_entry
+from argosy.sites.detect import sites_here
+from argosy.sites.profile import Site
 
 ROOT_KEY = "root"
 
 
 def open_container(
-    request: ContainerRequest, reference: str, session: Session, *, command: tuple[str, ...] = (), dry: bool = False
+    request: ContainerRequest,
+    reference: str,
+    session: Session,
+    *,
+    command: tuple[str, ...] = (),
+    dry: bool = False,
+    site: Site | None = None,
 ) -> ContainerPlan:
     """Open an image and plan its container; unpack the image if the runtime cannot mount it.
 
@@ -40,6 +49,8 @@ def open_container(
         The command to run; folders of files among its arguments are mounted.
     dry
         Whether to plan only, without unpacking.
+    site
+        The site whose profile says how to enter its images; None for the sites of this machine.
 
     Raises
     ------
@@ -54,10 +65,11 @@ def open_container(
     wanted = replace(request, binds=(*plan_command_binds(command, request, session.host), *request.binds))
     host = _with_links(session.host, wanted)
     if named is not None:
-        return _present(plan_container(wanted, _checked(named), host))
+        return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
     opened = inspect_squashfs(open_image(find_image(reference, session)), session)
     refuse_layer(opened, session)
     plan = _present(plan_container(wanted, opened.image, _running(opened.image, host)))
+    plan = _entered(plan, request, reference, session, site)
     if request.signed_by:
         plan = replace(plan, choices=(*plan.choices, _signed(request, opened, session, dry=dry)))
     if not plan.runtime.traits.unpacks:
@@ -68,6 +80,15 @@ def open_container(
             scratch.mkdir(parents=True, exist_ok=True)
     trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
     return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def _entered(
+    plan: ContainerPlan, request: ContainerRequest, reference: str, session: Session, site: Site | None
+) -> ContainerPlan:
+    """Choose how programs start in the image; profiles are read only for an image that Argosy did not build."""
+    if plan.entry.image.argosy and not request.enter:
+        return plan
+    return plan_entry(plan, request, reference, (site,) if site else sites_here(session.host))
 
 
 def _with_links(host: Host, request: ContainerRequest) -> Host:

@@ -47,6 +47,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 """The sh programs of the runtimes."""
 
 FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
+"""Kinds of image that are files or folders."""
 
 VARIABLE_PREFIXES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Prefixes of variables that MPI, Slurm and the network libraries need; they are passed into every container."""
@@ -188,14 +189,16 @@ def forced_variables(entry: Entry) -> tuple[Variable, ...]:
 
 
 def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
-    """Return the command that runs `command` in the environment of an image built by Argosy; else `command` itself.
+    """Return the command that runs `command` in the environment of the image: its layer's, and the one of its entry.
 
     Parameters
     ----------
     hint
         Hint for the user if the runtime did not attach the image's layer.
     """
-    return layout.require_layer(entry.image.path, command, hint=hint) if entry.image.argosy else command
+    if entry.image.argosy:
+        command = layout.require_layer(entry.image.path, command, hint=hint)
+    return layout.enter_image(entry.image.enter, command)
 
 
 def inherited_variables(entry: Entry, prefix: str = "") -> tuple[Variable, ...]:

@@ -13,6 +13,7 @@
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
+#   enter = exec: pyxis starts programs without the image's start script
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
 main() {

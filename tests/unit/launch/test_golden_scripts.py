@@ -29,6 +29,8 @@ USUAL = JobOptions(account="project_1", time="00:15:00")
 MN5 = JobOptions(account="project_1", qos="acc_debug", time="00:15:00")
 
 
+LAIF = "/appl/local/laifs/containers"
+WITH_CONDA = "/appl/local/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
 SQUASHFS = "/project/images/train.sqsh"
 NGC = "docker://nvcr.io/nvidia/pytorch:24.03-py3"
 HUB = "docker://registry.example.org/project/train:1"
@@ -60,6 +62,8 @@ CASES = (
     Case("lumi-g", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
     Case("lumi-g", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=8), "srun"),
     Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),
+    Case("lumi-g", "one-node-runscript", Wanted(gpus=8), mode="laif", image=f"{LAIF}/lumi-multitorch-latest.sif"),
+    Case("lumi-g", "many-nodes-with-conda", Wanted(nodes=2, gpus_per_node=8), image=WITH_CONDA),
     Case("lumi-c", "one-node", Wanted(ranks=128, cpus_per_rank=1), "mpi"),
     Case("lumi-c", "many-nodes-mpi", Wanted(nodes=2, ranks=256, cpus_per_rank=1), "mpi"),
     Case("lumi-c", "many-nodes-hybrid", Wanted(nodes=2, ranks=16, cpus_per_rank=16), "mpi"),

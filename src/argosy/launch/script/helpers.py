@@ -79,7 +79,7 @@ def render_program(main: list[str], helpers: Helpers) -> Iterator[str]:
 
 
 STEP = "        "
-SHELLS = ("sh", "/bin/sh")
+SHELLS = ("sh", "/bin/sh", "/bin/bash")
 
 
 def render_call(words: tuple[Word, ...], program: str = "") -> str:

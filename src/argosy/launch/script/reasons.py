@@ -19,7 +19,7 @@ MOST_ROWS = 7
 MAIN = frozenset(
     (
         *(ChoiceKey.MODE, ChoiceKey.PARTITION, "--qos", ChoiceKey.QUEUE, ChoiceKey.LAUNCHER, ChoiceKey.RUNTIME),
-        *(ChoiceKey.GPU, ChoiceKey.PROFILE, ChoiceKey.ASSUMED, ChoiceKey.RANK_CORES),
+        *(ChoiceKey.ENTER, ChoiceKey.GPU, ChoiceKey.PROFILE, ChoiceKey.ASSUMED, ChoiceKey.RANK_CORES),
     )
 )
 """Choices that the head of a script explains."""

@@ -1,0 +1,85 @@
+"""How programs start in an image of a site: as its profile says, or as the user asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.core.model import ContainerRequest, Image, ImageKind
+from argosy.core.records import replace
+from argosy.core.shell import ShellHelper
+from argosy.runtimes.container_plan import ContainerPlan, parse_container, plan_container
+from argosy.runtimes.image_entry import plan_entry
+from argosy.sites.profile_parts import Base
+from argosy.sites.read import read_site
+from tests.unit.machines import make_host
+
+SITE = read_site("local")
+IMAGE = Image("/site/torch.sif", ImageKind.SIF, "", "amd64")
+
+
+def plan(
+    image: Image, mode: str, *, asked: str = "", reference: str = "", name: str = "/site/torch.sif"
+) -> ContainerPlan:
+    request = ContainerRequest(runtime="podman" if image.kind is ImageKind.REGISTRY else "apptainer", enter=asked)
+    base = Base(name=name, enter=mode, why="", source="https://site.example", checked="2026-01-01")  # type: ignore[arg-type]
+    site = replace(SITE, images=replace(SITE.images, bases=(base,)))
+    planned = plan_container(request, image, make_host("apptainer", "podman"))
+    return plan_entry(planned, request, reference or image.path, (site,))
+
+
+def entered(planned: ContainerPlan) -> tuple[str, str]:
+    """Return the shell and the helper before the command, and check that the command follows them."""
+    argv = planned.argv(("python", "x"))
+    assert argv[-2:] == ("python", "x")
+    shell, _, helper, name = argv[-6:-2]
+    assert isinstance(helper, ShellHelper)
+    return str(shell), str(name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("run", ("/bin/sh", "with_runscript")), ("with-conda", ("/bin/bash", "with_conda"))]
+)
+def test_the_profile_of_the_site_says_how_its_image_is_entered(mode: str, expected: tuple[str, str]) -> None:
+    planned = plan(IMAGE, mode)
+    assert entered(planned) == expected
+    choice = planned.choices[-1]
+    assert (choice.label, choice.value, choice.source) == ("enter", mode, "site local")
+
+
+def test_an_option_overrules_the_profile() -> None:
+    assert entered(plan(IMAGE, "run", asked="with-conda")) == ("/bin/bash", "with_conda")
+    assert plan(IMAGE, "run", asked="exec").argv(("python",))[-2:] == ("/site/torch.sif", "python")
+    assert entered(plan(IMAGE, "run", asked="run", name="/other.sif")) == ("/bin/sh", "with_runscript")
+
+
+@pytest.mark.parametrize(
+    ("image", "reference", "name"),
+    [
+        (IMAGE, "", "/other.sif"),
+        (replace(IMAGE, argosy=True), "", "/site/torch.sif"),
+    ],
+)
+def test_other_images_start_as_before(image: Image, reference: str, name: str) -> None:
+    assert plan(image, "run", reference=reference, name=name).entry.image.enter == ""
+
+
+def test_a_link_of_the_site_is_its_image(tmp_path: Path) -> None:
+    (tmp_path / "v2.sif").touch()
+    (tmp_path / "latest.sif").symlink_to("v2.sif")
+    image = replace(IMAGE, path=str(tmp_path / "v2.sif"))
+    assert entered(plan(image, "run", name=str(tmp_path / "latest.sif"))) == ("/bin/sh", "with_runscript")
+    fetched = replace(IMAGE, path="/cache/1.sif")
+    assert entered(plan(fetched, "run", reference="docker://a/b:1", name="docker://a/b:1"))[1] == "with_runscript"
+
+
+def test_a_runtime_that_pulls_the_image_says_that_it_has_no_start_script() -> None:
+    planned = plan(Image("a/b:1", ImageKind.REGISTRY, "", ""), "run", reference="docker://a/b:1", name="docker://a/b:1")
+    assert planned.entry.image.enter == ""
+    choice = planned.choices[-1]
+    assert (choice.value, choice.why) == ("exec", "podman starts programs without the image's start script")
+
+
+def test_the_option_reaches_the_request() -> None:
+    assert parse_container({"enter": "run"}, {}).enter == "run"
