@@ -48,11 +48,11 @@ def _modes(
     if request.enter:
         yield request.enter, "option", "requested"
     for site in sites:
-        if base := find_base(site, reference, image.path):
+        if base := _find_base(site, reference, image.path):
             yield base.enter, f"site {site.name}", f"an image of the site, {ENTER[base.enter]}"
 
 
-def find_base(site: Site, *names: str) -> Base | None:
+def _find_base(site: Site, *names: str) -> Base | None:
     """Return the base in a site's profile that has one of these names, or is the same file; None if there is none."""
     files = {str(Path(name).resolve()) for name in names if name.startswith("/")}
     for base in site.images.bases:
