@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
+from argosy.core.sbatch_options import SHORT
 from argosy.core.suggest import suggest_word
 from argosy.slurm.text import JobOptions
 
@@ -60,15 +61,6 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
-
-SHORT: Mapping[str, str] = MappingProxyType(
-    {
-        "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
-        "p": "partition", "q": "qos", "t": "time", "C": "constraint", "w": "nodelist", "x": "exclude",
-        "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
-    }
-)  # fmt: skip
-"""Short sbatch options(1) -> their long names."""
 
 
 def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from argosy.core.findings import render_findings
-from argosy.sites.lint.job_script import parse_script, srun_options
+from argosy.sites.lint.job_script import Script, count_gpus
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
 from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_profile
-from argosy.sites.lint.script_rules import SCRIPT_RULES, SITE_RULES, lint_script, meant_variable
+from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
+from argosy.sites.lint.site_rules import SITE_RULES
 from argosy.sites.read import DATA, read_site, site_names
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -64,7 +65,8 @@ SCRIPTS = (
     ("fast-path-off", "export NCCL_IB_DISABLE=1"),
     ("fast-path-off", "export NCCL_P2P_DISABLE=1"),
     ("blocking-launch", "export CUDA_LAUNCH_BLOCKING=1"),
-    ("stray-backslash", "export OMP_NUM_THREADS=7\\\n\n"),
+    ("stray-backslash", "srun -c 7 \\\n\n  python train.py"),
+    ("stray-backslash", "srun -c 7 python x.py \\\n  # --a \\\n  --b"),
     ("stray-backslash", "srun -c 7 \\ \n  python train.py"),
     ("late-directive", "#SBATCH --mem=480G"),
     ("wrong-gpu-option", "srun -c 7 singularity exec --nv x.sif python train.py"),
@@ -230,7 +232,7 @@ def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, ne
 
 
 def test_every_rule_has_a_planted_mistake() -> None:
-    planted = {row[0] for row in (*SCRIPTS, *CHANGES)}
+    planted = {row[0] for row in (*SCRIPTS, *CHANGES, *FOUND)}
     assert {rule.name for rule in (*SCRIPT_RULES, *SITE_RULES)} <= planted
     assert {rule.name for rule in PROFILE_RULES} <= {row[0] for row in PROFILES}
 
@@ -281,9 +283,128 @@ def test_every_setting_of_every_shipped_profile_is_a_name_that_somebody_reads() 
     assert {name for name in names if name.startswith(FAMILIES)} <= KNOWN
 
 
+FOUND = (
+    ("misspelt-directive", "#SBTACH --mem=1G"),
+    ("misspelt-directive", "#BATCH --mem=1G"),
+    ("misspelt-option", "#SBATCH --mail=END"),
+    ("misspelt-option", "#SBATCH -l nodes=2"),
+    ("output-folder", "#SBATCH -o logs/%j.out\nmkdir -p logs"),
+    ("cores-not-repeated", "srun --jobid $SLURM_JOB_ID python x.py"),
+    ("cores-not-repeated", "srun $BIN"),
+    ("cores-not-repeated", "srun $(which python) x.py"),
+    ("cores-not-repeated", 'srun -w "$node" -N 1 python x.py'),
+    ("cores-not-repeated", 'cmd="srun python x.py"\n$cmd'),
+    ("cores-not-repeated", 'OPTS="-N 2 --label"\nsrun $OPTS python x.py'),
+    ("cores-not-repeated", "for i in 1 2; do\n  srun python x.py &\ndone"),
+    ("cores-not-repeated", "cd x && time srun python x.py | tee log"),
+    ("fixed-port", "torchrun --rdzv_endpoint='$(scontrol show hostnames x | head -n 1)'i:29500 x.py"),
+    ("fixed-port", 'torchrun --rdzv_endpoint="$(scontrol show hostnames x | head -n 1)":29500 x.py'),
+    ("fixed-port", "RDZV_PORT=29400"),
+    ("fixed-port", "PORT=29400\ntorchrun --master_port $PORT x.py"),
+    ("fixed-port", "torchrun --master_port=$((29500 + GPU_ID)) x.py"),
+    ("fixed-port", 'ARGS="--nnodes 2 --master_port 6000"\ntorchrun $ARGS x.py'),
+    ("fixed-port", "ARGS=(\n  --nnodes 2\n  --master_port 6000\n)"),
+    ("literal-rendezvous-id", "srun -c 7 torchrun --rdzv_id=\\$SLURM_JOB_ID x.py"),
+    ("node-rank", 'CMD="torchrun --node_rank $SLURM_PROCID x.py"'),
+    ("task-variable", "rank=$((SLURM_PROCID + 1))\nsrun -c 7 python x.py --rank $rank"),
+    ("late-directive", "if true; then\n#SBATCH --mem=1G\nfi"),
+)
+"""Rule, and lines below the head that the rule finds; a plain pattern of the line does not find them."""
+
+
+@pytest.mark.parametrize(("rule", "lines"), FOUND)
+def test_a_mistake_is_found_in_every_form(rule: str, lines: str) -> None:
+    head = HEAD.splitlines(keepends=True)
+    at = len(head) if rule in {"cores-not-repeated", "late-directive", "node-rank", "task-variable"} else 1
+    assert rule in rules_found("".join([*head[:at], lines + "\n", *head[at:]]))
+
+
+SILENT = (
+    ("misspelt-option", "#SBATCH --out=x --err=y --job-n=z --cluster=c --task=2 --oom-kill-step=1"),
+    ("late-directive", "cat <<EOF > job.sh\n#SBATCH --mem=1G\nEOF"),
+    ("late-directive", "sbatch <<'EOT'\n#!/bin/bash\n#SBATCH --mem=1G\nEOT"),
+    ("late-directive", "#SBATCH --nodes=2"),
+    ("cores-not-repeated", "srun --cpus-per-gpu=7 python x.py"),
+    ("cores-not-repeated", 'echo "run srun python x.py"'),
+    ("cores-not-repeated", "# srun python x.py"),
+    ("cores-not-repeated", "srun hostname"),
+    ("cores-not-repeated", "srun $SRUN_OPTIONS python x.py"),
+    ("cores-not-repeated", "srun -n 4 \\\n  -c 7 \\\n  python x.py"),
+    ("cores-not-repeated", 'OPTS="-N 2 -c 7"\nsrun $OPTS python x.py'),
+    ("cores-not-repeated", 'OPTS=(-N 2 -c 7)\nsrun "${OPTS[@]}" python x.py'),
+    ("stray-backslash", "python x.py \\\n\npython y.py"),
+    ("stray-backslash", "export OMP_NUM_THREADS=7\\\n\n"),
+    ("fixed-port", "export MASTER_PORT=${MASTER_PORT:-29500}"),
+    ("fixed-port", "torchrun --master_port=$((20000 + SLURM_JOB_ID % 10000)) x.py"),
+    ("fixed-port", "torchrun --rdzv_endpoint=localhost:0 x.py"),
+    ("misspelt-variable", "export NCCL_NVLS_NCHANNELS=2 NCCL_MAX_P2P_NCHANNELS=2 NCCL_IBEXT_DISABLE=1"),
+    ("node-rank", 'echo "--node_rank $SLURM_NODEID"'),
+    ("node-rank", "srun -c 7 bash -c 'torchrun --node_rank $SLURM_NODEID x.py'"),
+    ("task-variable", "NODE_RANK=$SLURM_NODEID"),
+    ("literal-rendezvous-id", 'srun -c 7 bash -c "torchrun --rdzv_id=\\$SLURM_JOB_ID x.py"'),
+    ("misspelt-directive", "##SBATCH --mem=1G\n# SBATCH --mem=1G\n#PBS -l x\n#BSUB -x"),
+)
+"""Rule, and lines at the end of the good script that are right, or that do no harm."""
+
+
+@pytest.mark.parametrize(("rule", "lines"), SILENT)
+def test_what_is_right_or_harmless_is_not_mentioned(rule: str, lines: str) -> None:
+    assert rule not in rules_found(HEAD + "srun -c 7 true\n" + lines + "\n")
+
+
+def test_a_rule_about_several_nodes_is_silent_for_one() -> None:
+    one = HEAD.replace("--nodes=2", "--nodes=1")
+    assert "node-rank" not in rules_found(one + "srun -c 7 torchrun --node_rank $SLURM_NODEID x.py\n")
+    alone = "#!/bin/sh\n#SBATCH -N 1 -n 1\nexport LOCAL_RANK=$SLURM_LOCALID\nsrun python x.py\n"
+    assert lint_script("job.sh", alone) == ()
+
+
+def test_cores_are_repeated_only_if_a_task_has_several() -> None:
+    one = HEAD.replace("--cpus-per-task=7", "--cpus-per-task=1")
+    assert "cores-not-repeated" not in rules_found(one + "srun python x.py\n")
+
+
+@pytest.mark.parametrize("command", ["python x.py", "mpirun python x.py", "unset SLURM_EXPORT_ENV\nsrun python x.py"])
+def test_export_none_matters_to_srun_only(command: str) -> None:
+    text = HEAD.replace("--nodes=2", "--nodes=2\n#SBATCH --export=NONE")
+    assert "export-none" not in rules_found(text + command + "\n")
+
+
+def test_an_exclusive_node_has_no_second_job_on_the_same_port() -> None:
+    text = HEAD.replace("--nodes=2", "--nodes=2\n#SBATCH --exclusive")
+    assert "fixed-port" not in rules_found(text + "export MASTER_PORT=29500\n")
+
+
+def test_advice_against_gpus_per_task_does_not_concern_jobs_that_keep_all_gpus() -> None:
+    text = GOOD + "srun -c 7 --gpus-per-task=1 --gpu-bind=none python x.py\n"
+    assert "site-advice" not in rules_found(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"),
+    [("gpu:a100:4,nvme:950", 4), ("gpu:1,vmem:20g", 1), ("gpu", 1), ("gpu:v100", 1), ("nvme:950", 0), ("gpu=4", 4),
+     ("gres:gpu:2", 2), ("gpu:a100:2,gpu:v100:1", 3), ("gpu:4(S:0-1)", 4), ("", 0)],
+)  # fmt: skip
+def test_only_gpus_of_gres_are_counted(value: str, gpus: int) -> None:
+    assert count_gpus(value, of_gres=True) == gpus
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes"),
+    [("-n 32 --ntasks-per-node=8", 4), ("-n 33 --tasks-per-node 8", 5), ("-N 2-4", 2), ("-n 32", 1), ("", 1)],
+)
+def test_tasks_tell_the_number_of_nodes(options: str, nodes: int) -> None:
+    assert Script("job.sh", f"#!/bin/sh\n#SBATCH {options}\n").nodes == nodes
+
+
+def test_a_script_of_another_interpreter_has_options_only() -> None:
+    text = "#!/usr/bin/env python3\n#SBATCH --acount=x\nsrun = CUDA_LAUNCH_BLOCKING=1\n"
+    assert [finding.what for finding in lint_script("job.py", text)] == ["misspelt-option"]
+
+
 def test_continued_lines_are_one_command_on_its_first_line() -> None:
-    script = parse_script("job.sh", "#!/bin/sh\nsrun -n 2 \\\n  -c 7 \\\n  python x.py\necho done\n")
-    assert script.lines == ((2, "srun -n 2 -c 7 python x.py"), (5, "echo done"))
+    script = Script("job.sh", "#!/bin/sh\nsrun -n 2 \\\n  -c 7 \\\n  python x.py\nwait 1\n")
+    assert [(call.line, call.text) for call in script.calls] == [(2, "srun -n 2 -c 7 python x.py"), (5, "wait 1")]
 
 
 @pytest.mark.parametrize(
@@ -291,18 +412,28 @@ def test_continued_lines_are_one_command_on_its_first_line() -> None:
     [("-N 2", ("nodes", "2")), ("--nodes 2", ("nodes", "2")), ("--nodes=2", ("nodes", "2")), ("-N2", ("nodes", "2"))],
 )
 def test_directives_are_read_in_each_of_their_forms(directive: str, expected: tuple[str, str]) -> None:
-    (each,) = parse_script("job.sh", f"#!/bin/sh\n#SBATCH {directive}  # two\n").directives
+    (each,) = Script("job.sh", f"#!/bin/sh\n#SBATCH {directive}  # two\n").options
     assert (each.name, each.value) == expected
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "options", "program"),
     [
-        ("srun -c 7 sh -c 'x'", ("-c", "7")),
-        ("srun --nodes 2 --exclusive python -c x", ("--nodes", "2", "--exclusive")),
-        ('srun $ARGS --ntasks="$n" sh -c x', ("$ARGS", '--ntasks="$n"')),
-        ("srun python x.py", ()),
+        ("srun -c 7 sh -c x", ["--cpus-per-task=7"], ("sh", "-c", "x")),
+        ("srun --nodes 2 --exclusive python -c x", ["--nodes=2", "--exclusive"], ("python", "-c", "x")),
+        ('srun $ARGS --ntasks="$n" sh x', ["--ntasks=${n}"], ("sh", "x")),
+        ("srun -l -u -n4 python x.py", ["--label", "--unbuffered", "--ntasks=4"], ("python", "x.py")),
+        ("srun --kill-on-bad-exit python x.py", ["--kill-on-bad-exit"], ("python", "x.py")),
+        ("time -p srun python x.py", [], ("python", "x.py")),
     ],
 )
-def test_only_the_words_before_the_program_are_sruns(command: str, expected: tuple[str, ...]) -> None:
-    assert srun_options(command) == expected
+def test_only_the_arguments_before_the_program_are_sruns(
+    command: str, options: list[str], program: tuple[str, ...]
+) -> None:
+    (start,) = Script("job.sh", f"#!/bin/sh\n{command}\n").starts
+    assert ([str(each) for each in start.options], start.program) == (options, program)
+
+
+def test_a_list_of_a_thousand_commands_does_not_exhaust_the_stack() -> None:
+    text = HEAD + "export A=1; " * 1000 + "\n" + "srun -c 7 python x.py && \\\n" * 1000 + "true\n"
+    assert lint_script("job.sh", text) == ()

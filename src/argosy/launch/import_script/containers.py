@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from argosy.core.sbatch_options import Option, split_options
+from argosy.core.script_reader import Part
 from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.slurm.script_reader import Option, Part, split_options
 
 _APPTAINER_FLAGS = """
     nv rocm nvccli contain containall cleanenv no-home writable-tmpfs fakeroot ipc pid uts net userns unsquash

@@ -9,21 +9,12 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
+from argosy.core.script_reader import JobScript, Part, Statement, Word, expand, plain_text, read_job_script, source_text
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
 from argosy.launch.import_script.program import Program, command_of, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, PRINTS, STARTS, read_program
 from argosy.sites.profile import Site
-from argosy.slurm.script_reader import (
-    JobScript,
-    Part,
-    Statement,
-    Word,
-    expand,
-    plain_text,
-    read_job_script,
-    source_text,
-)
 
 RENDEZVOUS = frozenset(
     "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK".split()  # noqa: SIM905

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from argosy.core.sbatch_options import Option, split_options
+from argosy.core.script_reader import Part, Word
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.slurm.script_reader import Option, Part, Word, split_options
 
 _SRUN_FLAGS = """
     label unbuffered overlap exact exclusive no-kill quiet verbose oversubscribe overcommit pty contiguous

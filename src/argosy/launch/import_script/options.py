@@ -10,11 +10,10 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, Translation
-from argosy.sites.lint.known_variables import SBATCH_OPTIONS
 from argosy.slurm.option_checks import check_options
-from argosy.slurm.script_reader import Option
 from argosy.slurm.text import JobOptions
 
 TEXTS = {
@@ -108,7 +107,8 @@ def translate_options(options: Iterable[Option], shape: Shape, *, of_step: bool 
 
 def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: bool) -> tuple[Fate, str, Shape]:
     """Translate one option: add its key, and return fate, note and the new shape."""
-    name, value = _long_name(option.name), option.value
+    name = option.name if option.name in DONE else complete_option(option.name)
+    value = option.value
     if "$" in value and not of_step:
         return Fate.NOT_READ, "sbatch expands no variables in this line", shape
     if name in NUMBERS:
@@ -143,14 +143,6 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
         keys["after"] = option.value.removeprefix("afterok:")
         return Fate.KEPT, f'after = "{keys["after"]}"'
     return _other(name, option, keys)
-
-
-def _long_name(name: str) -> str:
-    """Complete a shortened option as getopt does: ``--mail-us`` is ``--mail-user``."""
-    if name in SBATCH_OPTIONS or name in DONE or len(name) == 1:
-        return name
-    matches = [each for each in SBATCH_OPTIONS if each.startswith(name)]
-    return matches[0] if len(matches) == 1 else name
 
 
 def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from argosy.core.sbatch_options import Option
+from argosy.core.script_reader import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
-from argosy.slurm.script_reader import Option, Part, Values, Word, plain_text, source_text
 
 NO_SHORT: Mapping[str, str] = MappingProxyType({})
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from argosy.core.sbatch_options import split_options
+from argosy.core.script_reader import Part, Statement, Values, expand, read_statements, source_text
 from argosy.launch.import_script.containers import read_container, read_docker, read_shifter
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.slurm.script_reader import Part, Statement, Values, expand, read_statements, source_text, split_options
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"

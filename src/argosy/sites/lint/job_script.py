@@ -1,190 +1,314 @@
-"""Parse a job script for the rules: directives, variables and commands, each with its line number."""
+"""Prepare a job script for the rules: its options, its argument lists, its variables and its calls of srun."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import zip_longest
+from math import ceil
+from types import MappingProxyType
+from typing import NamedTuple
 
-import msgspec
-
+from argosy.core.sbatch_options import SBATCH_FLAGS, SHORT, Option, complete_option, split_options
+from argosy.core.script_reader import (
+    Part,
+    Statement,
+    Values,
+    Word,
+    expand,
+    read_commands,
+    read_job_script,
+    source_text,
+)  # fmt: skip
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
 
-DIRECTIVE = re.compile(r"^#SBATCH\s+(.*)$")
-OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:[=\s]\s*(\"[^\"]*\"|'[^']*'|[^\s-]\S*))?")
-ASSIGNED = re.compile(
-    r"(?:^|[\s;&(])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\((?:[^()]|\([^()]*\))*\)|[^\s;&]*)"
-)
-HERE_DOCUMENT = re.compile(r"<<-?\s*['\"](\w+)['\"]")
-WORD = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"'])+")
 INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
-SHORT = {
-    "A": "account", "c": "cpus-per-task", "J": "job-name", "N": "nodes", "n": "ntasks", "p": "partition", "q": "qos",
-    "t": "time", "G": "gpus", "o": "output", "e": "error", "C": "constraint", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
-"""Short sbatch options and srun, by their long names (sbatch(1))."""
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+PRINTING = frozenset("echo printf cat grep egrep sed awk logger alias which type man".split())  # noqa: SIM905
+"""Commands whose arguments are no commands, even if they look like some."""
+
+SHELL_TEXT = re.compile(
+    r"\b(?:srun|mpirun|mpiexec|torchrun|python3?|export|singularity|apptainer|accelerate|deepspeed)\s|\w=|(?:^|\s)--?[a-z]"
+)
+"""Text in quotes that a shell or srun runs later, as opposed to prose."""
+
+DEPTH = 3
+"""Levels of shell text inside shell text that are read: ``CMD="bash -c 'torchrun …'"`` has two."""
+
+SRUN_SHORT: Mapping[str, str] = MappingProxyType(
+    {
+        **SHORT, "m": "distribution", "l": "label", "u": "unbuffered", "O": "overcommit", "K": "kill-on-bad-exit",
+        "v": "verbose", "Q": "quiet", "k": "no-kill", "E": "preserve-env", "W": "wait", "I": "immediate",
+        "s": "oversubscribe", "r": "relative", "B": "extra-node-info", "i": "input", "T": "threads",
+        "X": "disable-status", "L": "licenses", "Z": "no-allocate", "H": "hold", "b": "begin", "S": "core-spec",
+    }
+)  # fmt: skip
+"""Short options of srun(1) -> their long names."""
+
+_SRUN_FLAGS = """
+    label unbuffered preserve-env disable-status no-allocate kill-on-bad-exit immediate exact overlap pty multi-prog
+    quit-on-interrupt x11 resv-ports whole interactive use-min-nodes nvmps test-only stepmgr send-libs
+"""
+SRUN_FLAGS = (SBATCH_FLAGS - {"wait", "W"}) | frozenset(_SRUN_FLAGS.split())
+"""Options of srun that work without a value (srun(1))."""
+
+OPTIONS_NAME = re.compile(r"\$\{?\w*(?:OPT|ARG|FLAG|PARAM|SRUN|BIND|CPU|TASK)\w*\}?$|\$\{?[@*]", re.IGNORECASE)
+"""A variable between srun and its program that probably contains options."""
 
 
-class Named(msgspec.Struct, frozen=True):
-    """A name with a value, and its line number from 1."""
+class Call(NamedTuple):
+    """An argument list: a command, an array, or a quoted text that contains a command or options.
+
+    Attributes
+    ----------
+    line
+        Line number from 1.
+    words
+        The arguments.
+    text
+        The arguments without quotes; quoted commands are left out, because they are calls of their own.
+    depth
+        0 for words that the batch shell expands; more for text in quotes.
+    """
+
+    line: int
+    words: tuple[Word, ...]
+    text: str
+    depth: int = 0
+
+
+class Variable(NamedTuple):
+    """A variable that the script sets, with its line; `depth` is that of `Call`."""
 
     line: int
     name: str
-    value: str = ""
+    value: str
+    word: Word
+    depth: int = 0
 
 
-class Script(msgspec.Struct, frozen=True):
+class Start(NamedTuple):
+    """A call of srun: its options and its program; `is_open` if an unknown variable may contain more options."""
+
+    line: int
+    options: tuple[Option, ...]
+    program: tuple[str, ...]
+    is_open: bool
+
+    def names(self) -> set[str]:
+        """Return the long names of the options."""
+        return {option.name for option in self.options}
+
+    def value(self, name: str) -> str:
+        """Return the value of an option; empty without it."""
+        return next((option.value for option in reversed(self.options) if option.name == name), "")
+
+
+class Script:
     """A job script.
 
     Attributes
     ----------
-    lines
-        Number and text of each command, with continued lines joined.
-    directives, late_directives
-        Options of sbatch. sbatch ignores the late ones, which follow the first command.
+    written, written_late
+        Options of sbatch as they are written. sbatch ignores the late ones, which follow the first command.
+    options
+        The same with complete names.
+    calls
+        Argument lists.
     variables
         Assigned or exported variables, without prefixes for containers (APPTAINERENV_).
+    texts
+        First and last line of each here-document, and of each quoted text from its second line.
+    values
+        Variables and their longest values.
     """
 
-    path: str
-    raw: str
-    lines: tuple[tuple[int, str], ...]
-    directives: tuple[Named, ...]
-    late_directives: tuple[Named, ...]
-    variables: tuple[Named, ...]
+    def __init__(self, path: str, raw: str) -> None:
+        read = read_job_script(raw)
+        self.path, self.raw, self.texts = path, raw, read.texts
+        self.written, self.written_late = read.options, read.late_options
+        self.options = tuple(Option(each.line, _name(each.name), each.value) for each in read.options)
+        self.calls, self.variables = _read(read.commands)
+        self.values = _values(read.commands)
 
     def option(self, *names: str) -> str:
         """Return the value of the last directive of these names; empty without one."""
-        return next((each.value for each in reversed(self.directives) if each.name in names), "")
+        return next((each.value for each in reversed(self.options) if each.name in names), "")
 
     def number(self, *names: str) -> int:
         """Return the first number in a directive's value; 0 without one."""
-        found = re.search(r"\d+", self.option(*names).rsplit(":", maxsplit=1)[-1])
+        found = re.search(r"\d+", self.option(*names))
         return int(found[0]) if found else 0
+
+    def has(self, *names: str) -> bool:
+        """Return whether there is a directive of one of these names."""
+        return any(each.name in names for each in self.options)
 
     @property
     def nodes(self) -> int:
         """Number of nodes; 1 by default."""
-        found = re.match(r"\d+", self.option("nodes"))
-        return int(found[0]) if found else 1
+        if given := self.number("nodes"):
+            return given
+        each = self.number("ntasks-per-node")
+        return max(1, ceil(self.number("ntasks") / each)) if each else 1
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the job; 1 by default."""
+        return self.number("ntasks") or self.nodes * max(
+            1, self.number("ntasks-per-node") or self.number("ntasks-per-gpu") * self.gpus
+        )
 
     @property
     def gpus(self) -> int:
         """GPUs per node; 0 by default."""
-        per_node = self.number("gpus-per-node", "gres")
-        return per_node or self.number("gpus") // max(1, self.nodes)
+        per_node = count_gpus(self.option("gpus-per-node")) or count_gpus(self.option("gres"), of_gres=True)
+        per_task = count_gpus(self.option("gpus-per-task")) * max(1, self.number("ntasks-per-node"))
+        return per_node or per_task or count_gpus(self.option("gpus")) // max(1, self.nodes)
 
-    @property
-    def starts(self) -> tuple[tuple[int, str], ...]:
-        """Commands that call srun."""
-        return tuple((n, text) for n, text in self.lines if re.search(r"(^|[\s;&|])srun\s", text))
+    @cached_property
+    def starts(self) -> tuple[Start, ...]:
+        """Calls of srun."""
+        return tuple(start for call in self.calls if (start := _start(call, self.values)))
+
+    def inner_lines(self) -> set[int]:
+        """Return the lines inside here-documents and quoted texts."""
+        return {line for first, last in self.texts for line in range(first, last + 1)}
 
 
-def parse_script(path: str, raw: str) -> Script:
-    """Parse a job script."""
-    lines = tuple(_join_lines(raw))
-    directives: list[Named] = []
-    late: list[Named] = []
-    begun = False
-    for number, text in lines:
-        match = DIRECTIVE.match(text)
+def count_gpus(value: str, *, of_gres: bool = False) -> int:
+    """Return the number of GPUs in ``a100:4`` or, of ``--gres``, in ``gpu:a100:4,nvme:950``."""
+    total = 0
+    for part in value.split(","):
+        match = re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](.*))?", part) if of_gres else re.fullmatch(r"(.+)", part)
         if match:
-            (late if begun else directives).extend(_options(number, match[1]))
-        elif text.strip() and not text.lstrip().startswith("#"):
-            begun = True
-    commands = tuple((n, text) for n, text in lines if text.strip() and not text.lstrip().startswith("#"))
-    variables = tuple(
-        Named(n, INSIDE.sub("", name), _unquoted(value))
-        for n, text in commands
-        for name, value in ASSIGNED.findall(text)
-    )
-    return Script(path, raw, commands, tuple(directives), tuple(late), variables)
+            number = re.search(r"(?:^|[:=])(\d+)(?:\(|$)", match[1] or "")
+            total += int(number[1]) if number else 1
+    return total
 
 
-def _join_lines(raw: str) -> list[tuple[int, str]]:
-    """Join lines that end with a backslash, and the lines of a quoted text; a comment ends with its line.
-
-    Quoted here-documents are skipped: other shells run them, on other nodes.
-    """
-    out: list[tuple[int, str]] = []
-    quote, continued, end = "", False, ""
-    for number, line in enumerate(raw.splitlines(), 1):
-        if end:
-            end = "" if line.strip() == end else end
-            continue
-        if quote:
-            out[-1] = (out[-1][0], f"{out[-1][1]}\n{line}")
-        elif continued:
-            out[-1] = (out[-1][0], f"{out[-1][1][:-1].rstrip()} {line.strip()}")
-        else:
-            out.append((number, line))
-        quote, comment = _scan(line, quote)
-        continued = line.endswith("\\") and not quote and not comment
-        document = HERE_DOCUMENT.search(line)
-        end = document[1] if document and not quote and not comment else ""
-    return out
+def _values(commands: Iterable[Statement]) -> Values:
+    """Return the longest value of each variable that the batch shell sets."""
+    found: dict[str, tuple[Word, ...]] = {}
+    for name, words in (pair for command in commands for pair in command.assigned):
+        if len(_text(words)) >= len(_text(found.get(name, ()))):
+            found[name] = words
+    return found
 
 
-def _scan(line: str, quote: str) -> tuple[str, bool]:
-    """Return the quote that is open at the end of a line, and whether the line ends with a comment."""
-    before, skip = " ", False
-    for sign in line:
-        if skip:
-            skip = False
-        elif sign == "\\" and quote != "'":
-            skip = True
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign == "#" and before.isspace():
-            return "", True
-        before = sign
-    return quote, False
+def _name(name: str) -> str:
+    full = complete_option(name)
+    return "ntasks-per-node" if full == "tasks-per-node" else full
 
 
-def _options(line: int, text: str) -> list[Named]:
-    """Parse the options of one ``#SBATCH`` line."""
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        words = text.split()
-    out: list[Named] = []
-    for word in words:
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            out.append(Named(line, name, value))
-        elif word.startswith("-") and len(word) > 1:
-            out.append(Named(line, SHORT.get(word[1], word[1]), word[2:]))
-        elif out:
-            out[-1] = Named(line, out[-1].name, word)
-    return out
+def _text(words: Iterable[Word]) -> str:
+    return " ".join(source_text(word) for word in words)
 
 
-def srun_options(text: str) -> tuple[str, ...]:
-    """Return the arguments of a command between srun and the program that it starts."""
-    words = WORD.findall(re.split(r"(?:^|[\s;&|])srun\s", text, maxsplit=1)[-1])
-    out: list[str] = []
-    for word in words:
-        after = out[-1] if out else ""
-        is_value = after[:1] == "-" and "=" not in after and (len(after) == 2 or re.match(r"\"?[\d$]", word))  # noqa: PLR2004
-        if not (word.startswith(("-", "$", '"$')) or (is_value and (after[1:] in SHORT or after.startswith("--")))):
+def _read(commands: Iterable[Statement]) -> tuple[tuple[Call, ...], tuple[Variable, ...]]:
+    calls: list[Call] = []
+    variables: list[Variable] = []
+    for command in commands:
+        _read_command(command, 0, 0, calls, variables)
+    return tuple(calls), tuple(variables)
+
+
+def _read_command(command: Statement, offset: int, depth: int, calls: list[Call], variables: list[Variable]) -> None:
+    """Collect the argument lists and variables of one command, and those of the texts in its quotes."""
+    line = command.line + offset
+    nested: list[Word] = []
+    for name, words in command.assigned:
+        variables += (Variable(line, INSIDE.sub("", name), source_text(word), word, depth) for word in words)
+        inner = [word for word in words if _is_shell_text(word)]
+        nested += inner
+        calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
+    words = command.words
+    if words and _program(words) not in PRINTING:
+        inner = [word for word in words if _is_shell_text(word)]
+        nested += inner
+        calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
+        variables += (Variable(line, INSIDE.sub("", n), v, w, depth) for n, v, w in _passed(words))
+    for word in nested if depth < DEPTH else ():
+        text = source_text(word)
+        text = f"_ {text}" if text.lstrip().startswith("-") else text
+        for each in read_commands(text):
+            _read_command(each, line - 1, depth + 1, calls, variables)
+
+
+def _is_shell_text(word: Word) -> bool:
+    text = source_text(word)
+    return len(text.split()) > 1 and word[0].kind != "shell" and bool(SHELL_TEXT.search(text))
+
+
+def _program(words: tuple[Word, ...]) -> str:
+    return source_text(words[0]).rpartition("/")[2]
+
+
+def _passed(words: tuple[Word, ...]) -> Iterator[tuple[str, str, Word]]:
+    """Find variables in the arguments of env, ``--env``, ``--export`` and ``-x``."""
+    texts = [source_text(word) for word in words]
+    is_env = False
+    for before, text, word in zip(["", *texts], texts, words, strict=False):
+        is_env = is_env or before.rpartition("/")[2] == "env"
+        option = re.match(r"--(?:env|export)=", text)
+        if option or before in {"--env", "-x", "-e"} or is_env:
+            parts = text[option.end() :].split(",") if option else [text]
+            matches = (ASSIGNED.fullmatch(part) for part in parts)
+            yield from ((match[1], match[2], word) for match in matches if match)
+
+
+BEFORE_SRUN = re.compile(r"time|exec|nohup|eval|timeout|stdbuf|env|command|_|-.*|\d+\w?|\w+=.*|.*/time", re.DOTALL)
+
+
+def _start(call: Call, values: Values) -> Start | None:
+    """Read a call of srun; None if the call is of another command."""
+    texts = [source_text(word) for word in call.words]
+    at = next((n for n, text in enumerate(texts) if not BEFORE_SRUN.fullmatch(text)), len(texts))
+    if at == len(texts) or texts[at].rpartition("/")[2] != "srun":
+        return None
+    rest = [source_text(part) for word in call.words[at + 1 :] for part in expand(word, values)]
+    options: list[Option] = []
+    is_open = False
+    while rest:
+        found, used = split_options(rest, flags=SRUN_FLAGS, short=SRUN_SHORT, line=call.line)
+        options += found
+        rest = rest[used:]
+        if not rest or not OPTIONS_NAME.match(rest[0]):
             break
-        out.append(word)
-    return tuple(out)
+        is_open, rest = True, rest[1:]
+    return Start(call.line, tuple(options), tuple(rest), is_open)
 
 
-def _unquoted(text: str) -> str:
-    """Return a value without the quotes around it."""
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+def option_values(call: Call, name: str) -> Iterator[tuple[str, Word]]:
+    """Find the values of an option in an argument list: the text, and the word that contains it.
+
+    Parameters
+    ----------
+    name
+        A regular expression of the name without dashes, for example ``rdzv[-_]id``.
+    """
+    for word, after in zip_longest(call.words, call.words[1:], fillvalue=()):
+        match = re.match(rf"--?(?:{name})(=|$)", source_text(word), re.DOTALL)
+        if match and match[1]:
+            yield source_text(word)[match.end() :], word
+        elif match and after:
+            yield source_text(after), after
+
+
+def flat_parts(call: Call) -> tuple[Part, ...]:
+    """Return the parts of all words in order, with a space between two words."""
+    space = Part("text", " ")
+    return tuple(part for word in call.words for part in (*word, space))
 
 
 NO_SITE = Site()
 """The site of a script without ``--site``: nothing is known about it."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(NamedTuple):
     """A job script and its site."""
 
     script: Script

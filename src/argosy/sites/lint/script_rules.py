@@ -1,153 +1,19 @@
-"""Define the lint rules for job scripts, in general and compared with the profile of a site."""
+"""Define the lint rules for job scripts at any site."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from argosy.core.findings import FileFinding, State
+from argosy.core.findings import FileFinding
+from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_OPTIONS, complete_option
+from argosy.core.script_reader import Part
 from argosy.core.suggest import suggest_word
-from argosy.sites.binding import parse_ranges
-from argosy.sites.conditions import judge_condition
-from argosy.sites.lint.job_script import NO_SITE, Job, Script, parse_script, srun_options
-from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN, SBATCH_OPTIONS
+from argosy.sites.lint.job_script import NO_SITE, Job, Script, flat_parts, option_values
+from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN
 from argosy.sites.lint.rule import Fault, Rule, file_finding
-from argosy.sites.partitions import Demand, refuse_demand
+from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
-from argosy.sites.resolve import full_address
-
-PROFILE = "the site's profile: argosy sites show"
-
-
-def _wrong_gpu_option(job: Job) -> Iterator[Fault]:
-    wrong = {"amd": "--nv", "nvidia": "--rocm", "intel": "--nv"}.get(job.site.node.gpu_vendor, "")
-    for line, text in job.script.lines:
-        if wrong and re.search(rf"(singularity|apptainer)\s[^|;]*\s{wrong}(\s|$)", text):
-            yield Fault(line, f"{wrong} is for GPUs that {job.site.name} does not have", "remove it")
-
-
-def _required_options(job: Job) -> Iterator[Fault]:
-    for name in job.site.slurm.required:
-        if not job.script.option(name):
-            yield Fault(0, f"{job.site.name} refuses jobs without --{name}", f"add #SBATCH --{name}=…")
-
-
-def _limits(job: Job) -> Iterator[Fault]:
-    name = job.script.option("partition")
-    partition = job.site.partition(name) if name else None
-    demand = Demand(job.script.nodes, job.script.gpus, job.script.option("time"))
-    refusal = refuse_demand(partition, demand) if partition else ""
-    if refusal:
-        yield Fault(
-            0, f"the partition {name} does not allow this job: {refusal}", "request less, or use another partition"
-        )
-
-
-def _billed_whole(job: Job) -> Iterator[Fault]:
-    partition = job.site.partition(job.script.option("partition"))
-    gpus = job.site.node.gpus
-    if partition is not None and partition.whole_nodes and 0 < job.script.gpus < gpus:
-        yield Fault(
-            0,
-            f"{partition.name} bills {gpus} GPUs, {job.script.gpus} are used",
-            "use a partition that allocates parts of nodes",
-        )
-
-
-def _too_many_cores(job: Job) -> Iterator[Fault]:
-    node = job.site.node
-    usable = node.cores - len(parse_ranges(node.reserved))
-    tasks = job.script.number("ntasks-per-node", "tasks-per-node") or 1
-    cores = job.script.number("cpus-per-task") * tasks
-    if node.cores and node.reserved and usable < cores <= node.cores:
-        yield Fault(0, f"{cores} cores per node requested, jobs can use {usable}", f"request at most {usable}")
-
-
-def _mask_off_the_map(job: Job) -> Iterator[Fault]:
-    reserved = parse_ranges(job.site.node.reserved)
-    for line, text in job.script.starts:
-        for mask in re.findall(r"mask_cpu:([0-9a-fx,]+)", text):
-            cores = {core for each in mask.split(",") for core in range(512) if int(each, 16) >> core & 1}
-            if cores & reserved:
-                yield Fault(line, f"a mask contains cores that jobs cannot use: {sorted(cores & reserved)}")
-
-
-def _mask_on_part(job: Job) -> Iterator[Fault]:
-    script, site = job.script, job.site
-    partition = site.partition(script.option("partition"))
-    whole = any(each.name == "exclusive" for each in script.directives) or (partition and partition.whole_nodes)
-    if not site.slurm.mask_needs_whole_nodes or whole:
-        return
-    for line, text in script.starts:
-        if re.search(r"(mask|map)_cpu:", text):
-            yield Fault(line, "CPU masks work on whole nodes only", "add #SBATCH --exclusive")
-
-
-def _missing_setting(job: Job) -> Iterator[Fault]:
-    """Find variables that the profile sets for such a job and the script does not."""
-    if not job.script.gpus:
-        return
-    given = {name for _, name, _ in job.variables()}
-    for setting in job.site.settings:
-        wanted = setting.name.startswith(("NCCL_", "CCL_")) and setting.name not in given
-        if wanted and judge_condition(setting.condition, job.facts):
-            yield Fault(0, f"{setting.name} is not set: {setting.why}", f"export {setting.name}={setting.value}")
-
-
-def _build_with_bind_modules(job: Job) -> Iterator[Fault]:
-    text = job.script.raw
-    if not re.search(r"(singularity|apptainer)\s+build\b", text):
-        return
-    for line, command in job.script.lines:
-        for module in job.site.build.unload:
-            if re.search(rf"module\s+load\s.*\b{re.escape(module)}\b", command):
-                yield Fault(line, f"the module {module} breaks builds", f"module unload {module}")
-
-
-def _find_avoided(job: Job) -> Iterable[FileFinding]:
-    """Find arguments and variables that the site advises against."""
-    for avoid in job.site.avoid:
-        if judge_condition(avoid.condition, job.facts) is False:
-            continue
-        for line in _lines_with(job.script, avoid.word):
-            source = full_address(job.site, avoid.source)
-            evidence = f"{job.site.name} advises against {avoid.word}"
-            yield FileFinding(
-                "site-advice",
-                State.FAIL,
-                evidence,
-                avoid.instead,
-                path=job.script.path,
-                line=line,
-                why=avoid.why,
-                source=source,
-            )
-
-
-def _lines_with(script: Script, word: str) -> Iterator[int]:
-    name, _, value = word.partition("=")
-    pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
-    if not word.startswith("--"):
-        yield from (each.line for each in script.variables if each.name == name and each.value == value)
-        return
-    for each in (*script.directives, *script.late_directives):
-        if f"--{each.name}" == name and value in {"", each.value}:
-            yield each.line
-    yield from (line for line, text in script.lines if pattern.search(text))
-
-
-SITE_RULES: tuple[Rule[Job], ...] = (
-    Rule("wrong-gpu-option", "it has no effect there", PROFILE, _wrong_gpu_option),
-    Rule("required-option", "Slurm rejects the job", PROFILE, _required_options),
-    Rule("limit", "Slurm rejects the job, or the job never starts", PROFILE, _limits),
-    Rule("billed-whole", "the project is billed for idle GPUs", PROFILE, _billed_whole),
-    Rule("too-many-cores", "the job never starts: no node has that many cores for jobs", PROFILE, _too_many_cores),
-    Rule("mask-off-the-map", "the ranks do not start", PROFILE, _mask_off_the_map),
-    Rule("mask-on-part", "the cores may belong to other jobs", PROFILE, _mask_on_part),
-    Rule("missing-setting", "the site's own scripts set it", PROFILE, _missing_setting),
-    Rule("build-with-binds", "the build fails with a missing bind destination", PROFILE, _build_with_bind_modules),
-)  # fmt: skip
-
 
 EPHEMERAL = range(32768, 61000)
 """Ports that Linux uses for outgoing connections (default of ip_local_port_range)."""
@@ -160,9 +26,9 @@ LIKENESS, FAMILY_LIKENESS = 0.85, 0.75
 
 def lint_script(path: str, raw: str, site: Site | None = None) -> tuple[FileFinding, ...]:
     """Check a job script; with `site`, also compare it with the site's profile."""
-    job = Job(parse_script(path, raw), site or NO_SITE)
+    job = Job(Script(path, raw), site or NO_SITE)
     found = (file_finding(path, rule, each) for rule in (*SCRIPT_RULES, *SITE_RULES) for each in rule.check(job))
-    return tuple(sorted((*found, *_find_avoided(job)), key=lambda finding: finding.line))
+    return tuple(sorted(dict.fromkeys((*found, *find_avoided(job))), key=lambda finding: finding.line))
 
 
 def _misspelt_variable(job: Job) -> Iterator[Fault]:
@@ -195,20 +61,42 @@ def _meant_family(name: str) -> str:
     return f"{family}{rest}" if family and f"{family}{rest}" in KNOWN else ""
 
 
+LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
+"""Short options of sbatch (slurm_opt.c)."""
+
+
 def _misspelt_option(job: Job) -> Iterator[Fault]:
-    for each in (*job.script.directives, *job.script.late_directives):
-        if len(each.name) > 1 and each.name not in SBATCH_OPTIONS:
-            near = suggest_word(each.name, SBATCH_OPTIONS)
-            yield Fault(each.line, f"sbatch has no option --{each.name}", f"did you mean --{near}?" if near else "")
+    for each in (*job.script.written, *job.script.written_late):
+        name, near = complete_option(each.name), ""
+        if name in SBATCH_OPTIONS or name in LETTERS:
+            continue
+        if len(name) == 1:
+            yield Fault(each.line, f"sbatch has no option -{name}")
+            continue
+        meant = sorted(option for option in NATIVE_OPTIONS if option.startswith(name))
+        if meant:
+            yield Fault(each.line, f"--{name} is ambiguous", f"use --{' or --'.join(meant[:3])}")
+            continue
+        near = suggest_word(name, SBATCH_OPTIONS)
+        yield Fault(each.line, f"sbatch has no option --{name}", f"did you mean --{near}?" if near else "")
+
+
+def _misspelt_directive(job: Job) -> Iterator[Fault]:
+    for number, line in enumerate(job.script.raw.splitlines(), 1):
+        match = re.match(r"#([A-Z]{4,8})\s+-{1,2}\w", line)
+        if match and match[1] != "SBATCH" and suggest_word(match[1], ["SBATCH"], likeness=FAMILY_LIKENESS):
+            yield Fault(number, f"sbatch ignores #{match[1]}", "write #SBATCH")
 
 
 def _late_directive(job: Job) -> Iterator[Fault]:
-    for each in job.script.late_directives:
-        yield Fault(each.line, f"--{each.name} follows the first command", "move it to the head of the script")
+    given = {(each.name, each.value) for each in job.script.written}
+    for each in job.script.written_late:
+        if (each.name, each.value) not in given:
+            yield Fault(each.line, f"--{each.name} follows the first command", "move it to the head of the script")
 
 
 def _variable_in_directive(job: Job) -> Iterator[Fault]:
-    for each in job.script.directives:
+    for each in job.script.options:
         if re.search(r"\$\{?[A-Za-z_]", each.value):
             yield Fault(
                 each.line,
@@ -229,22 +117,66 @@ def _carriage_returns(job: Job) -> Iterator[Fault]:
 
 
 def _stray_backslash(job: Job) -> Iterator[Fault]:
-    lines = job.script.raw.splitlines()
-    for number, (line, after) in enumerate(zip(lines, [*lines[1:], ""], strict=True), 1):
-        if line.endswith("\\") and not after.strip() and not line.lstrip().startswith("#"):
-            yield Fault(number, "the backslash joins this line with an empty one", "remove the backslash")
-        if re.search(r"\\[ \t]+$", line) and not line.lstrip().startswith("#"):
+    """Find continued commands that an empty line, a comment or a space after the backslash cuts in two."""
+    lines = job.script.raw.replace("\r", "").split("\n")
+    inner = job.script.inner_lines()
+    for number, line in enumerate(lines, 1):
+        if number in inner or line.lstrip().startswith("#") or not re.search(r"(?<!\\)\\[ \t]*$", line):
+            continue
+        after = lines[number : number + 1] or [""]
+        goes_on = _goes_on(line, lines[number:])
+        if line[-1:].isspace() and goes_on:
             yield Fault(number, "a space follows the backslash, so the line is not continued", "remove the space")
+        elif not after[0].strip() and goes_on:
+            yield Fault(number, "the backslash joins this line with an empty one", "remove the empty line")
+        elif after[0].lstrip().startswith("#") and goes_on:
+            yield Fault(number + 1, "a comment ends the continued command", "move the comment above the command")
+
+
+def _goes_on(line: str, after: list[str]) -> bool:
+    """Return whether the next line with text was probably meant to continue the command."""
+    following = next((text for text in after if text.strip() and not text.lstrip().startswith("#")), "")
+    indent = len(line) - len(line.lstrip())
+    return bool(re.match(r"\s*(-{1,2}\w|\||&&|>)", following)) or (
+        len(following) - len(following.lstrip()) > indent and not re.match(r"\s*\w+\s*\+?=", following)
+    )
+
+
+PORT_NAME = re.compile(r"(?:MASTER|RDZV|MAIN_PROCESS|DIST|DDP)_?PORT")
+PORT_OPTION = r"rdzv[_-]endpoint|master[_-]port|main[_-]process[_-]port"
+DERIVED = re.compile(r"JOB|RANDOM|UID|PID|TASK|PORT|ARRAY|\$\$|\$\(|`|shuf|date", re.IGNORECASE)
 
 
 def _fixed_port(job: Job) -> Iterator[Fault]:
-    for line, _, value in job.variables("MASTER_PORT"):
-        if value.isdigit() and int(value) not in EPHEMERAL:
-            yield Fault(line, f"every job uses port {value}", "derive it: $((20000 + SLURM_JOB_ID % 10000))")
-    for line, text in job.script.lines:
-        for port in re.findall(r"--(?:rdzv[_-]endpoint|master[_-]port)[= ]\"?\S*?:?(\d{4,5})\b", text):
-            if not re.search(r"\$\(\(", text):
-                yield Fault(line, f"every job uses port {port}", "use $MASTER_PORT, derived from the job id")
+    if job.script.has("exclusive"):
+        return
+    for each in job.script.variables:
+        port = _constant_port(each.value) if PORT_NAME.fullmatch(each.name) else ""
+        if port and int(port) not in EPHEMERAL:
+            yield Fault(each.line, f"every job uses port {port}", "derive it: $((20000 + SLURM_JOB_ID % 10000))")
+    for call in job.script.calls:
+        for value, _ in option_values(call, PORT_OPTION):
+            if port := _constant_port(_port_value(job.script, value)):
+                yield Fault(call.line, f"every job uses port {port}", "use $MASTER_PORT, derived from the job id")
+
+
+def _port_value(script: Script, value: str) -> str:
+    """Return the port of ``HOST:PORT``, with a variable replaced by its value unless that is reported itself."""
+    port = value.rpartition(":")[2] if "$((" not in value else value[value.index("$((") :]
+    name = re.fullmatch(r"\$\{(\w+)\}", port)
+    if not name or PORT_NAME.fullmatch(name[1]):
+        return port
+    values = {each.value for each in script.variables if each.name == name[1]}
+    return values.pop() if len(values) == 1 else ""
+
+
+def _constant_port(value: str) -> str:
+    """Return a port that is the same for every job; empty for a port that depends on the job."""
+    if re.fullmatch(r"\d{4,5}", value):
+        return value
+    match = re.fullmatch(r"\$\(\((.*)\)\)", value)
+    number = re.search(r"\b\d{4,5}\b", value)
+    return number[0] if match and number and not DERIVED.search(match[1]) else ""
 
 
 def _ephemeral_port(job: Job) -> Iterator[Fault]:
@@ -254,58 +186,105 @@ def _ephemeral_port(job: Job) -> Iterator[Fault]:
             yield Fault(line, f"port {value} is in the ephemeral range of Linux", "choose a port from 20000 to 29999")
 
 
+TASK_NUMBER = re.compile(r"SLURM_(PROCID|LOCALID|NODEID)\b")
+
+
+def _has_task_number(part: Part) -> bool:
+    return part.kind != "text" and bool(TASK_NUMBER.search(part.text))
+
+
 def _task_variable_in_batch_shell(job: Job) -> Iterator[Fault]:
-    names = ("RANK", "LOCAL_RANK", "NODE_RANK", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-    for line, name, value in job.variables(*names):
-        text = dict(job.script.lines)[line]
-        if re.search(r"\$\{?SLURM_(PROCID|LOCALID|NODEID)", value) and "srun" not in text and "'" not in text:
-            yield Fault(line, f"{name} is the same for every task", "set it in the task: srun sh -c '…'")
+    names = {
+        "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "MACHINE_RANK",
+        "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    }  # fmt: skip
+    script = job.script
+    has_tasks = script.tasks > 1 or any({"ntasks", "ntasks-per-node"} & start.names() for start in script.starts)
+    if not has_tasks or not any(re.search(r"\b(srun|mpirun|mpiexec)\b", call.text) for call in script.calls):
+        return
+    for each in script.variables:
+        is_read = each.name.isupper() and not each.name.endswith("E_RANK")  # by PyTorch, from the environment
+        is_used = is_read or re.search(rf"\$\{{?{each.name}\b", script.raw)
+        if each.name.upper() in names and not each.depth and is_used and any(map(_has_task_number, each.word)):
+            yield Fault(each.line, f"{each.name} is the same for every task", "set it in the task: srun sh -c '…'")
 
 
 def _node_rank_too_early(job: Job) -> Iterator[Fault]:
-    for line, text in job.script.lines:
-        for match in re.finditer(r"(?<!\\)\$\{?SLURM_(PROCID|NODEID)", text):
-            before = text[: match.start()]
-            if re.search(r"--node[-_]rank[= ]\"?$", before) and before.count("'") % 2 == 0:
+    if job.script.nodes < 2:  # noqa: PLR2004 - one node is node 0
+        return
+    for call in job.script.calls:
+        before = ""
+        for part in flat_parts(call) if not call.depth else ():
+            if _has_task_number(part) and re.search(r"--(node|machine)[-_]rank[= ]\s*[\"']?$", before):
                 yield Fault(
-                    line, "every node gets rank 0", r"write \$SLURM_NODEID inside bash -c, or use single quotes"
+                    call.line, "every node gets rank 0", r"write \$SLURM_NODEID inside bash -c, or use single quotes"
                 )
+            before += part.text
 
 
 def _literal_rendezvous_id(job: Job) -> Iterator[Fault]:
-    for line, text in job.script.lines:
-        for match in re.finditer(r"--rdzv[-_]id[= ]\\\$", text):
-            if text[: match.start()].count("'") % 2:
+    for call in job.script.calls:
+        for value, word in option_values(call, "rdzv[-_]id"):
+            is_literal = any(part.kind == "text" and "$" in part.text for part in word)
+            if is_literal and len(value.split()) == 1:
                 yield Fault(
-                    line, "torchrun gets the literal text $SLURM_JOB_ID", "remove the backslash inside single quotes"
+                    call.line, f"torchrun gets the literal text {value}", "remove the backslash before the dollar sign"
                 )
 
 
+SMALL_PROGRAMS = frozenset(
+    "hostname echo printf mkdir rm cp mv ln ls cat date env printenv nvidia-smi rocm-smi lscpu numactl sleep true tar "  # noqa: SIM905
+    "rsync unzip chmod touch df free uptime test which pwd whoami dcgmi sbcast find ip grep kill pkill".split()
+)
+"""Programs that need one core only."""
+
+GIVES_CORES = frozenset({"cpus-per-task", "cpus-per-gpu", "cpu-bind", "exact", "whole", "multi-prog"})
+
+
 def _cores_not_repeated(job: Job) -> Iterator[Fault]:
-    if not job.script.option("cpus-per-task") or any(job.variables("SRUN_CPUS_PER_TASK")):
+    if job.script.option("cpus-per-task") in {"", "1"} or any(job.variables("SRUN_CPUS_PER_TASK")):
         return
-    for line, text in job.script.starts:
-        options = srun_options(text)
-        if not any(re.match(r"-c|--cpus-per-task|--cpu-bind|--exact|\"?\$", word) for word in options):
+    for start in job.script.starts:
+        program = start.program[0].rpartition("/")[2] if start.program else ""
+        if not start.is_open and not GIVES_CORES & start.names() and program and program not in SMALL_PROGRAMS:
             yield Fault(
-                line, "srun does not inherit --cpus-per-task", 'add --cpus-per-task="$SLURM_CPUS_PER_TASK" to srun'
-            )
+                start.line, "srun does not inherit --cpus-per-task",
+                'add --cpus-per-task="$SLURM_CPUS_PER_TASK" to srun',
+            )  # fmt: skip
 
 
 def _mask_with_cores(job: Job) -> Iterator[Fault]:
-    for line, text in job.script.starts:
-        options = srun_options(text)
-        masked = any(re.match(r"--cpu-bind=\S*(mask|map)_cpu", word) for word in options)
-        if masked and any(re.match(r"-c|--cpus-per-task", word) for word in options):
-            yield Fault(line, "srun has both a CPU mask and --cpus-per-task", "remove --cpus-per-task from this srun")
+    for start in job.script.starts:
+        if re.search(r"(mask|map)_cpu", start.value("cpu-bind")) and "cpus-per-task" in start.names():
+            yield Fault(
+                start.line, "srun has both a CPU mask and --cpus-per-task", "remove --cpus-per-task from this srun"
+            )
 
 
 def _export_none(job: Job) -> Iterator[Fault]:
-    given = any(name == "SLURM_EXPORT_ENV" for _, name, _ in job.variables())
-    for each in job.script.directives:
-        passed_on = given or any("--export" in text for _, text in job.script.starts)
-        if each.name == "export" and each.value.upper() == "NONE" and not passed_on:
+    script = job.script
+    given = any(job.variables("SLURM_EXPORT_ENV")) or any(
+        re.match(r"unset\b.*\bSLURM_EXPORT_ENV\b", call.text) for call in script.calls
+    )
+    if given or not script.starts or any("export" in start.names() for start in script.starts):
+        return
+    for each in script.options:
+        if each.name == "export" and each.value.upper() == "NONE":
             yield Fault(each.line, "srun inherits --export=NONE", "add: export SLURM_EXPORT_ENV=ALL")
+
+
+def _output_folder(job: Job) -> Iterator[Fault]:
+    """Find a folder of the output that the job itself creates: Slurm opens the file before the job runs."""
+    made = {
+        word.rstrip("/").removeprefix("./")
+        for call in job.script.calls
+        if call.text.startswith("mkdir ")
+        for word in call.text.split()[1:]
+    }
+    for each in job.script.options:
+        folder = each.value.rpartition("/")[0].removeprefix("./")
+        if each.name in {"output", "error"} and folder and folder in made:
+            yield Fault(each.line, f"the job creates the folder {folder} of --{each.name} too late", "create it first")
 
 
 def _cache_on_first_node(job: Job) -> Iterator[Fault]:
@@ -314,26 +293,36 @@ def _cache_on_first_node(job: Job) -> Iterator[Fault]:
     caches = [
         value for _, name, value in job.variables("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR", "MIOPEN_USER_DB")
     ]
-    for line, text in job.script.lines:
-        makes = re.search(r"(^|[\s;&(])(mktemp -d|mkdir)\b", text)
-        if makes and "srun" not in text and (any(c and c in text for c in caches) or "MIOPEN" in text):
+    for call in job.script.calls:
+        makes = not call.depth and re.match(r"(mktemp -d|mkdir)\b", call.text)
+        if makes and (any(c and c in call.text for c in caches) or "MIOPEN" in call.text or _makes(caches, call.text)):
             yield Fault(
-                line, "the folder is created on the first node only", "create it in the task: srun sh -c 'mkdir -p …'"
+                call.line,
+                "the folder is created on the first node only",
+                "create it in the task: srun sh -c 'mkdir -p …'",
             )
 
 
+def _makes(caches: list[str], command: str) -> bool:
+    return any(f"$({command})" in cache for cache in caches)
+
+
 def _c10d_order(job: Job) -> Iterator[Fault]:
-    for line, text in job.script.lines:
-        if job.script.nodes > 1 and re.search(r"--rdzv[-_]backend[= ]\"?c10d", text):
+    for call in job.script.calls:
+        if job.script.nodes > 1 and any(value == "c10d" for value, _ in option_values(call, "rdzv[-_]backend")):
             yield Fault(
-                line, "c10d assigns ranks in any order, and ignores --node-rank", "use --node-rank and --master-addr"
+                call.line,
+                "c10d assigns ranks in any order, and ignores --node-rank",
+                "use --node-rank and --master-addr",
             )
 
 
 def _versioned_library(job: Job) -> Iterator[Fault]:
-    for line, text in job.script.lines:
-        for library in re.findall(r"/usr/lib(?:64)?/\S*?(lib[\w+-]+\.so\.\d+\.\d+\.\d+[.\d]*)", text):
-            yield Fault(line, f"the name of {library} changes with each update", "find it in the job: ls lib….so.*")
+    for call in job.script.calls:
+        for library in re.findall(r"/usr/lib(?:64)?/\S*?(lib[\w+-]+\.so\.\d+\.\d+\.\d+[.\d]*)", call.text):
+            yield Fault(
+                call.line, f"the name of {library} changes with each update", "find it in the job: ls lib….so.*"
+            )
 
 
 def _gdr_phb(job: Job) -> Iterator[Fault]:
@@ -390,6 +379,7 @@ DAWN = "https://github.com/kh296/dawn-containers/blob/120b900/pytorch/"
 SCRIPT_RULES: tuple[Rule[Job], ...] = (
     Rule("misspelt-variable", "the setting has no effect, without a warning", NCCL, _misspelt_variable),
     Rule("misspelt-option", "sbatch rejects the job", SLURM, _misspelt_option),
+    Rule("misspelt-directive", "the option has no effect, without a warning", SLURM, _misspelt_directive),
     Rule("late-directive", "sbatch stops reading options at the first command", SLURM, _late_directive),
     Rule("variable-in-directive", "sbatch does not expand variables there", SLURM, _variable_in_directive),
     Rule("hash-in-directive", "# begins a comment", "https://github.com/NVIDIA/pyxis#usage", _hash_in_directive),
@@ -413,6 +403,7 @@ SCRIPT_RULES: tuple[Rule[Job], ...] = (
     Rule("cores-not-repeated", "since Slurm 22.05 each task gets one core", JSC, _cores_not_repeated),
     Rule("mask-with-cores", "the two contradict each other", LTM25 + "202-Binding.md", _mask_with_cores),
     Rule("export-none", "tasks do not get PATH and other variables", SRUN, _export_none),
+    Rule("output-folder", "the job fails without any output if the folder does not exist", SLURM, _output_folder),
     Rule("cache-on-first-node", "the folder does not exist on the other nodes", MIOPEN, _cache_on_first_node),
     Rule("c10d-order", "rank 0 may be on another node than MASTER_ADDR", C10D, _c10d_order),
     Rule("versioned-library", "the mount fails after the next update", DAWN + "setup_apptainer.sh", _versioned_library),

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import UsageError
+from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Setting, Site
-from argosy.slurm.script_reader import read_job_script
 
 LUMI = """#!/bin/bash
 #SBATCH --account=project_1

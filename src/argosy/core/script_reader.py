@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import zip_longest
 from typing import Literal
 
 import msgspec
 import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
-from argosy.slurm.option_checks import SHORT
-
-_SBATCH_FLAGS = """
-    exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait
-    no-kill reboot ignore-pbs kill-on-invalid-dep get-user-env propagate H O s v Q k W
-"""
-SBATCH_FLAGS = frozenset(_SBATCH_FLAGS.split())
-"""Options of sbatch that work without a value (sbatch(1))."""
+from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
 
 PartKind = Literal["text", "variable", "shell"]
 
@@ -56,18 +49,6 @@ Word = tuple[Part, ...]
 
 Values = Mapping[str, tuple[Word, ...]]
 """Variables of a script: name -> words; an array has several words, any other variable has one."""
-
-
-class Option(msgspec.Struct, frozen=True):
-    """An option of a ``#SBATCH`` line or of srun: its line, its long name without dashes, and its value."""
-
-    line: int
-    name: str
-    value: str = ""
-
-    def __str__(self) -> str:
-        """Return the option as sbatch takes it."""
-        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -108,67 +89,86 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class JobScript(msgspec.Struct, frozen=True):
-    """A job script: options that sbatch reads, those below the first command, and the statements in order."""
+    """A job script: options that sbatch reads, those below the first command, and the statements in order.
+
+    Attributes
+    ----------
+    commands
+        Every command and assignment at any depth, also in loops, functions and ``$(…)``, without here-documents.
+    texts
+        First and last line of each here-document, and of each quoted text from its second line.
+    """
 
     options: tuple[Option, ...]
     late_options: tuple[Option, ...]
     statements: tuple[Statement, ...]
+    commands: tuple[Statement, ...] = ()
+    texts: tuple[tuple[int, int], ...] = ()
+
+
+SHELL = re.compile(r"#!.*\b(?:ba|da|k|mk|z|a)?sh\b")
+"""First line of a script that a POSIX shell runs; the grammar does not fit csh and Python."""
 
 
 def read_job_script(text: str) -> JobScript:
-    """Read a job script.  A part that is not valid bash becomes a ``compound`` statement."""
+    """Read a job script.  A part that is not valid bash becomes a ``compound`` statement.
+
+    A script for another interpreter than a POSIX shell has options, but no statements.
+    """
     text = text.replace("\r\n", "\n")
-    statements = read_statements(text)
-    first = min((each.line for each in statements), default=1 << 30)
+    lines = text.split("\n")
+    is_shell = not lines[0].startswith("#!") or SHELL.match(lines[0])
+    root = _parser().parse(text.encode() if is_shell else b"").root_node
+    documents = (_lines(node) for node in _captured(root, "(heredoc_body) @it"))
+    quoted = (_lines(node) for node in _captured(root, "(raw_string) @it (string) @it"))
+    texts = (*documents, *((start + 1, end) for start, end in quoted if end > start))
+    inner = {line for start, end in texts for line in range(start, end + 1)}
     options: list[Option] = []
     late: list[Option] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.startswith("#SBATCH") and line[7:8].isspace():
-            found = split_options(_split(line[7:]), flags=SBATCH_FLAGS, line=number)[0]
-            (late if number > first else options).extend(found)
-    return JobScript(tuple(options), tuple(late), statements)
+    into = options
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#SBATCH") and not line[7:8].isalnum():
+            into.extend(
+                split_options(_split(line[7:]), flags=SBATCH_FLAGS, line=number)[0] if number not in inner else ()
+            )
+        elif line.strip() and not line.lstrip().startswith("#"):
+            into = late
+    return JobScript(tuple(options), tuple(late), tuple(_statements(root, background=False)), _commands(root), texts)
+
+
+def read_commands(text: str) -> tuple[Statement, ...]:
+    """Read every command and assignment of shell text, at any depth."""
+    return _commands(_parser().parse(text.encode()).root_node)
+
+
+def _commands(root: Node) -> tuple[Statement, ...]:
+    documents = [(node.start_byte, node.end_byte) for node in _captured(root, "(heredoc_body) @it")]
+    found = _captured(root, "(command) @it (declaration_command) @it (variable_assignment) @it (unset_command) @it")
+    return tuple(
+        _simple(node)
+        for node in sorted(found, key=lambda node: (node.start_byte, -node.end_byte))
+        if not any(start <= node.start_byte < end for start, end in documents)
+        and not (node.type == "variable_assignment" and node.parent and node.parent.type in OWNERS)
+    )
+
+
+OWNERS = frozenset({"command", "declaration_command"})
+"""Nodes that contain the assignments which belong to them."""
+
+
+def _captured(root: Node, query: str) -> list[Node]:
+    return QueryCursor(_query(query)).captures(root).get("it", [])
+
+
+@cache
+def _query(text: str) -> Query:
+    return Query(Language(tree_sitter_bash.language()), text)
 
 
 def read_statements(text: str) -> tuple[Statement, ...]:
     """Read the statements of shell text, for example of the argument of ``bash -c``."""
     root = _parser().parse(text.encode()).root_node
     return tuple(_statements(root, background=False))
-
-
-def split_options(
-    words: Sequence[str], *, flags: frozenset[str] = frozenset(), short: Mapping[str, str] = SHORT, line: int = 0
-) -> tuple[tuple[Option, ...], int]:
-    """Split the options at the beginning of an argument list from the arguments that follow.
-
-    Parameters
-    ----------
-    flags
-        Long names of options without a value: they never take the next argument.
-    short
-        Short options and their long names.
-
-    Returns
-    -------
-    tuple
-        The options, and the index of the first argument that belongs to no option.
-    """
-    found: list[Option] = []
-    at = 0
-    while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
-        word = words[at]
-        at += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            name, given, value = word[2:].partition("=")
-        else:
-            name, value = short.get(word[1], word[1]), word[2:].removeprefix("=")
-            given = value
-        if not given and name not in flags and at < len(words) and not words[at].startswith("-"):
-            value = words[at]
-            at += 1
-        found.append(Option(line, name, value))
-    return tuple(found), at
 
 
 def _split(text: str) -> list[str]:
@@ -197,17 +197,26 @@ LISTS = frozenset({"program", "list"})
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
 
 
-def _statements(node: Node, *, background: bool) -> Iterator[Statement]:
-    """Find the statements below a node in order; ``a && b`` and ``a; b`` are two."""
-    children = node.children
-    for child, after in zip_longest(children, children[1:]):
-        if not child.is_named or child.type == "comment":
+def _statements(root: Node, *, background: bool) -> Iterator[Statement]:
+    """Find the statements below a node in order; ``a && b`` and ``a; b`` are two.
+
+    A list of a thousand commands is a tree of that depth, so this does not recurse.
+    """
+    waiting = [(root, background)]
+    while waiting:
+        node, is_background = waiting.pop()
+        if node.type not in LISTS:
+            yield _statement(node, background=is_background)
             continue
-        begins_background = background or (after is not None and after.type == "&")
-        if child.type in LISTS:
-            yield from _statements(child, background=begins_background)
-        else:
-            yield _statement(child, background=begins_background)
+        children = node.children
+        pairs = zip_longest(children, children[1:])
+        waiting += reversed(
+            [
+                (child, is_background or (after is not None and after.type == "&"))
+                for child, after in pairs
+                if child.is_named and child.type != "comment"
+            ]
+        )
 
 
 def _statement(node: Node, *, background: bool) -> Statement:
@@ -223,16 +232,26 @@ def _statement(node: Node, *, background: bool) -> Statement:
     if node.type == "pipeline":
         return _pipeline(node, background=background)
     if node.type in ASSIGNMENTS:
-        exported = node.type == "declaration_command" and _source(node).startswith(("export", "declare"))
+        return _simple(node)
+    if node.type == "unset_command":
+        return _simple(node)
+    if node.type != "command" or node.has_error:
+        return _compound(node)
+    return msgspec.structs.replace(
+        _simple(node), line=line, end=end, text=text, redirects=redirects, background=background
+    )
+
+
+def _simple(node: Node) -> Statement:
+    """Read one command or assignment."""
+    line, end = _lines(node)
+    text = _source(node)
+    if node.type in ASSIGNMENTS:
+        exported = node.type == "declaration_command" and text.startswith(("export", "declare"))
         return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), exported)
     if node.type == "unset_command":
         return Statement(line, end, "command", text, tuple((Part("text", word),) for word in text.split()))
-    if node.type != "command" or node.has_error:
-        return _compound(node)
-    return Statement(
-        line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)), redirects=redirects,
-        background=background,
-    )  # fmt: skip
+    return Statement(line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)))
 
 
 def _compound(node: Node) -> Statement:

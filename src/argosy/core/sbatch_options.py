@@ -1,0 +1,109 @@
+"""List the options of sbatch, and complete shortened ones as sbatch does; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+_OPTIONS = """
+    account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters comment consolidate-segments
+    constraint container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
+    deadline delay-boot dependency distribution error exclude exclusive export export-file extra extra-node-info
+    get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold
+    ignore-pbs input job-name jobid kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu
+    mem-per-gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu
+    ntasks-per-node ntasks-per-socket oom-kill-step open-mode output overcommit oversubscribe parsable partition power
+    prefer priority profile propagate qos quiet reboot requeue reservation resources resv-ports segment signal
+    sockets-per-node spread-job spread-segments stepmgr switches tasks-per-node test-only thread-spec threads-per-core
+    time time-min tmp tres-bind tres-per-task uid umask usage use-min-nodes verbose version wait wait-all-nodes wckey
+    wrap x11
+"""
+
+_PLUGIN_OPTIONS = """
+    container-image container-mounts container-workdir container-name container-save container-mount-home
+    no-container-mount-home container-remap-root no-container-remap-root container-entrypoint no-container-entrypoint
+    container-writable container-readonly container-env container-unshare environment uenv view image volume module
+"""
+
+NATIVE_OPTIONS = frozenset(_OPTIONS.split())
+"""Long options of sbatch itself (sbatch(1) and slurm_opt.c, Slurm 25.05)."""
+
+SBATCH_OPTIONS = NATIVE_OPTIONS | frozenset(_PLUGIN_OPTIONS.split())
+"""Long options of sbatch, and of the plug-ins pyxis, uenv, shifter and Container Engine."""
+
+SHORT: Mapping[str, str] = MappingProxyType(
+    {
+        "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
+        "p": "partition", "q": "qos", "t": "time", "C": "constraint", "w": "nodelist", "x": "exclude",
+        "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
+    }
+)  # fmt: skip
+"""Short options of sbatch(1) -> their long names."""
+
+_FLAGS = """
+    exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait
+    no-kill reboot ignore-pbs kill-on-invalid-dep get-user-env propagate H O s v Q k W
+"""
+SBATCH_FLAGS = frozenset(_FLAGS.split())
+"""Options of sbatch that work without a value (sbatch(1))."""
+
+
+def complete_option(name: str) -> str:
+    """Complete a shortened long option as getopt_long does: ``out`` is ``output``.
+
+    A name that is ambiguous or unknown is returned unchanged.
+    """
+    if name in SBATCH_OPTIONS:
+        return name
+    matches = [each for each in NATIVE_OPTIONS if each.startswith(name)]
+    return matches[0] if len(matches) == 1 and len(name) > 1 else name
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option of a ``#SBATCH`` line or of srun: its line, its long name without dashes, and its value."""
+
+    line: int
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        """Return the option as sbatch takes it."""
+        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
+
+
+def split_options(
+    words: Sequence[str], *, flags: frozenset[str] = frozenset(), short: Mapping[str, str] = SHORT, line: int = 0
+) -> tuple[tuple[Option, ...], int]:
+    """Split the options at the beginning of an argument list from the arguments that follow.
+
+    Parameters
+    ----------
+    flags
+        Long names of options without a value: they never take the next argument.
+    short
+        Short options and their long names.
+
+    Returns
+    -------
+    tuple
+        The options, and the index of the first argument that belongs to no option.
+    """
+    found: list[Option] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+        else:
+            name, value = short.get(word[1], word[1]), word[2:].removeprefix("=")
+            given = value
+        if not given and name not in flags and at < len(words) and not words[at].startswith("-"):
+            value = words[at]
+            at += 1
+        found.append(Option(line, name, value))
+    return tuple(found), at
