@@ -93,6 +93,18 @@ def test_a_long_log_is_read_from_its_end_and_lines_keep_their_numbers(
     assert (found.name, found.line) == ("module-missing", 501)
 
 
+def test_a_progress_bar_is_one_line_as_in_an_editor() -> None:
+    (found,) = find_errors("start\r\n10%\r20%\r30%\nRuntimeError: No CUDA GPUs are available\n", SIGNATURES)
+    assert found.line == 3
+
+
+def test_of_a_long_stream_the_end_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("argosy.diagnostics.why.rules.MOST_BYTES", 1000)
+    text = "RuntimeError: No CUDA GPUs are available\n" + "a line of sixteen\n" * 500 + "Disk quota exceeded\n"
+    told = CliRunner().invoke(app, ["why", "-", "--json"], input=text)
+    assert [(each["name"], each["line"]) for each in json.loads(told.output)[0]["errors"]] == [("quota", 502)]
+
+
 @pytest.mark.parametrize(
     ("state", "end", "errors"),
     [

@@ -91,11 +91,7 @@ CAUSES = [
     ("gpu-memory", "tensorflow.errors.ResourceExhaustedError: OOM when allocating tensor with shape[256,1024]"),
     ("gpu-memory", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
     ("node-memory", "[77.1] Out of memory: Killed process 4242 (python) total-vm:64000000kB"),
-    (
-        "shared-memory",
-        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that "
-        "dataloader's workers are out of shared memory.",
-    ),
+    ("shared-memory", "RuntimeError: It is possible that dataloader's workers are out of shared memory."),
     ("processes", "libgomp: Thread creation failed: Resource temporarily unavailable"),
     ("device-full", "OSError: [Errno 28] No space left on device"),
     ("disk-full", "OSError: [Errno 28] No space left on device: '/tmp/x'"),

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 
@@ -134,7 +134,8 @@ class KnownError(msgspec.Struct, frozen=True):
 
 def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
     """Find the known errors of a text: causes first, in the order of the text, then symptoms."""
-    lines = [line[:LONGEST_LINE] for line in re.split(r"\r\n|[\r\n]", text)]
+    numbered = tuple(_split(text))
+    lines = [line for _, line in numbered]
     whole, starts = "\n".join(lines), _starts(lines)
     first: dict[str, int] = {}
     times: dict[str, int] = {}
@@ -150,12 +151,26 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
             taken.add(number)
     found = [
         KnownError(
-            s.name, s.level, first[s.name] + 1, _short(lines[first[s.name]]), times[s.name], s.cause, s.fix, s.source
+            s.name,
+            s.level,
+            numbered[first[s.name]][0],
+            _short(lines[first[s.name]]),
+            times[s.name],
+            s.cause,
+            s.fix,
+            s.source,
         )
         for s in signatures
         if s.name in first
     ]
     return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.line)))
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """Split a text into lines with their numbers from 1. The parts of a progress bar share one, as in an editor."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for part in line.split("\r"):
+            yield number, part[:LONGEST_LINE]
 
 
 def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[int]:
@@ -231,7 +246,9 @@ def explain_log(session: Session, log: str) -> Explained:
     """
     signatures = read_signatures(signature_files(session.host.environment))
     if log == "-":
-        return Explained("standard input", find_errors(sys.stdin.buffer.read().decode(errors="replace"), signatures))
+        text, before = _read_stream_end(sys.stdin.buffer)
+        found = find_errors(text, signatures)
+        return Explained("standard input", tuple(replace(each, line=each.line + before) for each in found))
     path, facts = _find_log(session, log)
     text, before = _read_end(path)
     found = [each for each in find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
@@ -278,6 +295,16 @@ def _read_end(path: Path) -> tuple[str, int]:
             return source.read().decode(errors="replace"), before
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
+
+
+def _read_stream_end(source: IO[bytes]) -> tuple[str, int]:
+    """Read the end of a stream, and count the lines before it."""
+    end, before = b"", 0
+    while block := source.read(BLOCK):
+        end += block
+        extra = max(0, len(end) - MOST_BYTES)
+        before, end = before + end.count(b"\n", 0, extra), end[extra:]
+    return end.decode(errors="replace"), before
 
 
 def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...]:
