@@ -139,6 +139,16 @@ CAUSES = [
     ("slurm-refused", "srun: error: Unable to create step for job 7: Job/step already completing or completed"),
     ("collective-timeout", "[rank1]:[E307] Received a dump signal due to a collective timeout from this local rank"),
     ("segfault", "  traceback : Signal 7 (SIGBUS) received by PID 7"),
+    ("ib-failure", f"{NCCL}NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129"),
+    ("missing-driver-library", "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
+    ("no-gpu-seen", "No devices were found"),
+    ("segfault", "Command terminated by signal 7"),
+    ("gpu-after-fork", f"{NCCL}Cuda failure 'initialization error'"),
+    ("registry-denied", "Requesting bearer token: invalid status code from registry 403 (Forbidden)"),
+    ("build-file-system", "FATAL: error extracting layer: link /tmp/b/a /tmp/b/c: operation not permitted"),
+    ("nvidia-container-cli", "error running hook: exit status 1: [/usr/bin/nvidia-container-cli configure --pid=1]"),
+    ("fabric-failed", "[n1][[1,1],7][btl_ofi_context.c:443] fi_cq_readerr: (provider err_code = 0)"),
+    ("ucx-error", "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed"),
 ]
 
 HARMLESS = [

@@ -247,8 +247,8 @@ def explain_log(session: Session, log: str) -> Explained:
     signatures = read_signatures(signature_files(session.host.environment))
     if log == "-":
         text, before = _read_stream_end(sys.stdin.buffer)
-        found = find_errors(text, signatures)
-        return Explained("standard input", tuple(replace(each, line=each.line + before) for each in found))
+        piped = find_errors(text, signatures)
+        return Explained("standard input", tuple(replace(each, line=each.line + before) for each in piped))
     path, facts = _find_log(session, log)
     text, before = _read_end(path)
     found = [each for each in find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
