@@ -48,6 +48,7 @@ CHECKED = (
 """Paths that must be clean."""
 
 GENERATED = (
+    "docs/reference/argosy-toml.md",
     "docs/reference/cli.md",
     "docs/reference/figures.md",
     "docs/reference/python.md",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,9 @@ diagram of a node if its CPU and GPU map is known, a job script, and every value
 
 """
 MADE = "This page is generated from the profile by `python tools/make_reference.py`."
-PLANS = {"one-gpu": "one GPU", "one-node": "one node", "many-nodes": "two nodes"}
+PLANS = {"many-nodes": "two nodes", "one-node": "one node", "one-gpu": "one GPU"}
+SHOWN_PATHS = 4
+"""Paths of a bind mount that a site page shows; the table of all values has the others."""
 TABLES = (
     ("The file", "Site"),
     ("`[identity]`", "Identity"),
@@ -409,30 +411,100 @@ def render_sites() -> dict[str, str]:
 
 
 def render_site_page(site: Site, *, drawn: bool) -> str:
-    """Render a profile: diagram, open questions, example job scripts, and each value with its evidence."""
+    """Render a profile: facts for users, diagram, a job script, open questions, and each value with its evidence."""
+    found = explain_site(site.name, (DATA,))
     parts = [f"# {site.name}\n", f"{site.title}. {MADE}\n"]
+    parts += render_node(site)
     if drawn:
         parts.append(f"![Cores and GPUs of a node of {site.name}]({site.name}.svg)\n")
     elif site.node.gpus:
         parts.append(f"No diagram: {picture_missing(site.node)}.\n")
+    parts += render_partitions(site)
+    parts += render_effects(found)
+    parts += render_plan(site.name)
     if site.open_questions:
         parts.append("## Not known\n\n" + "\n".join(f"- {question}" for question in site.open_questions) + "\n")
-    parts += render_plans(site.name)
     parts.append("## All values, with evidence\n\n| value | | when | why | evidence |\n|---|---|---|---|---|")
-    parts += [render_fact(row) for row in explain_site(site.name, (DATA,))]
+    parts += [render_fact(row) for row in found]
     return "\n".join(parts) + "\n"
 
 
-def render_plans(name: str) -> Iterator[str]:
-    """Render the golden scripts of a site: the output of `argosy launch --site NAME --dry-run`."""
-    plans = {title: GOLDEN / name / f"{stem}.sh" for stem, title in PLANS.items()}
-    if any(path.exists() for path in plans.values()):
-        yield "## Job scripts\n\n`argosy launch --dry-run` prints these scripts for a training program."
-        yield "Each ends with shell functions that are the same in all scripts; they are left out here.\n"
-    for title, path in plans.items():
+def render_node(site: Site) -> Iterator[str]:
+    """Render the facts of a node and of its jobs that a user needs; a fact that is not known is left out."""
+    node = site.node
+    memory = f", {node.gpu_memory_gb} GB each" if node.gpu_memory_gb else ""
+    maker = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA"}.get(node.gpu_vendor, "")
+    cores = f"{node.cores}; reserved by the system: {node.reserved}" if node.reserved else str(node.cores or "")
+    runtime = f"{site.runtime.name} {site.runtime.version}".strip()
+    facts = {
+        "GPUs of a node": f"{node.gpus} {maker} {node.gpu_model}".strip() + memory if node.gpus else "",
+        "cores of a node": f"{cores} ({node.cpu_model})" if node.cpu_model and cores else cores,
+        "cores for each GPU": str(site.slurm.cpus_per_gpu or ""),
+        "network": node.nic,
+        "required options": ", ".join(f"`--{name}`" for name in site.slurm.required),
+        "container runtime": runtime,
+        "launcher": site.launcher.default,
+        "modes (`--mode`)": ", ".join(
+            f"`{name}` (default)" if mode.default else f"`{name}`" for name, mode in site.modes.items()
+        ),
+        "modules of a job": ", ".join(f"`{name}`" for name in site.modules.load),
+        "bases": f"`argosy images ls --site {site.name}`" if site.images.bases else "",
+    }
+    rows = [render_row(name, value) for name, value in facts.items() if value]
+    if rows:
+        yield "\n".join(("| fact | value |", "|---|---|", *rows, ""))
+
+
+def render_partitions(site: Site) -> Iterator[str]:
+    """Render the partitions of a site and the limits that its profile contains."""
+    if not site.partitions:
+        return
+    rows = []
+    for each in site.partitions:
+        traits = {"chosen by Argosy": each.choose, "whole nodes": each.whole_nodes, "short tests": each.debug}
+        nodes = f"{each.min_nodes or 1} to {each.max_nodes}" if each.max_nodes else ""
+        notes = ", ".join(name for name, holds in traits.items() if holds)
+        rows.append(render_row(f"`{each.name}`", each.max_time, nodes, notes))
+    yield "## Partitions\n"
+    yield "\n".join(("| partition | time limit | nodes | notes |", "|---|---|---|---|", *rows, ""))
+
+
+def render_effects(found: Sequence[Row]) -> Iterator[str]:
+    """Render what Argosy sets and mounts in jobs of a site, with the reason."""
+    names = {"settings": "set", "caches": "create on each node", "binds": "mount", "options": "pass", "avoid": "avoid"}
+    rows = [(row.key.partition(".")[0], row) for row in found]
+    lines = [
+        render_row(names[kind], render_effect(kind, row), row.when or "always", row.why)
+        for kind, row in rows
+        if kind in names
+    ]
+    if lines:
+        yield "## What Argosy sets, and why\n"
+        yield "\n".join(("| action | value | when | why |", "|---|---|---|---|", *lines, ""))
+
+
+def render_effect(kind: str, row: Row) -> str:
+    """Render the value of a setting, a bind mount, an option or an option to avoid."""
+    name = row.key.partition(".")[2]
+    if kind == "settings":
+        return f"`{name}={row.value}`"
+    if kind == "binds":
+        paths = row.value.split(", ")
+        return ", ".join(f"`{path}`" for path in paths[:SHOWN_PATHS]) + (", …" if len(paths) > SHOWN_PATHS else "")
+    return f"`{name.replace('+', '`, `')}`"
+
+
+def render_plan(name: str) -> Iterator[str]:
+    """Render one golden script of a site, for the largest shape: the output of `argosy launch --dry-run`."""
+    plans = ((title, GOLDEN / name / f"{stem}.sh") for stem, title in PLANS.items())
+    for title, path in plans:
         if path.exists():
             main = path.read_text(encoding="utf-8").partition("\n# --- Helpers")[0].rstrip()
+            yield "## Job script\n"
+            yield f"`argosy launch --dry-run` prints this script for a training program on {title}. It ends with shell"
+            yield "functions that are the same in all scripts; they are left out here.\n"
             yield f"<details><summary>{title}</summary>\n\n```sh\n{main}\n```\n\n</details>\n"
+            return
 
 
 def render_fact(row: Row) -> str:
