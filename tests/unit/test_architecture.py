@@ -21,7 +21,10 @@ LOOSE = frozenset({"__init__", "__main__", "version"})
 
 RUN_IN_IMAGES = {
     SOURCE / name
-    for name in ("bench/collectives_program.py", "bench/nodes_program.py", "launch/launchers/ray_program.py")
+    for name in (
+        *("bench/collectives_program.py", "bench/nodes_program.py"),
+        *("launch/launchers/ray_program.py", "launch/launchers/start_ranks.py"),
+    )
 }
 """Programs that run inside images, with the image's Python; nothing in Argosy imports them."""
 

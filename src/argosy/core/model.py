@@ -94,6 +94,7 @@ class ChoiceKey(StrEnum):
     BILLED = "billed"
     BIND = "bind"
     BUILD_BACKEND = "build-backend"
+    CONTAINER_PER = "container-per"
     CORES_PER_RANK = "cores-per-rank"
     CUDA = "cuda"
     ELASTIC = "elastic"
@@ -125,6 +126,7 @@ class ChoiceKey(StrEnum):
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {
+        ChoiceKey.CONTAINER_PER: "one container per",
         ChoiceKey.CORES_PER_RANK: "cores per rank",
         ChoiceKey.EXCLUDED_NODES: "excluded nodes",
         ChoiceKey.GPUS_PER_NODE: "GPUs per node",

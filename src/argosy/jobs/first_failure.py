@@ -35,6 +35,8 @@ BEFORE_RANKS = re.compile(
 """The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
+STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
+"""Message of the program that starts the ranks of a node in one container (launch/launchers/start_ranks.py)."""
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -85,8 +87,8 @@ def last_runs(text: str) -> tuple[tuple[int, str], ...]:
 def _judge_run(text: str) -> RankEnd | None:
     """Return the rank that failed first in one run.
 
-    The report of torchrun comes first, because srun sees torchrun as one task.  The earliest of several reports counts;
-    nodes that only lost the others report later.
+    Reports of torchrun and of ranks in one container come first, because srun sees a node as one task.  The earliest of
+    several reports counts; nodes that only lost the others report later.
     """
     if BEFORE_RANKS.search(text):
         return None
@@ -96,6 +98,9 @@ def _judge_run(text: str) -> RankEnd | None:
         match, _ = min(own, key=lambda pair: pair[1])
         code = int(match[3])
         return RankEnd(int(match[2]), match[1], code if code >= 0 else 128 - code)
+    started = STARTER.search(text)
+    if started:
+        return RankEnd(int(started[1]), started[2], int(started[4]) + (128 if started[3] == "signal" else 0))
     stopped = STOPPED.search(text)
     text = text[: stopped.start()] if stopped else text
     others, aborted = ENDED_BY_OTHERS.search(text), ABORTED.search(text)

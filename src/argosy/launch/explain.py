@@ -17,6 +17,7 @@ GROUPS = ("job", "ranks", "container", "variables", "not decided")
 GROUP_OF_KEY: Mapping[str, str] = MappingProxyType(
     {
         ChoiceKey.BIND: "container",
+        ChoiceKey.CONTAINER_PER: "container",
         ChoiceKey.GPU: "container",
         ChoiceKey.LAYER: "container",
         ChoiceKey.RUNTIME: "container",

@@ -37,6 +37,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         A file, a name in the catalog, or a reference to a registry.
     launcher
         How ranks are started; empty: chosen from the image and the command.
+    container_per
+        ``node`` or ``rank``: how many containers the launcher ``srun`` starts; empty: the default.
     mpi
         The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's.
     mode
@@ -85,6 +87,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     wanted: Wanted = msgspec.field(default_factory=Wanted)
     launcher: str = ""
     launcher_arguments: tuple[str, ...] = ()
+    container_per: str = ""
     mpi: str = ""
     mode: str = ""
     name: str = ""

@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
+from argosy.launch.launchers.launcher import find_python
 from argosy.launch.model import LaunchRequest, option
+from argosy.recipes.launch_options import CONTAINER_PER
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options
@@ -228,3 +230,63 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
     disk = "the node's own disk" if site.node.local_disk else "requested; the profile does not describe this disk"
     why = f"{disk}; the image is copied there once and removed at the end"
     return (Choice(ChoiceKey.STAGE_TO, folder, why, "option"),)
+
+
+OWN_GPUS = re.compile(r"--(gpus-per-task|gpu-bind|tres-per-task|tres-bind|gpus-per-socket|ntasks-per-gpu)\b")
+"""Options of Slurm that give each task its own part of a node."""
+
+
+def choose_container_per(
+    request: LaunchRequest, container: ContainerPlan, srun_options: Iterable[str], launcher: str, ranks_per_node: int
+) -> Choice | None:
+    """Choose whether the launcher ``srun`` starts a container per node or per rank; None for other launchers.
+
+    Parameters
+    ----------
+    srun_options
+        Options of srun that the site's profile adds for each rank.
+
+    Raises
+    ------
+    UsageError
+        If the launcher or the job does not support the requested value.
+    """
+    key, asked = ChoiceKey.CONTAINER_PER, request.container_per
+    fixed = {"torchrun": "node", "ray": "node", "mpi": "rank", "none": "rank"}.get(launcher, "")
+    obstacle = "" if fixed else _why_per_rank(request, container, srun_options)
+    possible = fixed or ("rank" if obstacle else "")
+    if asked and possible and asked != possible:
+        why = obstacle or f"the launcher {launcher} always starts one container per {fixed}"
+        hint = {"container_per": "remove it"}
+        refuse_options(request, ("container_per",), hint, needs="another launch", evidence=why)
+        return Choice(option("container_per"), asked, f"not used: {why}", "option", mark=Mark.UNUSED)
+    if fixed or ranks_per_node == 1:
+        return None
+    if obstacle:
+        return Choice(key, "rank", obstacle, "default")
+    if asked:
+        return Choice(key, asked, "asked for", "option")
+    shared = "one mount and one page cache for all ranks of a node"
+    why = shared if CONTAINER_PER == "node" else f"the default; --container-per node: {shared}"
+    return Choice(key, CONTAINER_PER, why, "default")
+
+
+def _why_per_rank(request: LaunchRequest, container: ContainerPlan, srun_options: Iterable[str]) -> str:
+    """Return why ranks cannot share the container of their node; empty if they can."""
+    own = next(filter(OWN_GPUS.match, (*srun_options, *request.extra)), "")
+    if own:
+        return f"Slurm gives each task its own resources: {own}"
+    if container.entry.image.kind is ImageKind.HOST:
+        return "there is no container"
+    if container.runtime.traits.by_srun:
+        return f"{container.runtime.name} starts a container for srun"
+    if request.apart:
+        return "the ranks are independent, so none may end the others"
+    if not find_python(request.command, container.entry.image):
+        return "the ranks of a node are started by Python, which the image may not contain"
+    return ""
+
+
+def is_per_node(choices: Iterable[Choice]) -> bool:
+    """Return whether a program in one container per node starts the ranks of the launcher ``srun``."""
+    return any(choice.key == ChoiceKey.CONTAINER_PER and choice.value == "node" for choice in choices)

@@ -28,11 +28,17 @@ from argosy.launch.launchers.launcher import (
     LauncherSpec,
     choose_launcher,
     find_launcher,
+    find_python,
     refuse_without_torch,
 )
 from argosy.launch.limits import check_limits, plan_debug
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
-from argosy.launch.option_checks import check_launcher_options, refuse_label
+from argosy.launch.option_checks import (
+    check_launcher_options,
+    choose_container_per,
+    is_per_node,
+    refuse_label,
+)
 from argosy.launch.request import with_sources
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
@@ -120,6 +126,8 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         Options of the job, completed by the defaults of the user and the site.
     demands
         Settings, paths and options that the site's profile adds to the job.
+    rank_python
+        Python of the image that starts the ranks of a node in one container; empty: the launcher does not need it.
     """
 
     context: LaunchContext
@@ -129,6 +137,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     options: JobOptions
     demands: SiteDemands
     choices: tuple[Choice, ...]
+    rank_python: str = ""
 
     @property
     def request(self) -> LaunchRequest:
@@ -207,7 +216,9 @@ def _choose_facts(
     variables, why_variables = _plan_variables(context, demands, threads, launcher=launcher.value)
     refuse_launch(container, launcher.value, demands, site, mpi=_mpi_of(request, site))
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
-    choices = (*request.choices, *target.choices, launcher, *why_container, *why_options, *why_variables)
+    per = choose_container_per(request, container, demands.srun, launcher.value, target.shape.ranks_per_node)
+    why_per = (per,) if per and target.is_job else ()
+    choices = (*request.choices, *target.choices, launcher, *why_per, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), demands.binds), demands)
     return LaunchFacts(
         context=context,
@@ -217,6 +228,7 @@ def _choose_facts(
         options=options,
         demands=demands,
         choices=with_sources(choices, request.given),
+        rank_python=find_python(request.command, container.entry.image) if is_per_node(why_per) else "",
     )
 
 
@@ -315,13 +327,14 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             command=request.command,
             counts=Counts(ShellExpr("$argosy_nodes"), ShellExpr("$argosy_ranks_per_node")),
             extra=request.launcher_arguments,
-            cores=tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" else (),
+            cores=tuple(map(render_core_list, masks)) if facts.launcher == "torchrun" or facts.rank_python else (),
             core_lists=ShellExpr("$argosy_cores"),
             logs=request.logs,
             label=request.label,
             least_nodes=least,
             note_file=rank_file(record),
             end_files=well_file(record),
+            python=facts.rank_python,
         )
     )
     container = with_variables(facts.container, (*RENDEZVOUS, *facts.container.entry.variables))

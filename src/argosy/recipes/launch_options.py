@@ -14,6 +14,8 @@ from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SH
 
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual folder on a node's own disk
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
+CONTAINER_PER = "rank"
+"""Default of ``--container-per``, for the launcher ``srun``."""
 
 
 class ContainerOptions(TypedDict, total=False):
@@ -288,6 +290,15 @@ class LaunchOptions(ContainerOptions, total=False):
             f"Copy the image to each node's own disk before the ranks start (default {STAGE}).",
             "[DIR]",
             bare=STAGE,
+        ),
+    ]
+    container_per: Annotated[
+        str,
+        Row(
+            CONTAINER,
+            f"With --launcher srun, start one container per node or one per rank. Default: {CONTAINER_PER}.",
+            choices=("node", "rank"),
+            config=True,
         ),
     ]
     image_has: Annotated[

@@ -15,7 +15,15 @@ pytestmark = pytest.mark.lab
 
 SLEEPER = ("python", str(Path(__file__).with_name("sleeper.py")))
 FOUR = ("--nodes", "2", "--ranks", "4", "--cpus-per-rank", "2")
-LAUNCHERS = ("srun", "none", "torchrun")
+LAUNCHERS = ("srun-node", "srun-rank", "none", "torchrun")
+"""Launchers; `srun` with one container per node and per rank."""
+
+
+def launched_by(launcher: str) -> tuple[str, ...]:
+    """Give the options of a launcher."""
+    name, _, per = launcher.partition("-")
+    return ("--launcher", name, *(("--container-per", per) if per else ()))
+
 
 FAIL = """\
 import os, pathlib, signal, sys, time
@@ -59,7 +67,7 @@ def test_the_first_rank_that_fails_is_named_and_takes_all_along(
     any_desk: Desk, launcher: str, rank: int, how: str, code: int
 ) -> None:
     command = ("python", "-c", FAIL, str(rank), how)
-    done = any_desk.follow(*FOUR, "--name", "failing", "--launcher", launcher, command=command, check=False)
+    done = any_desk.follow(*FOUR, "--name", "failing", *launched_by(launcher), command=command, check=False)
     assert done.code == code
     assert f"rank {rank} on node2 failed first (code {code}" in done.stderr.splitlines()[-1]
     (output,) = any_desk.here.glob("failing-*.out")
@@ -84,7 +92,7 @@ def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(
     any_desk: Desk, launcher: str, seconds: int
 ) -> None:
     saving = ("--env", f"SAVE_SECONDS={seconds}")
-    job = any_desk.submit(*FOUR, *saving, "--launcher", launcher, command=(*SLEEPER, "300"))
+    job = any_desk.submit(*FOUR, *saving, *launched_by(launcher), command=(*SLEEPER, "300"))
     any_desk.until_written(job, "ready", 4)
     for sent, name in (("scancel --signal=USR1", "SIGUSR1"), ("scancel --batch --signal=USR2", "SIGUSR2")):
         any_desk.sh(f"{sent} {job}")

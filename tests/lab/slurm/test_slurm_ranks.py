@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -20,6 +21,42 @@ pytestmark = pytest.mark.lab
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FOUR = ("--nodes", "2", "--ranks", "4")
 TWO_EACH = ["node1", "node1", "node2", "node2"]
+
+
+PRINT = "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0))]))"
+OF_THE_JOB = re.compile(
+    r"SLURM_(TASK_PID|CPU_BIND|CPU_BIND_LIST|(SRUN|STEP)_\w+PORT\w*|JOBID|JOB_(ID|START_TIME|END_TIME))|\w+_PORT\Z"
+    r"|JAX_COORDINATOR_ADDRESS|NCCL_DEBUG_FILE|(APPTAINER|SINGULARITY)\w*|OLDPWD|_\Z"
+)
+"""Variables that differ between two jobs, and the masks that srun was given."""
+
+
+@pytest.mark.parametrize("shape", [("--cpus-per-rank", "2"), ()], ids=["cores", "no cores"])
+def test_a_rank_sees_the_same_in_a_container_of_its_node_and_in_its_own(desk: Desk, shape: tuple[str, ...]) -> None:
+    seen: dict[str, list[tuple[dict[str, str], int]]] = {}
+    for per in ("node", "rank"):
+        log = ("--log-dir", per)  # srun passes on lines of 1,024 bytes
+        job = desk.submit(
+            *FOUR, *shape, *log, "--launcher", "srun", "--container-per", per, command=("python", "-c", PRINT)
+        )
+        assert desk.wait(job) == "COMPLETED", desk.output(job)
+        rows = [json.loads((desk.here / per / job / f"rank-{rank}.log").read_text()) for rank in range(4)]
+        seen[per] = [(variables, len(cores)) for variables, cores in rows]
+    for (node, node_cores), (rank, rank_cores) in zip(seen["node"], seen["rank"], strict=True):
+        names = {
+            name
+            for name in node.keys() | rank.keys()
+            if not OF_THE_JOB.match(name) and node.get(name) != rank.get(name)
+        }
+        assert {name: (node.get(name), rank.get(name)) for name in names} == {}
+        assert node_cores == rank_cores
+
+
+def test_lines_begin_with_their_rank_as_srun_writes_it(desk: Desk) -> None:
+    for per in ("node", "rank"):
+        launcher = ("--launcher", "srun", "--container-per", per, "--label")
+        done = desk.follow("--nodes", "2", "--ranks", "4", *launcher, command=("python", "-c", "print('out')"))
+        assert {f"{rank}: out" for rank in range(4)} <= set(done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("launcher", ["srun", "none"])

@@ -52,6 +52,13 @@ srun: error: node1: tasks 0-1: Exited with exit code 143
 """
 
 
+BY_STARTER = """\
+argosy: rank 5 on node2 ended with code 42
+srun: error: node2: task 1: Exited with exit code 42
+srun: Terminating StepId=7.0
+argosy: rank 0 on node1 ended with signal 9
+srun: error: node1: task 0: Exited with exit code 137
+"""
 BY_SIGNAL = """\
 srun: error: node1: task 1: Illegal instruction
 srun: Terminating StepId=7.0
@@ -229,6 +236,8 @@ def test_the_end_says_what_the_run_proved_and_notes_it(record: Path, shell: str)
             RankEnd(3, "node2", 42),
         ),
         (f"{TORCHRUN}argosy: job 7 ended with code 1\nall was well in the second run\n", None),
+        (BY_STARTER, RankEnd(5, "node2", 42)),
+        (BY_STARTER.replace("code 42", "signal 11"), RankEnd(5, "node2", 139)),
         (BY_SIGNAL, RankEnd(1, "node1", 132)),
         (BY_SIGNAL.replace("Illegal instruction", "Segmentation fault (core dumped)"), RankEnd(1, "node1", 139)),
         (BY_SIGNAL.replace("Illegal instruction", "Terminated"), None),

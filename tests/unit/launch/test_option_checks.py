@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import ContainerRequest, Gpu, Host, Image, ImageKind, Variable
+from argosy.core.model import ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
 from argosy.jobs.history import kept_plan
@@ -29,9 +29,10 @@ from argosy.launch.request import make_request, with_defaults, with_job
 from argosy.launch.script.helpers import REMOVE_OLD_STAGES, render_script_functions
 from argosy.launch.script.parts import render_staging, render_well
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
+from argosy.recipes.launch_options import CONTAINER_PER
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
-from argosy.sites.profile import Node, Partition, Site, Slurm
+from argosy.sites.profile import Node, Option, Partition, Site, Slurm
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
@@ -645,3 +646,64 @@ def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tm
 def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
     script = write_record(plan(), tmp_path / "state/runs/one")
     assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]
+
+
+# One container per node or per rank
+
+
+SRUN: Mapping[str, Any] = {"launcher": "srun", "wanted": Wanted(nodes=2, ranks=4)}
+EACH_ITS_GPU = msgspec.structs.replace(LAB, options=(Option(to="srun", word="--gpus-per-task=1"),))
+
+
+def container_per(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: Any) -> tuple[str, str]:
+    made = plan(site, image, host, **{**SRUN, **request})
+    rows = [choice for choice in made.choices if choice.key == ChoiceKey.CONTAINER_PER]
+    assert ("argosy_start_ranks" in made.script) == (rows[:1] != [] and rows[0].value == "node")
+    return (rows[0].value, rows[0].why) if rows else ("", "")
+
+
+def test_srun_starts_a_container_per_node_or_per_rank() -> None:
+    for value in ("node", "rank"):
+        assert container_per(container_per=value) == (value, "asked for")
+    value, why = container_per()
+    assert value == CONTAINER_PER
+    assert "one mount and one page cache" in why
+    explained = {row.what: row.group for row in explain_plan(plan(**SRUN))}
+    assert explained["one container per"] == "container"
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ({"site": EACH_ITS_GPU}, "its own resources: --gpus-per-task=1"),
+        ({"extra": ("--gpu-bind=closest",)}, "its own resources: --gpu-bind=closest"),
+        ({"image": replace(IMAGE, packages=frozenset()), "command": ("./a.out",)}, "the image may not contain"),
+        ({"apart": True}, "independent"),
+    ],
+)
+def test_ranks_have_containers_of_their_own_if_they_cannot_share_one(case: Mapping[str, Any], why: str) -> None:
+    value, reason = container_per(**case)
+    assert (value, why in reason) == ("rank", True)
+    with pytest.raises(UsageError, match="--container-per") as refused:
+        container_per(**case, container_per="node")
+    assert why in str(refused.value)
+    configured = {"container_per": ("node", "argosy.toml:3")}
+    unused = plan(**{**SRUN, **case}, container_per="node", given=configured)
+    assert any(why in line for line in unused_options(unused.choices))
+
+
+@pytest.mark.parametrize(("launcher", "value"), [("torchrun", "rank"), ("mpi", "node"), ("none", "node")])
+def test_other_launchers_have_one_form_only(launcher: str, value: str) -> None:
+    with pytest.raises(UsageError, match="--container-per") as refused:
+        plan(**{**SRUN, "launcher": launcher}, container_per=value)
+    assert f"the launcher {launcher} always starts one container per" in str(refused.value)
+
+
+def test_the_programs_own_python_starts_the_ranks() -> None:
+    for command, python in (
+        (("/opt/x/bin/python3.12", "t.py"), "/opt/x/bin/python3.12"),
+        (("accelerate-x",), "python3"),
+        (("python", "t.py"), "python"),
+    ):
+        script = plan(**SRUN, container_per="node", command=command).script
+        assert f'{python} -I -S -c "$argosy_start_ranks"' in " ".join(script.split())

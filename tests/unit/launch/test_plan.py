@@ -127,7 +127,7 @@ def test_a_rank_has_a_core_where_they_are_more_than_the_gpus_cores() -> None:
 
 def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
-    by_rank = plan(site, launcher="srun", wanted=Wanted(ranks=2)).script
+    by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_cores_per_rank}"' in by_rank
     by_node = plan(site, wanted=Wanted(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_node_cores}"' in by_node
@@ -218,7 +218,7 @@ def test_what_is_no_list_of_cores_is_refused(text: str) -> None:
 
 
 def test_full_nodes_are_bound_and_asked_for_whole() -> None:
-    script = plan(FULL, wanted=Wanted(nodes=2, gpus_per_node=8), launcher="srun").script
+    script = plan(FULL, wanted=Wanted(nodes=2, gpus_per_node=8), launcher="srun", container_per="rank").script
     assert "--exclusive" in directives(script)
     assert "--cpus-per-task=7" in directives(script)
     assert "--cpu-bind=mask_cpu:0xfe000000000000," in script
@@ -229,7 +229,9 @@ def test_full_nodes_are_bound_and_asked_for_whole() -> None:
 
 @pytest.mark.parametrize("cores", [6, 8])
 def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: int) -> None:
-    script = plan(FULL, wanted=Wanted(gpus_per_node=8, cpus_per_rank=cores), launcher="srun").script
+    script = plan(
+        FULL, wanted=Wanted(gpus_per_node=8, cpus_per_rank=cores), launcher="srun", container_per="rank"
+    ).script
     assert f"--cpus-per-task={cores}" in directives(script)
     assert "mask_cpu" not in script
 
@@ -247,7 +249,7 @@ def test_what_the_user_or_the_caller_says_of_a_variable_is_all_that_is_said_of_i
     )
     host = replace(HOST, environment={**HOST.environment, "NCCL_DEBUG": "INFO"})
     own = ContainerRequest(variables=(Variable("X_MINE", "option"),))
-    made = plan(site, host, container=own, launcher="srun")
+    made = plan(site, host, container=own, launcher="srun", container_per="rank")
     rows = [(row.key, row.value, row.source) for row in made.choices if row.key in {"NCCL_DEBUG", "X_MINE"}]
     assert rows == [("NCCL_DEBUG", "INFO", "environment"), ("X_MINE", "option", "option")]
     assert made.script.count("X_MINE=") == 1
@@ -269,7 +271,7 @@ def test_a_step_whose_masks_leave_cores_over_has_all_of_the_nodes(
     node = Node(cores=cores, reserved=reserved, gpus=len(gpu_cpus), gpu_vendor="amd", gpu_cpus=gpu_cpus)
     site = Site(name="spare", title="spare", scheduler="slurm", node=node, slurm=Slurm(cpus_with_mask=beside))
     usable = cores - len(parse_ranges(reserved))
-    by_rank = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="srun").script
+    by_rank = plan(site, wanted=Wanted(nodes=2, gpus_per_node=node.gpus), launcher="srun", container_per="rank").script
     assert {"--exclusive", f"--cpus-per-task={each}"} <= set(directives(by_rank))
     assert "--cpu-bind=mask_cpu:" in by_rank
     assert "--cpus-per-task" not in by_rank[by_rank.index("run_step srun ") : by_rank.index("\n}\n")]
@@ -316,7 +318,9 @@ def test_part_of_a_node_that_is_there_already_has_no_map() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS_ON_NODE": "8"}
     for cores, masked in (("56", True), ("56(x2)", True), ("48", False), ("56,48", False)):
         host = replace(HOST, environment={**environment, "SLURM_JOB_CPUS_PER_NODE": cores})
-        there = plan(FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", in_allocation=True)
+        there = plan(
+            FULL, host, wanted=Wanted(gpus_per_node=8), launcher="srun", container_per="rank", in_allocation=True
+        )
         assert ("mask_cpu" in there.script) == masked
 
 
@@ -324,7 +328,7 @@ def test_part_of_a_node_that_is_there_already_has_no_map() -> None:
     "wanted", [Wanted(gpus_per_node=4, cpus_per_rank=7), Wanted(gpus_per_node=8, cpus_per_rank=3), Wanted(ranks=8)]
 )
 def test_no_mask_is_invented_for_other_shapes(wanted: Wanted) -> None:
-    script = plan(FULL, wanted=wanted, launcher="srun").script
+    script = plan(FULL, wanted=wanted, launcher="srun", container_per="rank").script
     assert "mask_cpu" not in script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-' in script
 

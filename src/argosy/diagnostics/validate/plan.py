@@ -73,6 +73,7 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         # The number of cores is one of the tested facts, so the job does not request a share of the documented number.
         wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
+        container_per="" if (image or "bare:").startswith("bare:") else "rank",
         name=NAME,
         container=ContainerRequest(gpu=GpuMode.AUTO if each else GpuMode.NONE),
         no_check=True,  # an image for other GPUs also tests the site

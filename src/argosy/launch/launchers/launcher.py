@@ -2,7 +2,8 @@
 
 ==========  ==========================================================================================================
 torchrun    one container per node, in which ``python -m torch.distributed.run`` starts a worker per rank
-srun        a container per rank, with rank variables from the numbers of the Slurm task
+srun        a container per rank, with rank variables from the numbers of the Slurm task; or one container per node,
+            in which a program of Argosy starts a rank as Slurm starts a task
 mpi         a container per rank, connected by the host's MPI, which numbers the ranks (PMIx, PMI-2)
 ray         one container per node, which form a Ray cluster, and the command runs on the first node
 none        the unchanged command, once per rank, and rank variables for copies on this machine
@@ -11,6 +12,7 @@ none        the unchanged command, once per rank, and rank variables for copies 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -36,9 +38,13 @@ LOG = load_helper(DATA, "log_rank")
 
 
 PYTHON_NAMES = ("python", "python3")
+ANY_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?\Z")
 
 RAY = Path(__file__).with_name("ray_program.py")
 """The program that makes one Ray cluster of a job's nodes; the image's Python runs it."""
+
+START_RANKS = Path(__file__).with_name("start_ranks.py")
+"""The program that starts the ranks of a node in one container; the image's Python runs it."""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -89,6 +95,8 @@ class LauncherSpec(msgspec.Struct, frozen=True):
         Number of the copy, if the script itself starts several copies of the command; else empty.
     core_lists
         An expression with the lists of `cores`, if the script has them in a variable.
+    python
+        Python of the image that starts the ranks of a node in one container; empty: a container per rank.
     """
 
     command: tuple[Word, ...]
@@ -102,6 +110,7 @@ class LauncherSpec(msgspec.Struct, frozen=True):
     end_files: str = ""
     copy: Word = ""
     core_lists: Word = ""
+    python: str = ""
 
     @property
     def logged(self) -> tuple[Word, ...]:
@@ -176,8 +185,13 @@ def _at_least(spec: LauncherSpec) -> Word:
 
 
 def srun(spec: LauncherSpec) -> LauncherCommand:
-    """Start a container per rank; its rank comes from the variables of the Slurm task."""
+    """Start a container per rank, which is a Slurm task; or one per node, and the ranks in it."""
     _refuse_extra(spec)
+    if spec.python:
+        program = ShellFunction("start_ranks", START_RANKS.read_text(encoding="utf-8"))
+        cores: Word = (spec.core_lists or ";".join(spec.cores)) if spec.cores else ""
+        start = (spec.python, "-I", "-S", "-c", program, spec.counts.ranks_per_node, cores, "yes" * spec.label)
+        return LauncherCommand((*start, *spec.logged))
     return LauncherCommand(_numbered(RANK, spec), per_rank=True)
 
 
@@ -251,6 +265,13 @@ def find_launcher(name: str) -> Launcher:
             hint=f"did you mean {near}?" if near else "choose one of them",
         )
     return LAUNCHERS[name]
+
+
+def find_python(command: tuple[Word, ...], image: Image) -> str:
+    """Return the Python of an image that can start ranks: the program's own; empty if the image may not have one."""
+    if command and isinstance(command[0], str) and ANY_PYTHON.match(command[0]):
+        return command[0]
+    return "python3" if image.packages else ""
 
 
 def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -93,7 +93,9 @@ def render_call(words: tuple[Word, ...], program: str = "") -> str:
     starts = [
         place
         for place, word in enumerate(words)
-        if (word in SHELLS and words[place + 1 : place + 2] == ("-c",)) or (word == program and program)
+        if (word in SHELLS and words[place + 1 : place + 2] == ("-c",))
+        or words[place + 1 : place + 2] == ("-I",)
+        or (word == program and program)
     ]
     bounds = sorted({0, *starts, len(words)})
     groups = [words[first:last] for first, last in pairwise(bounds)]

@@ -28,6 +28,10 @@ output=$(readlink "/proc/$$/fd/2")
         if ($3 != -15 && (best == "" || time < best)) { best = time; first = rank " " host " " $3 }
         root = 0
     }
+    # The ranks of a node in one container are one task of srun.
+    best == "" && /^argosy: rank [0-9]+ on [^ ]+ ended with (code|signal) [0-9]+$/ {
+        best = "reported"; first = $3 " " $5 " " ($8 == "signal" ? -$9 : $9)
+    }
     { sub(/.*srun: error: /, "srun: error: ") }
     best == "" && first == "" && /^srun: error: .*: Exited with exit code / && $NF != 143 && $NF != 137 {
         split($5, list, /[,:-]/); sub(/:$/, "", $3); first = list[1] " " $3 " " $NF

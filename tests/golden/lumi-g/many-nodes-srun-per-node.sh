@@ -1,0 +1,455 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=56
+#SBATCH --gpus-per-node=8
+#SBATCH --account=project_1
+#SBATCH --partition=standard-g
+#SBATCH --time=00:15:00
+#SBATCH --mem-per-gpu=60G
+#SBATCH --output=train-%j.out
+#
+# train on lumi-g: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
+# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
+#   mode = cray: images without libfabric use the host's
+#   partition = standard-g: the job uses whole nodes; no partition was given
+#   runtime = singularity: the site's runtime; the site documents 4.1.3
+#   gpu = by /dev: SingularityCE is installed without a module
+#   assumed = /project/images/train.sif: the image is not here
+#   assumed = home, folder: those of the job at lumi-g, not of this machine
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
+
+main() {
+    # --- The program -----------------------------------------------------------------------------
+    argosy_image=/project/images/train.sif
+    # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
+    check_allocation
+    argosy_nodes=$SLURM_JOB_NUM_NODES
+    argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-8}}
+    argosy_ranks_per_node=${argosy_gpus##*:}
+    need_cores_of_node 56
+    # The cores of each rank of a node, which are nearest to its GPU.
+    argosy_cores='49-55;57-63;17-23;25-31;1-7;9-15;33-39;41-47'
+    argosy_binds=/pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray
+    argosy_binds=$argosy_binds,/usr/lib64/libcxi.so.1
+
+    # --- The environment of the ranks ------------------------------------------------------------
+    pass_signals
+    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    # Not in the container: the host's software and mounts.
+    unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
+    unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+    # Set for the container by name: the image would override a plain export.
+    export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
+    export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
+    # without it RCCL may choose another interface than Slingshot
+    export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
+    # forked data loader workers would corrupt CXI's pinned memory
+    export SINGULARITYENV_CXI_FORK_SAFE=1
+    export SINGULARITYENV_CXI_FORK_SAFE_HP=1  # the same for huge pages
+    # completion queues in huge pages do not survive a fork
+    export SINGULARITYENV_FI_CXI_DISABLE_CQ_HUGETLB=1
+    # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
+    export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+    export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+
+    # --- Start: one container per node, which starts the ranks of its node -----------------------
+    run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
+        --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
+        sh -c "$argosy_helpers" check_node "$argosy_image" \
+        singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
+        singularity --quiet exec --no-eval -B "$argosy_binds" "$argosy_image" \
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" "$argosy_cores" '' python \
+            train.py 50 10
+    finish
+}
+
+# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
+
+# Without an allocation, each srun below would request its own.
+check_allocation() {
+    [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
+    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+        unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
+        export SLURM_OVERLAP=1
+    fi
+}
+
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
+need_cores() {
+    argosy_need=$1
+    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
+        stop "$argosy_given cores on a node, $argosy_need are needed" 2
+    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
+    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# One task starts all ranks of a node, so it needs the cores of all tasks that Slurm counted there.
+need_cores_of_node() {
+    argosy_tasks=${SLURM_NTASKS_PER_NODE:-1}
+    need_cores "$((${SLURM_CPUS_PER_TASK:-$1 / argosy_tasks} * argosy_tasks))"
+}
+
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
+pass_signals() {
+    argosy_step='' argosy_stopped=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() {
+    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
+}
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    argosy_stopped=yes
+    pass_signal TERM
+}
+
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
+find_rendezvous() {
+    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
+    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
+    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
+    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    MASTER_ADDR=$argosy_first${1:-}
+    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
+        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+}
+
+# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}
+
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
+finish() {
+    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
+    exit "$argosy_code"
+}
+
+# End with a message and an exit code that 'argosy why' explains.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}
+
+# What runs on the nodes travels as text, since Slurm copies this file to the first node only.
+argosy_helpers=$(cat <<'HELPERS'
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
+free_port() {
+    argosy_port=$3 argosy_left=$2
+    while [ "$argosy_left" -gt 0 ]; do
+        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
+            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
+        [ -n "$argosy_busy" ] || break
+        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
+    done 2> /dev/null
+    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+}
+
+stop_node() {
+    printf 'argosy: %s on %s\n' "$1" "${SLURMD_NODENAME:-$(hostname)}" >&2
+    exit "$2"
+}
+
+# Create a private folder.  A folder of that name that belongs to another user is not used.
+own_folder() {
+    mkdir -m 700 "$1" 2> /dev/null ||
+        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
+}
+
+# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
+# A node without its GPUs or file system would otherwise fail later with a misleading error.
+check_node() {
+    [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
+    command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
+    for argosy_folder in $4; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
+    done
+    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
+    argosy_binds=${PMIX_SERVER_TMPDIR:-}
+    for argosy_path in $5 ${TMPDIR:-}; do
+        [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
+    done
+    [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
+    shift 5
+    exec "$@"
+}
+
+"$0" "$@"
+HELPERS
+)
+argosy_start_ranks=$(cat <<'START_RANKS'
+"""Start the ranks of one node, each on its own cores; the first rank that fails ends the others.
+
+Usage, once on each node, in its container: python -I -S -c PROGRAM RANKS_PER_NODE CORES LABEL COMMAND...
+
+CORES holds a list for each local rank, separated by semicolons; without lists, the ranks share the cores of the step
+equally.  With a LABEL that is not empty, each line of the output begins with its rank, as with srun --label.  Every
+rank sees the variables of a Slurm task, as if srun had started it.
+
+Needs only the standard library of Python 3.6.  The text travels in a job script, so it must not contain an apostrophe.
+"""
+
+import os
+import selectors
+import signal
+import sys
+import time
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCONT)
+GRACE = 30  # seconds between TERM and KILL after a rank has failed, as torchrun waits
+DRAIN = 2  # seconds to read output that processes of ended ranks still hold open
+LONGEST = 65536  # bytes of an unfinished line that are kept back
+CPUS = "/sys/devices/system/cpu/cpu{}/topology/{}"
+MPI = ("PMI_", "PMI2_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER", "OMPI_COMM_WORLD_")
+
+
+def read_topology(cpu: int, name: str) -> int:
+    """Return the first number of a file about a CPU; 0 if the file does not exist."""
+    try:
+        with open(CPUS.format(cpu, name), encoding="ascii") as file:  # noqa: PTH123 - pathlib loads slowly
+            return int(file.read().replace("-", ",").split(",")[0])
+    except (OSError, ValueError):
+        return 0
+
+
+def parse_cores(text: str) -> "set[int]":
+    """Return the cores of a list, for example 1-7,9."""
+    found = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def share_cores(lists: str, ranks: int) -> "list[set[int]]":
+    """Return the cores of each local rank: those of its list, else an equal share in which threads stay together."""
+    if lists:
+        own = [parse_cores(text) for text in lists.split(";")]
+        return own + [set()] * (ranks - len(own))
+    found = os.sched_getaffinity(0)
+    order = sorted(
+        found,
+        key=lambda cpu: (read_topology(cpu, "physical_package_id"), read_topology(cpu, "thread_siblings_list"), cpu),
+    )
+    each = len(order) // ranks
+    return [set(order[local * each : (local + 1) * each]) for local in range(ranks)]
+
+
+def rank_variables(local: int, ranks: int, environment: "dict[str, str]") -> "dict[str, str]":
+    """Return the variables of a rank: those that PyTorch, Lightning, Accelerate and JAX read, and those of Slurm."""
+    node, nodes = int(environment["SLURM_NODEID"]), int(environment["SLURM_STEP_NUM_NODES"])
+    rank, world = node * ranks + local, nodes * ranks
+    layout = f"{ranks}(x{nodes})" if nodes > 1 else str(ranks)
+    found = {
+        **dict.fromkeys(("RANK", "SLURM_PROCID"), str(rank)),
+        **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID"), str(local)),
+        **dict.fromkeys(("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), str(world)),
+        **dict.fromkeys(("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"), str(ranks)),
+        **dict.fromkeys(("NODE_RANK", "GROUP_RANK"), str(node)),
+        **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), layout),
+        "SLURM_GTIDS": ",".join(str(node * ranks + each) for each in range(ranks)),
+    }
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
+    if "MASTER_ADDR" in environment and "JAX_COORDINATOR_ADDRESS" not in environment:
+        found["JAX_COORDINATOR_ADDRESS"] = "{MASTER_ADDR}:{MASTER_PORT}".format(**environment)
+    cores = environment.get("SLURM_CPUS_PER_TASK", "")
+    if cores.isdigit():
+        own = str(max(1, int(cores) // ranks))
+        found["SLURM_CPUS_PER_TASK"] = own
+        if "SLURM_TRES_PER_TASK" in environment:
+            found["SLURM_TRES_PER_TASK"] = environment["SLURM_TRES_PER_TASK"].replace("cpu=" + cores, "cpu=" + own)
+    # The one task of the node is not a rank of MPI.
+    kept = {name: value for name, value in environment.items() if not name.startswith(MPI)}
+    return {**kept, **found}
+
+
+def write(stream: int, data: bytes) -> None:
+    """Write all bytes; output that nobody reads any more is dropped."""
+    try:
+        while data:
+            data = data[os.write(stream, data) :]
+    except OSError:
+        pass
+
+
+class Output:
+    """One output stream of a rank: complete lines are passed on, so that the lines of several ranks do not mix."""
+
+    def __init__(self, source: int, target: int, label: bytes) -> None:
+        self.source, self.target, self.label = source, target, label
+        self.rest = b""
+
+    def pass_on(self) -> bool:
+        """Pass on the lines that are complete; return False at the end of the stream."""
+        data = os.read(self.source, LONGEST)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        text = b"".join(self.label + line + b"\n" for line in lines)
+        if self.rest and (not data or len(self.rest) > LONGEST):
+            text, self.rest = text + self.label + self.rest, b""
+        write(self.target, text)
+        return bool(data)
+
+
+class Node:
+    """The ranks of this node: their processes, and the output that they write."""
+
+    def __init__(self, ranks: int, label: bool) -> None:  # noqa: FBT001
+        self.ranks = ranks
+        self.first = int(os.environ["SLURM_NODEID"]) * ranks
+        world = int(os.environ["SLURM_STEP_NUM_NODES"]) * ranks
+        self.width = len(str(world - 1)) if label else 0
+        self.running: dict[int, int] = {}  # process id -> rank
+        self.selector = selectors.DefaultSelector()
+        self.outputs = 0
+        self.code = 0
+        self.is_ending = False
+        self.kill_at = 0.0
+        self.wake, self.waker = os.pipe()
+        os.set_blocking(self.waker, False)
+        self.selector.register(self.wake, selectors.EVENT_READ)
+
+    def catch_signals(self) -> None:
+        """Let each signal wake the loop, which alone acts on it."""
+        signal.set_wakeup_fd(self.waker)
+        for number in (*PASSED, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+
+    def start(self, local: int, cores: "set[int]", command: "list[str]") -> None:
+        """Start a rank."""
+        rank = self.first + local
+        label = "{:>{}}: ".format(rank, self.width).encode() if self.width else b""
+        pipes = [os.pipe(), os.pipe()]
+        # A signal between fork and exec would run the handlers of this program in the rank.
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
+        child = os.fork()
+        if not child:
+            variables = rank_variables(local, self.ranks, dict(os.environ))
+            run_rank([write_end for _, write_end in pipes], variables, cores, command)
+        self.running[child] = rank
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
+        for target, (source, write_end) in enumerate(pipes, start=1):
+            os.close(write_end)
+            self.selector.register(source, selectors.EVENT_READ, Output(source, target, label))
+            self.outputs += 1
+
+    def send(self, number: int) -> None:
+        """Send a signal to every rank that still runs."""
+        for child in self.running:
+            os.kill(child, number)
+
+    def take_signals(self) -> None:
+        """Act on the signals that arrived: pass them on, and note the ranks that ended."""
+        for number in os.read(self.wake, 4096):
+            if number == signal.SIGCHLD:
+                self.note_ends()
+            else:
+                self.is_ending = self.is_ending or number in ENDING
+                self.send(number)
+
+    def note_ends(self) -> None:
+        """Note the ranks that ended; the first that failed ends the others, and its code is that of the node."""
+        while self.running:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                return
+            rank = self.running.pop(child, None)
+            if rank is None or not status:
+                continue
+            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            code = 128 + number if number else os.WEXITSTATUS(status)
+            self.code = self.code or code
+            if not self.is_ending:
+                self.is_ending = True
+                host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+                how = f"signal {number}" if number else f"code {code}"
+                write(2, f"argosy: rank {rank} on {host} ended with {how}\n".encode())
+                self.send(signal.SIGTERM)
+                self.kill_at = time.monotonic() + GRACE
+
+    def run(self) -> int:
+        """Pass on signals and output until every rank has ended; return the exit code of the node."""
+        drained_at = 0.0
+        while self.running or self.outputs:
+            now = time.monotonic()
+            if self.running and self.kill_at and now > self.kill_at:
+                self.send(signal.SIGKILL)
+                self.kill_at = 0.0
+            if not self.running:
+                drained_at = drained_at or now + DRAIN
+                if now > drained_at:
+                    break
+            self.wait(1.0 if self.kill_at or drained_at else None)
+        return self.code
+
+    def wait(self, seconds: "float | None") -> None:
+        """Wait for signals and output."""
+        for key, _ in self.selector.select(seconds):
+            if key.fd == self.wake:
+                self.take_signals()
+            elif not key.data.pass_on():
+                self.selector.unregister(key.fd)
+                os.close(key.fd)
+                self.outputs -= 1
+
+
+def run_rank(outputs: "list[int]", variables: "dict[str, str]", cores: "set[int]", command: "list[str]") -> None:
+    """Become the program of a rank."""
+    code = 126
+    try:
+        for target, output in enumerate(outputs, start=1):
+            os.dup2(output, target)
+        # Python ignores SIGPIPE and SIGXFSZ, which a program would inherit.
+        for number in (*PASSED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
+        if cores:
+            os.sched_setaffinity(0, cores)
+        variables["SLURM_TASK_PID"] = str(os.getpid())
+        os.execvpe(command[0], command, variables)  # noqa: S606
+    except FileNotFoundError:
+        code = 127
+        write(2, f"argosy: {command[0]}: not found in the container\n".encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        write(2, f"argosy: {command[0]}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+    finally:
+        os._exit(code)
+
+
+def main(arguments: "list[str]") -> int:
+    """Start the ranks of this node, and return its exit code."""
+    ranks, lists, label, *command = arguments
+    node = Node(int(ranks), bool(label))
+    node.catch_signals()
+    for local, cores in enumerate(share_cores(lists, node.ranks)):
+        node.start(local, cores, command)
+    return node.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+START_RANKS
+)
+
+set -eu
+main
