@@ -69,7 +69,7 @@ def _prose(text: str, source: str) -> str:
     hidden: list[str] = []
 
     def hide(code: re.Match[str]) -> str:
-        hidden.append(code[0])
+        hidden.append(code[0].replace("\\|", "|"))  # mkdocs needs no backslash for a pipe in a table's code
         return f"\0{len(hidden) - 1}\0"
 
     text = LINK.sub(lambda link: _link(link, source), CODE.sub(hide, text))

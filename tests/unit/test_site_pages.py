@@ -72,6 +72,10 @@ def test_a_link_leads_to_the_place_in_the_website(source: str, link: str, writte
     )
 
 
+def test_a_pipe_in_the_code_of_a_table_loses_its_backslash() -> None:
+    assert site_markdown(r"| `str \| None` | a |", "docs/README.md") == "| `str | None` | a |"
+
+
 def test_an_anchor_is_that_of_github() -> None:
     assert github_anchor("The `--site` option: a & b", "-") == "the---site-option-a--b"
 
