@@ -274,7 +274,7 @@ def _start(call: Call, values: Values) -> Start | None:
     is_open = False
     while rest:
         found, used = split_options(rest, flags=SRUN_FLAGS, short=SRUN_SHORT, line=call.line)
-        options += found
+        options += (Option(each.line, each.name.replace("_", "-"), each.value) for each in found)
         rest = rest[used:]
         if not rest or not OPTIONS_NAME.match(rest[0]):
             break

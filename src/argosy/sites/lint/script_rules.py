@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding
 from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_OPTIONS, complete_option
-from argosy.core.script_reader import Part
+from argosy.core.script_reader import SHELL, Part
 from argosy.core.suggest import suggest_word
 from argosy.sites.lint.job_script import NO_SITE, Job, Script, flat_parts, option_values
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN
@@ -65,6 +65,13 @@ LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
 """Short options of sbatch (slurm_opt.c)."""
 
 
+NOT_OF_SBATCH = frozenset({"workdir", "share", "mpi", "cpu-bind", "label", "pty", "overlap", "exact", "multi-prog"})
+"""Options that older versions of sbatch had, or that only srun has."""
+
+TEMPLATE = re.compile(r"\{\{|\{%|<%|\$\$\{|@\w+@|^\s*@\(", re.MULTILINE)
+"""Placeholders: another program makes the job script from this file."""
+
+
 def _misspelt_option(job: Job) -> Iterator[Fault]:
     for each in (*job.script.written, *job.script.written_late):
         name, near = complete_option(each.name), ""
@@ -78,6 +85,8 @@ def _misspelt_option(job: Job) -> Iterator[Fault]:
             yield Fault(each.line, f"--{name} is ambiguous", f"use --{' or --'.join(meant[:3])}")
             continue
         near = suggest_word(name, SBATCH_OPTIONS)
+        if not near and name not in NOT_OF_SBATCH:  # plug-ins of a site add options
+            continue
         yield Fault(each.line, f"sbatch has no option --{name}", f"did you mean --{near}?" if near else "")
 
 
@@ -89,6 +98,8 @@ def _misspelt_directive(job: Job) -> Iterator[Fault]:
 
 
 def _late_directive(job: Job) -> Iterator[Fault]:
+    if not SHELL.match(job.script.raw) or TEMPLATE.search(job.script.raw):
+        return
     given = {(each.name, each.value) for each in job.script.written}
     for each in job.script.written_late:
         if (each.name, each.value) not in given:
@@ -96,7 +107,7 @@ def _late_directive(job: Job) -> Iterator[Fault]:
 
 
 def _variable_in_directive(job: Job) -> Iterator[Fault]:
-    for each in job.script.options:
+    for each in job.script.options if not TEMPLATE.search(job.script.raw) else ():
         if re.search(r"\$\{?[A-Za-z_]", each.value):
             yield Fault(
                 each.line,
@@ -234,7 +245,7 @@ def _literal_rendezvous_id(job: Job) -> Iterator[Fault]:
 
 SMALL_PROGRAMS = frozenset(
     "hostname echo printf mkdir rm cp mv ln ls cat date env printenv nvidia-smi rocm-smi lscpu numactl sleep true tar "  # noqa: SIM905
-    "rsync unzip chmod touch df free uptime test which pwd whoami dcgmi sbcast find ip grep kill pkill".split()
+    "rsync unzip chmod touch df free uptime test which pwd whoami dcgmi sbcast find ip grep kill pip pip3 conda".split()
 )
 """Programs that need one core only."""
 
