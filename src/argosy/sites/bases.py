@@ -17,7 +17,7 @@ from argosy.sites.software import Images
 
 ENTER = {
     "exec": "",
-    "run": "entered by its runscript (run)",
+    "run": "entered by its start script (run)",
     "with-conda": "entered by the lines in $WITH_CONDA, evaluated inside",
 }
 

@@ -44,7 +44,7 @@ main() {
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
     export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
-    # without it RCCL may choose another interface than Slingshot
+    # without it RCCL may choose an interface other than Slingshot
     export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
     # forked data loader workers would corrupt CXI's pinned memory
     export SINGULARITYENV_CXI_FORK_SAFE=1

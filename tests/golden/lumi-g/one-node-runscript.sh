@@ -17,7 +17,7 @@
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: SingularityCE is installed without a module
-#   enter = run: an image of the site, entered by its runscript (run)
+#   enter = run: an image of the site, entered by its start script (run)
 #   assumed = /appl/local/laifs/containers/lumi-multitorch-latest.sif: the image is not here
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
 
