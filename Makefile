@@ -2,6 +2,7 @@
 # make check   lint, types, prose, unit tests (a minute)                  make bench   the figures of docs/reference/figures.md
 # make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
 # make dist    wheel and source archive, checked                          make bundle  one file with its own Python
+# make gpu     a test of this machine's GPUs          make gpu-kit what it needs on a machine without a network
 # make pythons the unit tests with each Python from 3.11 to 3.14       make docs    the documentation website, in site/
 SHELL = /bin/sh
 VENV ?= .venv
@@ -15,7 +16,7 @@ SHIPPED = src/argosy/core/scripts/*.sh src/argosy/runtimes/scripts/*.sh src/argo
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
-.PHONY: setup demo check test prepare soak bench pythons dist bundle docs clean
+.PHONY: setup demo check test prepare soak bench gpu gpu-kit pythons dist bundle docs clean
 
 setup: $(STAMP)
 
@@ -54,6 +55,14 @@ soak: $(STAMP) $(SITE_STAMP)
 
 bench: $(STAMP)
 	$(PY) -m bench
+
+# A machine with GPUs may have no network: without a virtual environment, the kit has what is needed.
+gpu:
+	@if [ -x $(PY) ]; then set -- $(PY); else set -- "$(PYTHON)"; fi; \
+	"$$@" -m gpu --torch-image "$(TORCH_IMAGE)"
+
+gpu-kit: $(STAMP)
+	@$(PY) -m gpu.kit
 
 pythons:
 	@sh tools/pythons
