@@ -149,6 +149,14 @@ CAUSES = [
     ("nvidia-container-cli", "error running hook: exit status 1: [/usr/bin/nvidia-container-cli configure --pid=1]"),
     ("fabric-failed", "[n1][[1,1],7][btl_ofi_context.c:443] fi_cq_readerr: (provider err_code = 0)"),
     ("ucx-error", "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed"),
+    ("rank-numbers", f"{NCCL}Invalid rank requested : 2/2"),
+    (
+        "wrong-interface",
+        "[rank0]: socketStartConnect: Connect to 10.0.0.4<4> failed : Software caused connection abort",
+    ),
+    ("bind-missing", "ERROR  : Base home directory does not exist within the container: /usit"),
+    ("image-missing", "FATAL   [U=9,P=2] execStarter()  could not open image /p/a.sif: lstat /p: no such file"),
+    ("command-missing", "/.exec: line 3: exec: test.py: not found"),
 ]
 
 HARMLESS = [
