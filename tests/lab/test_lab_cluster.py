@@ -236,7 +236,7 @@ def test_a_cluster_ends_with_the_process_that_holds_its_lifeline(lab: Lab, clust
         (["--cpus", "two"], "--cpus takes a number, not 'two'"),
         (["--cpus", "1:6:1", "--numa", "4"], "6 cores do not divide into 4 NUMA nodes"),
         (["0"], "a cluster has 1 to 240 compute nodes, not 0"),
-        (["--bind", "/no/such"], "cannot bind /no/such: it does not exist"),
+        (["--bind", "/no/such"], "there is no /no/such to bind"),
     ],
 )
 def test_impossible_shapes_are_refused_in_one_line(
