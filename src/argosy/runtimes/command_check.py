@@ -126,7 +126,7 @@ def refuse_starter(command: tuple[str, ...]) -> None:
     UsageError
         If the command begins with such a program.
     """
-    name = os.path.basename(command[0]) if command else ""  # noqa: PTH119 - a command is no path
+    name = os.path.basename(command[0]) if command else ""  # noqa: PTH119 - the argument may not be a path
     if name in STARTERS:
         raise UsageError(
             f"the command begins with {name}, but {STARTERS[name]}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,10 @@ def test_the_command_looks_at_this_machine_and_programs_can_read_it() -> None:
     told = json.loads(done.output)
     assert {"cache", "container runtime", "site"} <= {each["what"] for each in told["findings"]}
     assert done.exit_code == (0 if told["ok"] else 7)
+
+
+def test_the_virtual_environment_that_argosy_runs_from_is_no_problem() -> None:
+    own = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": sys.prefix}))
+    other = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": "/some/other"}))
+    assert "variables" not in states(own)
+    assert states(other)["variables"] == "warn"

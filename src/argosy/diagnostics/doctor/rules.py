@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
@@ -179,7 +180,8 @@ def _check_gpus(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
 
 def _check_variables(seen: MachineFacts) -> Iterator[Finding]:
     environment = seen.host.environment
-    harmful = [name for name in environment if name in NOT_FROM_CALLER or HARMFUL.match(name)]
+    own = {name for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name) == sys.prefix}
+    harmful = [name for name in environment if name not in own and (name in NOT_FROM_CALLER or HARMFUL.match(name))]
     options = list(leaks(environment))
     if harmful:
         hint = "unset them, and check ~/.bashrc; Argosy keeps them out of containers, but other programs do not"

@@ -36,10 +36,10 @@ NUMBERS = {
 
 NOTES = {
     "nodes": "nodes = {}",
-    "ntasks": "ranks = {}, unless torchrun starts the ranks",
-    "ntasks_per_node": "ranks_per_node = {}, unless torchrun starts the ranks",
-    "cpus_per_task": "cpus_per_rank: {} cores for each task",
-    "gpus_per_task": "gpus_per_node: {} for each task",
+    "ntasks": "{} task(s): see ranks in the table",
+    "ntasks_per_node": "{} task(s) on each node: see ranks_per_node in the table",
+    "cpus_per_task": "{} core(s) for each task: see cpus_per_rank in the table",
+    "gpus_per_task": "{} GPU(s) for each task: see gpus_per_node in the table",
 }
 """Field of `Shape` -> the note about it."""
 

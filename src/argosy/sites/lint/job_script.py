@@ -28,7 +28,7 @@ INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 PRINTING = frozenset("echo printf cat grep egrep sed awk logger alias which type man".split())  # noqa: SIM905
-"""Commands whose arguments are no commands, even if they look like some."""
+"""Commands whose arguments may look like commands but are text."""
 
 SHELL_TEXT = re.compile(
     r"\b(?:srun|mpirun|mpiexec|torchrun|python3?|export|singularity|apptainer|accelerate|deepspeed)\s|\w=|(?:^|\s)--?[a-z]"
