@@ -9,9 +9,8 @@ from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Image, ImageK
 from argosy.core.records import replace
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
-from argosy.sites.bases import ENTER
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import Base
+from argosy.sites.profile_parts import ENTER, Base
 
 
 def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, sites: Iterable[Site]) -> ContainerPlan:

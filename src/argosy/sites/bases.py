@@ -11,15 +11,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import Base
+from argosy.sites.profile_parts import ENTER, Base
 from argosy.sites.read import read_site, site_names
 from argosy.sites.software import Images
-
-ENTER = {
-    "exec": "",
-    "run": "entered by its start script (run)",
-    "with-conda": "entered by the lines in $WITH_CONDA, evaluated inside",
-}
 
 
 def _describe_base(base: Base) -> str:

@@ -142,6 +142,14 @@ class SiteBind(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"{path!r} is not an absolute path")
 
 
+ENTER = {
+    "exec": "",
+    "run": "entered by its start script (run)",
+    "with-conda": "entered by the lines in $WITH_CONDA, evaluated inside",
+}
+"""Way to enter an image -> its description."""
+
+
 class Base(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A base image that the site provides or recommends: ``[[images.bases]]``.
 

@@ -44,7 +44,7 @@ main() {
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
     export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
-    # without it RCCL may choose another interface than Slingshot
+    # without it RCCL may choose an interface other than Slingshot
     export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
     # forked data loader workers would corrupt CXI's pinned memory
     export SINGULARITYENV_CXI_FORK_SAFE=1
@@ -178,7 +178,7 @@ own_folder() {
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
-    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were asked for, and there is no $3" 7
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     for argosy_folder in $4; do
         (umask 077 && mkdir -p "${argosy_folder%/*}/")
         own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
@@ -208,6 +208,7 @@ rank sees the variables of a Slurm task, as if srun had started it.
 Needs only the standard library of Python 3.6.  The text travels in a job script, so it must not contain an apostrophe.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -419,8 +420,10 @@ def run_rank(outputs: "list[int]", variables: "dict[str, str]", cores: "set[int]
         for target, output in enumerate(outputs, start=1):
             os.dup2(output, target)
         # Python ignores SIGPIPE and SIGXFSZ, which a program would inherit.
-        for number in (*PASSED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        for number in range(1, signal.NSIG):
+            # The kernel keeps some signals to itself; slurmstepd resets all others for its tasks, too.
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
         if cores:

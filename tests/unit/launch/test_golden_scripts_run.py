@@ -74,6 +74,8 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
     for image in (folder / "train.sif", folder / "train.sqsh"):
         image.write_text("an image")
         script = script.replace(f"/project/images/{image.name}", str(image))
+    for path in re.findall(r"^ *argosy_image=(/appl/\S+\.sif)$", script, re.MULTILINE):
+        script = script.replace(path, str(folder / "train.sif"))
     for device in ("/dev/kfd", "/dev/nvidiactl", "/dev/dri"):
         script = script.replace(f" {device} ", " /dev/null ")
     told = folder / "told"

@@ -9,6 +9,7 @@ rank sees the variables of a Slurm task, as if srun had started it.
 Needs only the standard library of Python 3.6.  The text travels in a job script, so it must not contain an apostrophe.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -220,8 +221,10 @@ def run_rank(outputs: "list[int]", variables: "dict[str, str]", cores: "set[int]
         for target, output in enumerate(outputs, start=1):
             os.dup2(output, target)
         # Python ignores SIGPIPE and SIGXFSZ, which a program would inherit.
-        for number in (*PASSED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        for number in range(1, signal.NSIG):
+            # The kernel keeps some signals to itself; slurmstepd resets all others for its tasks, too.
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
         if cores:
