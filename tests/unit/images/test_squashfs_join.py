@@ -382,6 +382,8 @@ def fill(folder: Path, name: str, owner: int) -> Path:
     os.mkfifo(inside / "pipe")
     os.mknod(inside / "device", stat.S_IFBLK | 0o640, os.makedev(300, 1000))
     (inside / "pipe-hard").hardlink_to(inside / "pipe")
+    # mksquashfs takes the number of holes from the blocks that the file has, which may be known only once it is written.
+    os.sync()
     os.chown(inside / "sparse", owner, owner + 1)
     (inside / "sparse").chmod(0o6711)
     os.utime(inside / "sparse", (1, owner))
