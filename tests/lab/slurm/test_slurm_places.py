@@ -141,7 +141,7 @@ def test_a_code_from_a_step_here_is_the_commands(desk: Desk) -> None:
 def test_here_without_an_allocation_is_refused(desk: Desk) -> None:
     done = desk.argosy(*desk.words("--in-allocation", command=("true",)), check=False)
     assert done.code == 125
-    assert "--in-allocation needs an allocation" in done.stderr
+    assert "--in-allocation needs a Slurm allocation" in done.stderr
 
 
 def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
