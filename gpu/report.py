@@ -13,8 +13,8 @@ SCHEMA = 1
 NOT_RUN = """\
 # GPUs
 
-`make gpu` has not run yet: no report of a machine with GPUs exists. [The GPU kit](../../CONTRIBUTING.md#the-gpu-kit)
-describes how to run it.
+`make gpu` was tested with fake drivers only: no report of a machine with GPUs exists.
+[The GPU kit](../../CONTRIBUTING.md#the-gpu-kit) describes how to run it.
 """
 
 UNTESTED = {

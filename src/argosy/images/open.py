@@ -181,8 +181,6 @@ def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
     """Find out whether a squashfs file was made by Argosy: read its lock with unsquashfs.
 
     Other images are returned unchanged, and so is a squashfs if unsquashfs is missing.
-
-    Any other image is given back as it is; so is a squashfs where unsquashfs is missing.
     """
     image = opened.image
     if image.kind is not ImageKind.SQUASHFS or image.argosy or "unsquashfs" not in session.host.programs:

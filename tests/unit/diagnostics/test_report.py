@@ -55,7 +55,6 @@ REPORT = Report(
     commands=(("See the output", "argosy logs 7 'a\"b'"),),
     cores=8,
     gpus=2,
-    gpu_cores=(),
     argosy="0.1.0",
 )
 

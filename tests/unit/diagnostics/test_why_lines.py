@@ -36,7 +36,7 @@ CAUSES = [
     ("pyxis-missing", 'srun: error: Warning: SPANK plugin "pyxis" option "container-image" not found'),
     ("kernel-too-old", "FATAL: kernel too old"),
     ("driver-too-old", "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.6, please update"),
-    ("scontrol-missing", "/work/train.sh: line 7: scontrol: command not found"),
+    ("scontrol-missing", "/home/ada/train.sh: line 7: scontrol: command not found"),
     ("slurm-in-container", "srun: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host"),
     ("no-code-for-gpu", f"{NCCL}Cuda failure 500 'named symbol not found'"),
     ("peer-access", f"{NCCL}hipIpcGetMemHandle failed : invalid argument"),

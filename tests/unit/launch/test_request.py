@@ -8,15 +8,15 @@ from argosy.core.records import replace
 from argosy.launch.request import make_request
 from tests.unit.machines import make_host
 
-HOST = make_host(cwd="/work/50% done")
+HOST = make_host(cwd="/home/ada/50% done")
 
 
 @pytest.mark.parametrize(
     ("given", "output"),
     [
-        ({"output": "logs/%j.out"}, "/work/50%% done/logs/%j.out"),
+        ({"output": "logs/%j.out"}, "/home/ada/50%% done/logs/%j.out"),
         ({"output": "logs/%j.out", "chdir": "/scratch/5%"}, "/scratch/5%%/logs/%j.out"),
-        ({"output": "logs/%j.out", "chdir": "runs"}, "/work/50%% done/runs/logs/%j.out"),
+        ({"output": "logs/%j.out", "chdir": "runs"}, "/home/ada/50%% done/runs/logs/%j.out"),
         ({"output": "/x/%j.out", "chdir": "/scratch"}, "/x/%j.out"),
     ],
 )
@@ -30,5 +30,5 @@ def test_a_relative_output_is_below_the_folder_of_the_job_as_sbatch_resolves_it(
 
 def test_other_paths_stay_relative_to_the_folder_of_the_launch() -> None:
     options = {"image": "/x.sif", "chdir": "/scratch", "log_dir": "logs", "checkpoint": "last.pt"}
-    request = make_request(options, replace(HOST, cwd="/work"))
-    assert (request.logs, request.checkpoint) == ("/work/logs", "/work/last.pt")
+    request = make_request(options, replace(HOST, cwd="/home/ada"))
+    assert (request.logs, request.checkpoint) == ("/home/ada/logs", "/home/ada/last.pt")

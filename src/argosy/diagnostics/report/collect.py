@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from argosy.builder.freeze import freeze
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import State
 from argosy.core.redact import redact
@@ -17,8 +16,9 @@ from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
 from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier
 from argosy.diagnostics.verify.network_log import ROW, UNITS, read_ends_of
 from argosy.diagnostics.verify.rules import Verdict
-from argosy.diagnostics.verify.verify import Evidence, verify_job
+from argosy.diagnostics.verify.verify import Evidence, verify_facts
 from argosy.diagnostics.why.rules import KnownError, explain_log
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.history import diff_jobs, kept_plan, past_jobs, read_job
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
@@ -54,7 +54,7 @@ def collect_report(session: Session, job: str) -> Report:
     facts = find_job(session, job, or_record=True)
     plan = _plan(session, job)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
-    evidence, verdict = _verified(session, job)
+    evidence, verdict = _verified(session, facts)
     errors = _errors(session, facts)
     site = _site(session, plan)
     previous, changes = _previous(session, facts, plan)
@@ -78,7 +78,6 @@ def collect_report(session: Session, job: str) -> Report:
         commands=tuple(_commands(facts, plan)),
         cores=site.node.cores,
         gpus=plan.shape.gpus_per_node if plan else 0,
-        gpu_cores=site.node.gpu_cpus,
         argosy=VERSION,
     )
 
@@ -109,9 +108,9 @@ def _plan(session: Session, job: str) -> LaunchPlan | None:
         return None
 
 
-def _verified(session: Session, job: str) -> tuple[Evidence | None, Verdict | None]:
+def _verified(session: Session, facts: JobFacts) -> tuple[Evidence | None, Verdict | None]:
     try:
-        return verify_job(session, job)
+        return verify_facts(session, facts)
     except ArgosyError:
         return None, None
 
@@ -200,14 +199,14 @@ def _previous(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> tup
 
 
 def _packages(session: Session, plan: LaunchPlan | None) -> tuple[tuple[str, str], ...]:
-    """Return the packages of the image: name and version; nothing if the image cannot be read here."""
+    """Return the packages in the lock of the image: name and version; nothing if it has no lock or is not here."""
     if plan is None or not Path(plan.image).is_file():
         return ()
     try:
-        lock = freeze(plan.image, session)
+        lock = inspect_squashfs(open_image(Path(plan.image)), session).lock
     except ArgosyError:
         return ()
-    return tuple((each.name, each.version) for each in lock.packages)[:MOST_PACKAGES]
+    return tuple((each.name, each.version) for each in lock.packages)[:MOST_PACKAGES] if lock else ()
 
 
 def _end_of(output: str) -> str:

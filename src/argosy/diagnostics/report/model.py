@@ -105,5 +105,4 @@ class Report(msgspec.Struct, frozen=True):
     commands: tuple[tuple[str, str], ...]
     cores: int
     gpus: int
-    gpu_cores: tuple[str, ...]
     argosy: str

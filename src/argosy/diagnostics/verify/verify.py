@@ -58,11 +58,15 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
     UsageError
         When the job is unknown or has not started.
     """
-    facts = find_job(session, job, or_record=True)
+    return verify_facts(session, find_job(session, job, or_record=True), site)
+
+
+def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evidence, Verdict]:
+    """Verify a job whose facts are known; parameters and errors as `verify_job`."""
     evidence = _read_evidence(facts)
     if not evidence.ranks and not evidence.files:
-        hint = f"see its output: argosy logs {job}" if facts.kind == ENDED else "wait until it starts"
-        raise UsageError(f"cannot verify job {job}: it left no logs", evidence=f"it {facts.meaning}", hint=hint)
+        hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
+        raise UsageError(f"cannot verify job {facts.id}: it left no logs", evidence=f"it {facts.meaning}", hint=hint)
     if evidence.node_tests is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
         return evidence, check_node_tests(evidence.node_tests, evidence.ranks, expected)
@@ -97,7 +101,7 @@ def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
     facts = find_job(session, job)
     if facts.kind != ENDED:
         raise UsageError(f"job {job} {facts.meaning}", hint=f"wait for its end: argosy logs -f {job}")
-    evidence, verdict = verify_job(session, job)
+    evidence, verdict = verify_facts(session, facts)
     if evidence.node_tests is None:
         raise UsageError(
             f"job {job} did not test nodes", hint="give the number of a job that 'argosy bench nodes' submitted"
