@@ -1,0 +1,336 @@
+"""Draw plots as SVG with matplotlib: lines over a size or a number, and rows of values with their spread.
+
+matplotlib belongs to the extra ``argosy[report]``, and is imported when a plot is drawn. Equal data give equal bytes.
+`argosy.core.plot_theme` holds the colours and makes the SVG accessible.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from argosy.core.errors import ToolMissing
+from argosy.core.plot_theme import COLORS, GRID, SOFT, TEXT, finish_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 7.2
+"""Width of a plot in inches."""
+
+LINE_HEIGHT, ROW_HEIGHT, ROWS_MARGIN = 3.6, 0.24, 1.0
+"""Height of a line plot, of one row, and of the margins of a plot of rows, in inches."""
+
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+"""Lines differ in marker and dash, too, so that nobody has to tell colours apart."""
+
+MOST_TICKS = 12
+BAR_HEIGHT, BAR_ABOVE, SPREAD_BELOW = 0.42, 0.12, 0.25
+"""A bar lies above the middle of its row, and the spread below the bar, so that both are visible in any colour."""
+
+STYLE = {
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": TEXT,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "figure.facecolor": "#ffffff",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.color": GRID,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "argosy",
+    "text.color": TEXT,
+    "text.parse_math": False,
+    "xtick.color": SOFT,
+    "xtick.labelcolor": TEXT,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": TEXT,
+}
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A point of a line; `low` and `high` are the ends of its spread, None if there is none."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A series of a line plot, its points in the order of x."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+class Level(msgspec.Struct, frozen=True):
+    """A value for comparison, drawn as a dashed line across a line plot."""
+
+    name: str
+    value: float
+
+
+class LinePlot(msgspec.Struct, frozen=True):
+    """Values over a size or a number.
+
+    Attributes
+    ----------
+    in_bytes
+        Whether x is a size in bytes; its labels then have a unit.
+    log_x, log_y
+        Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    levels: tuple[Level, ...] = ()
+    in_bytes: bool = False
+    log_x: bool = True
+    log_y: bool = False
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A value of a plot of rows.
+
+    Attributes
+    ----------
+    low, high
+        Ends of the spread; None if there is none.
+    each
+        Single values, drawn as dots.
+    limit
+        Limit that the value should keep, drawn as a mark; None if there is none.
+    accent
+        Whether the row stands out from the others.
+    group
+        Heading above the row, written once for rows that follow each other.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    each: tuple[float, ...] = ()
+    limit: float | None = None
+    accent: bool = True
+    group: str = ""
+
+
+class RowPlot(msgspec.Struct, frozen=True):
+    """Values side by side, one row for each.
+
+    Attributes
+    ----------
+    unit
+        Unit of all values, for the axis and the numbers.
+    log
+        Whether the axis is logarithmic: points instead of bars, because a bar needs a zero.
+    limit_label
+        Meaning of the rows' limits.
+    """
+
+    title: str
+    unit: str
+    rows: tuple[Row, ...]
+    log: bool = False
+    limit_label: str = "limit"
+
+
+Plot = LinePlot | RowPlot
+
+
+def draw(plot: Plot) -> str:
+    """Draw a plot as the text of an SVG file.
+
+    Raises
+    ------
+    ToolMissing
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context  # noqa: PLC0415 - an optional package that takes half a second to import
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise ToolMissing(
+            "plots need matplotlib, which is not installed",
+            evidence=str(error),
+            hint=f"install it with: {sys.executable} -m pip install 'argosy[report]'",
+        ) from error
+    with rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has fonts for all scripts
+        if isinstance(plot, LinePlot):
+            figure = Figure(figsize=(WIDTH, LINE_HEIGHT), layout="constrained")
+            _draw_lines(figure.subplots(), plot)
+        else:
+            slots = len(plot.rows) + len(list(_headings(plot.rows)))
+            figure = Figure(figsize=(WIDTH, ROWS_MARGIN + ROW_HEIGHT * slots), layout="constrained")
+            _draw_rows(figure.subplots(), plot)
+        return finish_svg(_save(figure), plot.title, describe(plot))
+
+
+def _save(figure: Figure) -> str:
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(text, format="svg", metadata=nothing)
+    return text.getvalue()
+
+
+def describe(plot: Plot) -> str:
+    """Return the values of a plot as text, for readers who cannot see it."""
+    if isinstance(plot, RowPlot):
+        groups = (f"{row.group}: " if row.group else "" for row in plot.rows)
+        values = (f"{row.name}: {_value_text(row, plot.unit)}" for row in plot.rows)
+        parts = [group + value for group, value in zip(groups, values, strict=True)]
+    else:
+        parts = [
+            f"{line.name}: "
+            + ", ".join(f"{_x_text(point.x, in_bytes=plot.in_bytes)}: {number(point.y)}" for point in line.points)
+            for line in plot.lines
+        ]
+        parts += [f"{level.name}: {number(level.value)}" for level in plot.levels]
+        parts = [f"{plot.y_label} over {plot.x_label}", *parts]
+    return "; ".join(parts)
+
+
+def number(value: float) -> str:
+    """Render a value with three digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 - thousands
+
+
+def size_label(size: float) -> str:
+    """Render a size in bytes with its unit: ``64 MiB``."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size:g} B"
+
+
+def _x_text(value: float, *, in_bytes: bool) -> str:
+    return size_label(value) if in_bytes else f"{value:g}"
+
+
+def _value_text(row: Row, unit: str) -> str:
+    spread = ""
+    if row.low is not None and row.high is not None and row.low != row.high:
+        spread = f" ({number(row.low)} to {number(row.high)})"
+    return f"{number(row.value)} {unit}".rstrip() + spread
+
+
+def _draw_lines(axes: Axes, plot: LinePlot) -> None:
+    axes.grid(axis="y", linewidth=0.8)
+    axes.set_axisbelow(True)
+    if plot.log_x:
+        axes.set_xscale("log", base=2)
+    if plot.log_y:
+        axes.set_yscale("log")
+    for index, line in enumerate(plot.lines):
+        _draw_line(axes, line, index)
+    for index, level in enumerate(plot.levels):
+        style = (0, (6 - index % 3, 2 + index % 3))
+        axes.axhline(level.value, color=SOFT, linewidth=1.2, linestyle=style, zorder=1)
+        text = f"{level.name}: {number(level.value)}"
+        axes.annotate(text, (1.01, level.value), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+    ticks = sorted({point.x for line in plot.lines for point in line.points})
+    ticks = ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
+    if plot.log_x:
+        axes.set_xticks(ticks, [_x_text(tick, in_bytes=plot.in_bytes) for tick in ticks])
+        axes.minorticks_off()
+    if not plot.log_y:
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.12)
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    axes.set_title(plot.title)
+    if len(plot.lines) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), ncols=2, borderaxespad=0)
+
+
+def _draw_line(axes: Axes, line: Line, index: int) -> None:
+    color = COLORS[index % len(COLORS)]
+    xs, ys = [point.x for point in line.points], [point.y for point in line.points]
+    marker, dash = MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
+    axes.plot(xs, ys, color=color, marker=marker, markersize=5, linestyle=dash, linewidth=1.6, label=line.name)
+    for point in line.points:
+        if point.low is not None and point.high is not None:
+            ends = [point.low, point.high]
+            axes.plot([point.x, point.x], ends, color=color, linewidth=1, marker="_", markersize=6)
+
+
+def _headings(rows: Sequence[Row]) -> Iterator[tuple[int, str]]:
+    """Yield index and heading of each row that begins a group."""
+    before = ""
+    for index, row in enumerate(rows):
+        if row.group and row.group != before:
+            yield index, row.group
+        before = row.group
+
+
+def _draw_rows(axes: Axes, plot: RowPlot) -> None:
+    headings = dict(_headings(plot.rows))
+    slot, ticks, names = 0, [], []
+    if plot.log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _position: number(value))
+    for index, row in enumerate(plot.rows):
+        if index in headings:
+            axes.annotate(headings[index], (0, slot), xycoords=("axes fraction", "data"), va="center", weight="bold")
+            slot += 1
+        _draw_row(axes, row, slot, plot)
+        ticks.append(slot)
+        names.append(row.name)
+        slot += 1
+    axes.set_yticks(ticks, names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(slot - 0.4, -0.6)
+    axes.grid(axis="x", linewidth=0.8)
+    axes.set_axisbelow(True)
+    _stretch(axes, plot)
+    axes.set_xlabel(plot.unit)
+    axes.set_title(plot.title)
+    if any(row.limit is not None for row in plot.rows):
+        axes.legend(loc="upper right", bbox_to_anchor=(1, 1.12), borderaxespad=0)
+
+
+def _draw_row(axes: Axes, row: Row, slot: int, plot: RowPlot) -> None:
+    color = COLORS[0] if row.accent else SOFT
+    if plot.log:
+        axes.plot([row.value], [slot], color=color, marker="D", markersize=6, linestyle="")
+    else:
+        axes.barh([slot - BAR_ABOVE], [row.value], height=BAR_HEIGHT, color=color, linewidth=0)
+    end, below = row.value, slot + SPREAD_BELOW
+    if row.low is not None and row.high is not None and row.low != row.high:
+        axes.plot([row.low, row.high], [below, below], color=TEXT, linewidth=1.2, marker="|", markersize=5)
+        end = max(end, row.high)
+    if row.each:
+        axes.plot(row.each, [below] * len(row.each), color=TEXT, marker=".", markersize=4, linestyle="")
+        end = max(end, *row.each)
+    if row.limit is not None:
+        label = None if axes.get_legend_handles_labels()[1] else plot.limit_label
+        axes.plot(
+            [row.limit], [slot], color=COLORS[1], marker="|", markersize=13, markeredgewidth=2, linestyle="",
+            label=label or "_",
+        )  # fmt: skip
+    text = f"  {_value_text(row, plot.unit)}"
+    axes.annotate(text, (max(end, 0), slot), va="center", fontsize="small")
+
+
+def _stretch(axes: Axes, plot: RowPlot) -> None:
+    """Make room for the numbers behind the longest bar."""
+    ends = [each for row in plot.rows for each in (row.value, row.high, row.limit, *row.each) if each is not None]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    if plot.log:
+        axes.set_xlim(low / 1.5, high * (high / low) ** 0.45 * 1.5)
+    else:
+        axes.set_xlim(min(0.0, low * 1.1), (high or 1.0) * 1.4)
