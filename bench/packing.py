@@ -152,7 +152,7 @@ def _listing_rows(runs: int) -> list[Row]:
         _pack_plainly(tree, packed)
         _pack_plainly(base, folder / "base.sqfs")
         joined = folder / "joined.sqfs"
-        write_pieces(joined, join_squashfs(whole_of(folder / "base.sqfs"), whole_of(packed), time=0))
+        write_pieces(joined, join_squashfs(whole_of(folder / "base.sqfs"), (whole_of(packed),), time=0))
         try:
             flat = [_list_mounted(joined, folder) for _ in range(runs)]
             theirs = [_list_mounted(packed, folder) for _ in range(runs)]

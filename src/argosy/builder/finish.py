@@ -128,7 +128,7 @@ def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, 
     packed = part.with_suffix(".sqfs")
     _copy_entries(tree, changes.new, part)
     run_pack(session, part, packed, time=time, like=read_superblock(before.packed.path, before.packed.offset))
-    return join_squashfs(before.packed, whole_of(packed), time=time, without=changes.gone)
+    return join_squashfs(before.packed, (whole_of(packed),), time=time, without=changes.gone)
 
 
 def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) -> bool:

@@ -1,4 +1,4 @@
-"""Joining two squashfs, judged by unsquashfs: the tree that comes out is the one that an overlay mount would show."""
+"""Joining squashfs, judged by unsquashfs: the tree that comes out is the one that an overlay mount would show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import ImageError
 from argosy.images.sif.write import FileSlice, Piece, whole_of
-from argosy.images.squashfs import join as squashfs_join
-from argosy.images.squashfs.join import INDEX, can_join, has_same_packing, has_whiteouts, join_squashfs
+from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteouts, join_squashfs
 from argosy.images.squashfs.superblock import Superblock, read_superblock
 from argosy.images.squashfs.tables import (
     BLOCK,
@@ -35,6 +34,7 @@ from argosy.images.squashfs.tables import (
     open_tables,
     unused_share,
 )
+from argosy.images.squashfs.write import INDEX, NewEntry, render_listing
 
 Tree = dict[str, str | None]
 """Path -> a file's content; ``/`` before it: a link's target; None: a folder; ``WHITEOUT``: a mark of removal."""
@@ -115,9 +115,18 @@ def make(folder: Path, tree: Tree) -> Path:
 
 def joined(folder: Path, base: Tree, layer: Tree, *options: str) -> Path:
     """Give the image of both."""
+    return joined_all(folder, base, [layer], *options)
+
+
+def joined_all(folder: Path, base: Tree, layers: Sequence[Tree], *options: str) -> Path:
+    """Give the image of a base and layers."""
     below = pack(make(folder / "b", base), folder / "b.sqfs", *options)
-    above = pack(make(folder / "l", layer), folder / "l.sqfs", "-no-xattrs", *options)
-    return written(join_squashfs(whole_of(below), whole_of(above), time=77), folder / "j.sqfs")
+    names = ["l", *(f"l{number}" for number in range(2, len(layers) + 1))]
+    above = [
+        whole_of(pack(make(folder / name, layer), folder / f"{name}.sqfs", "-no-xattrs", *options))
+        for name, layer in zip(names, layers, strict=False)
+    ]
+    return written(join_squashfs(whole_of(below), above, time=77), folder / "j.sqfs")
 
 
 ZSTD = ("-comp", "zstd")
@@ -145,7 +154,7 @@ def test_base_and_layer_become_one_tree(tmp_path: Path, options: tuple[str, ...]
 def test_what_the_base_says_of_its_own_tables_is_not_said_of_all(tmp_path: Path) -> None:
     below = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD, "-no-fragments")
     above = pack(make(tmp_path / "l", {"b": "b"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
-    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    image = written(join_squashfs(whole_of(below), (whole_of(above),), time=0), tmp_path / "j")
     no_fragments, for_nfs = 0x10, 0x80
     with open_tables(whole_of(below)) as tables:
         assert tables.numbers.flags & (no_fragments | for_nfs) == no_fragments | for_nfs
@@ -176,7 +185,7 @@ def test_modes_of_folders_are_the_layers_and_hard_links_stay_one_file(tmp_path: 
     (layer / "two").hardlink_to(layer / "opt/one")
     os.mkfifo(layer / "pipe")
     below, above = pack(base, tmp_path / "b.sqfs", *ZSTD), pack(layer, tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
-    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    image = written(join_squashfs(whole_of(below), (whole_of(above),), time=0), tmp_path / "j")
     tree_in(image, tmp_path / "out")
     out = tmp_path / "out"
     assert stat.S_IMODE((out / "opt").stat().st_mode) == 0o1777
@@ -202,8 +211,7 @@ def test_a_group_of_a_listing_has_256_entries_at_most(tmp_path: Path) -> None:
 
 def test_entries_whose_numbers_are_far_apart_are_in_groups_of_their_own() -> None:
     def groups(number: int) -> int:
-        items = [(b"a", squashfs_join._Item(Kind.FILE, 1, 0)), (b"b", squashfs_join._Item(Kind.FILE, number, 32))]
-        listing, _ = squashfs_join._render_listing(items)
+        listing, _ = render_listing([NewEntry(b"a", Kind.FILE, 1, 0), NewEntry(b"b", Kind.FILE, number, 32)])
         return (len(listing) - 2 * (ENTRY.size + 1)) // GROUP.size
 
     assert [groups(number) for number in (2, 1 << 15, (1 << 15) + 1)] == [1, 1, 2]
@@ -297,7 +305,7 @@ def test_the_index_is_the_one_that_mksquashfs_writes(tmp_path: Path) -> None:
     options = (*ZSTD, "-no-xattrs")
     above = pack(layer, tmp_path / "l.sqfs", *options)
     below = pack(make(tmp_path / "b", {"b": "b"}), tmp_path / "b.sqfs", *options)
-    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    image = written(join_squashfs(whole_of(below), (whole_of(above),), time=0), tmp_path / "j")
 
     def index_in(path: Path) -> list[tuple[int, bytes]]:
         with open_tables(whole_of(path)) as tables:
@@ -399,19 +407,19 @@ def facts_of(folder: Path) -> dict[str, object]:
         if stat.S_ISREG(status.st_mode):
             facts.append(hash(path.read_bytes()))
         found[str(path.relative_to(folder))] = facts
-    assert len({path.lstat().st_ino for path in folder.rglob("*")}) == len(found) - 4  # two hard links in each tree
+    assert len({path.lstat().st_ino for path in folder.rglob("*")}) == len(found) - 6  # two hard links in each tree
     return found
 
 
 @pytest.mark.usefixtures("with_kernel")
 @pytest.mark.parametrize("options", [ZSTD, (*ZSTD, "-b", "4096"), ("-no-fragments",), (*ZSTD, "-always-use-fragments")])
-def test_the_kernel_shows_what_mksquashfs_packs_of_both_trees(tmp_path: Path, options: tuple[str, ...]) -> None:
-    base, layer = fill(tmp_path / "b", "base", 1000), fill(tmp_path / "l", "layer", 2000)
-    below = pack_as_it_is(base, tmp_path / "b.sqfs", *options)
-    above = pack_as_it_is(layer, tmp_path / "l.sqfs", *options)
-    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
-    words = ["cp", "-a", f"{layer}/.", str(base)]
-    subprocess.run(words, check=True)
+def test_the_kernel_shows_what_mksquashfs_packs_of_all_trees(tmp_path: Path, options: tuple[str, ...]) -> None:
+    base, *layers = (fill(tmp_path / name, name, owner) for name, owner in (("b", 1000), ("l", 2000), ("m", 1000)))
+    below, *above = (whole_of(pack_as_it_is(tree, tree.with_suffix(".sqfs"), *options)) for tree in (base, *layers))
+    image = written(join_squashfs(below, above, time=0), tmp_path / "j")
+    for layer in layers:
+        words = ["cp", "-a", f"{layer}/.", str(base)]
+        subprocess.run(words, check=True)
     with kernel_mount(pack_as_it_is(base, tmp_path / "both", *options), tmp_path / "packed") as packed:
         expected = facts_of(packed)
     with kernel_mount(image, tmp_path / "mounted") as mounted:
@@ -450,14 +458,14 @@ def test_a_list_without_records_may_have_no_place(tmp_path: Path) -> None:
         image.write_bytes(data)
         images.append(whole_of(image))
     assert unused_share(images[0]) == 0
-    image = written(join_squashfs(*images, time=0), tmp_path / "j")
+    image = written(join_squashfs(images[0], images[1:], time=0), tmp_path / "j")
     assert tree_in(image, tmp_path / "out") == {"b": "b", "l": "l"}
 
 
 def test_a_joined_image_is_a_base_for_the_next_layer(tmp_path: Path) -> None:
     first = joined(tmp_path, {"a": SEVERAL, "d/b": "b"}, {"d/c": SEVERAL + "c"}, *ZSTD)
     more = pack(make(tmp_path / "more", {"d/e": "e", "a": WHITEOUT}), tmp_path / "more.sqfs", *ZSTD, "-no-xattrs")
-    image = written(join_squashfs(whole_of(first), whole_of(more), time=1), tmp_path / "again")
+    image = written(join_squashfs(whole_of(first), (whole_of(more),), time=1), tmp_path / "again")
     assert tree_in(image, tmp_path / "out") == {"d": None, "d/b": "b", "d/c": SEVERAL + "c", "d/e": "e"}
 
 
@@ -473,7 +481,7 @@ def test_extended_attributes_of_the_base_are_kept(tmp_path: Path) -> None:
     below = pack(base, tmp_path / "b.sqfs", *ZSTD)
     above = pack(make(tmp_path / "l", {"d/c": "c"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
     assert read_superblock(below).has_xattrs
-    image = written(join_squashfs(whole_of(below), whole_of(above), time=0), tmp_path / "j")
+    image = written(join_squashfs(whole_of(below), (whole_of(above),), time=0), tmp_path / "j")
     tree_in(image, tmp_path / "out")
     assert {name: os.listxattr(tmp_path / "out" / name) for name in ("d", "d/a", "d/b", "d/c")} == {
         "d": ["user.argosy"],
@@ -506,7 +514,7 @@ def test_files_behind_four_gigabytes_of_base_are_found(tmp_path: Path) -> None:
     large = spread(small, tmp_path / "large", 5 << 30)
     assert tree_in(large.path, tmp_path / "alone") == {"a": "a"}
     above = pack(make(tmp_path / "l", {"d/c": SEVERAL}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
-    image = written(join_squashfs(large, whole_of(above), time=0), tmp_path / "j")
+    image = written(join_squashfs(large, (whole_of(above),), time=0), tmp_path / "j")
     assert image.stat().st_size > 5 << 30
     assert tree_in(image, tmp_path / "out") == {"a": "a", "d": None, "d/c": SEVERAL}
 
@@ -555,6 +563,51 @@ def test_any_two_trees_become_what_an_overlay_shows(
     assert expected is None or found == expected
 
 
+@settings(max_examples=20)
+@given(trees(layer=False), st.lists(trees(layer=True), max_size=4))
+def test_any_number_of_layers_becomes_what_their_overlay_shows(
+    tmp_path_factory: pytest.TempPathFactory, base: Tree, layers: list[Tree]
+) -> None:
+    expected: Tree | None = base
+    for layer in layers:
+        expected = overlaid(expected, layer) if expected is not None else None
+    folder = tmp_path_factory.mktemp("layers")
+    found = tree_in(joined_all(folder, base, layers, *ZSTD), folder / "out")
+    assert expected is None or found == expected
+
+
+def test_many_parts_of_one_folder_are_joined_in_one_pass(tmp_path: Path) -> None:
+    base: Tree = {"site/base.py": "base", "usr/a": SEVERAL}
+    layers: list[Tree] = [
+        {f"site/p{number}/__init__.py": f"{SEVERAL}{number}", "site/shared.py": str(number), f"site/s{number}": "s"}
+        for number in range(12)
+    ]
+    expected = base | {name: content for layer in layers for name, content in layer.items()}
+    folders = dict.fromkeys(("site", "usr", *(f"site/p{number}" for number in range(12))))
+    image = joined_all(tmp_path, base, layers, *ZSTD)
+    assert tree_in(image, tmp_path / "out") == expected | folders
+    assert expected["site/shared.py"] == "11"  # that of the last part
+    assert check_index(image) == {}
+
+
+def test_a_link_of_an_earlier_layer_leads_to_the_folder_of_a_later_one(tmp_path: Path) -> None:
+    image = joined_all(tmp_path, {"a": "a"}, [{"lib/x": "x", "lib64": "/lib"}, {"lib64/y": "y"}], *ZSTD)
+    assert tree_in(image, tmp_path / "out") == {"a": "a", "lib": None, "lib/x": "x", "lib/y": "y", "lib64": "/lib"}
+
+
+@pytest.mark.parametrize(("restamp", "expected"), [(False, 5), (True, 77)])
+def test_files_of_layers_keep_their_time_or_get_that_of_the_image(
+    tmp_path: Path, *, restamp: bool, expected: int
+) -> None:
+    below = pack(make(tmp_path / "b", {"d/a": "a"}), tmp_path / "b.sqfs", *ZSTD, "-all-time", "3")
+    above = pack(make(tmp_path / "l", {"d/b": "b", "e": None}), tmp_path / "l.sqfs", *ZSTD, "-all-time", "5")
+    image = written(join_squashfs(whole_of(below), (whole_of(above),), time=77, restamp=restamp), tmp_path / "j")
+    tree_in(image, tmp_path / "out")
+    times = {name: int((tmp_path / "out" / name).stat().st_mtime) for name in ("d", "d/a", "d/b", "e")}
+    assert times == {"d": expected, "d/a": 3, "d/b": expected, "e": expected}
+    assert read_superblock(image).mkfs_time == 77
+
+
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
     folder = tmp_path_factory.mktemp("pair")
@@ -576,9 +629,11 @@ def test_a_damaged_file_is_told_or_joined_and_nothing_else(
         data[at % len(data)] = value
     folder = tmp_path_factory.mktemp("damaged")
     (folder / "base").write_bytes(data)
-    two = [whole_of(folder / "base"), whole_of(pair[1])]
+    damaged, intact = whole_of(folder / "base"), whole_of(pair[1])
     with contextlib.suppress(ImageError):  # whatever else is raised fails the test
-        assert join_squashfs(*(two if part == "base" else reversed(two)), time=0)
+        assert (
+            join_squashfs(damaged, (intact,), time=0) if part == "base" else join_squashfs(intact, (damaged,), time=0)
+        )
 
 
 def test_a_folder_of_the_layer_that_holds_itself_is_told(tmp_path: Path) -> None:
@@ -597,7 +652,7 @@ def test_a_folder_of_the_layer_that_holds_itself_is_told(tmp_path: Path) -> None
     struct.pack_into("<HH", data, start + (inside.place & 0xFFFF) + HEAD.size + 8, root.size, root.offset)
     layer.write_bytes(data)
     with pytest.raises(ImageError, match="complete squashfs"):
-        join_squashfs(whole_of(base), whole_of(layer), time=0)
+        join_squashfs(whole_of(base), (whole_of(layer),), time=0)
 
 
 @pytest.mark.parametrize(
@@ -623,7 +678,7 @@ def test_paths_that_are_left_out_are_gone_unless_the_layer_brings_them(tmp_path:
     below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD)
     above = pack(make(tmp_path / "l", {"c/four": "4", "a/two": "new"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
     without = ("a/one", "a/two", "b", "c", "nowhere/at/all")
-    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=without)
+    pieces = join_squashfs(whole_of(below), (whole_of(above),), time=0, without=without)
     found = tree_in(written(pieces, tmp_path / "j"), tmp_path / "out")
     assert found == {"a": None, "a/two": "new", "c": None, "c/four": "4"}
 
@@ -635,7 +690,7 @@ def test_what_is_replaced_or_left_out_counts_as_dead(tmp_path: Path, options: tu
     below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD, *options)
     assert abs(unused_share(whole_of(below))) < 0.01
     above = pack(make(tmp_path / "l", {"b": "new"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs", *options)
-    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=("c",))
+    pieces = join_squashfs(whole_of(below), (whole_of(above),), time=0, without=("c",))
     share = unused_share(whole_of(written(pieces, tmp_path / "j")))
     assert 0.3 < share < 0.55  # two of four, less the ends of files that lie in a fragment with others
 
@@ -651,7 +706,7 @@ def test_device_nodes_are_found_by_their_paths_and_can_be_left_out(tmp_path: Pat
     below = pack(tree, tmp_path / "b.sqfs", *ZSTD, *nodes)
     assert device_nodes(whole_of(below)) == ("dev/deep/disk", "dev/null")
     above = pack(make(tmp_path / "l", {}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
-    pieces = join_squashfs(whole_of(below), whole_of(above), time=0, without=device_nodes(whole_of(below)))
+    pieces = join_squashfs(whole_of(below), (whole_of(above),), time=0, without=device_nodes(whole_of(below)))
     joined = written(pieces, tmp_path / "j")
     assert device_nodes(whole_of(joined)) == ()
     assert set(tree_in(joined, tmp_path / "out")) == {"dev", "dev/file", "dev/deep", "dev/deep/other", "link"}

@@ -222,7 +222,7 @@ def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, .
     if can_join(base) and not content.older:
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and has_whiteouts(layer)):
-            return join_squashfs(content.base, layer, time=content.time)
+            return join_squashfs(content.base, (layer,), time=content.time)
     return (pack_whole(content, session, work),)
 
 

@@ -325,7 +325,7 @@ def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
     and later then fails at a device node.
     """
     whole = whole_of(packed)
-    return join_squashfs(whole, whole_of(layer), time=time, without=device_nodes(whole))
+    return join_squashfs(whole, (whole_of(layer),), time=time, without=device_nodes(whole))
 
 
 def _packed(content: Content, session: Session, work: Path) -> Path:
