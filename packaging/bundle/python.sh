@@ -12,6 +12,8 @@ build_python() {
     # A cross compilation runs parts of the standard library with a Python of the same version: the one for this machine.
     build_python=
     [ "$ARCH" = "$BUILD_ARCH" ] || build_python=--with-build-python=$WORK/$BUILD_ARCH/stage/python/bin/python3
+    # These answers need a program to run, which a cross compilation cannot do. glibc has had a correct getaddrinfo since 2.3.
+    cross='ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no ac_cv_buggy_getaddrinfo=no'
     absent=
     for module in _curses _curses_panel readline _sqlite3 _tkinter _dbm _gdbm _uuid; do
         absent="$absent py_cv_module_$module=n/a"
@@ -19,7 +21,7 @@ build_python() {
     # shellcheck disable=SC2086  # lists of options
     PKG_CONFIG_LIBDIR=$SYSROOT/lib/pkgconfig ./configure --build="$BUILD_ARCH-linux-gnu" --host="$HOST" --prefix="$python" \
         --with-openssl="$SYSROOT" --without-ensurepip --disable-test-modules --without-static-libpython $build_python \
-        ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no $absent
+        $cross $absent
     make -j"$JOBS"
     make install
 }

@@ -70,7 +70,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     needs_torch
         Whether the command is a program of Argosy that imports torch.
     no_check
-        Whether to launch an image whose torch cannot use the site's GPUs (see `check_torch_build`).
+        Whether to launch an image that lacks the program, or whose torch cannot use the site's GPUs.
     in_allocation
         Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
     why_gpus

@@ -39,6 +39,7 @@ from argosy.runtimes.command_check import (
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes, plan_container
 from argosy.runtimes.image_entry import plan_entry
 from argosy.runtimes.open_container import open_container
+from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.detect import machine_here
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors
@@ -120,6 +121,8 @@ def resolve_launch(
         there, container = resolve(
             request, target, session, dry=dry, script_only=script_only, record=record, remote_image=remote_image
         )
+        if remote_image is None and not request.no_check:
+            refuse_unknown_program(request.command, container.entry)
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
 
 

@@ -304,7 +304,9 @@ class LaunchOptions(ContainerOptions, total=False):
     image_has: Annotated[
         str, Row(CONTAINER, "Versions in an image that is not on this machine, for example torch=2.7,rocm=6.2.", "LIST")
     ]
-    no_check: Annotated[bool, Row(CONTAINER, "Launch even if the image's PyTorch cannot use the GPUs of the site.")]
+    no_check: Annotated[
+        bool, Row(CONTAINER, "Launch even if the image lacks the program, or its PyTorch cannot use the GPUs.")
+    ]
     output: Annotated[
         str,
         Row(

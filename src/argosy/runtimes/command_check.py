@@ -53,7 +53,7 @@ MOUNT_FOLDER = frozenset({"", "apptainer", "singularity", "bwrap", "bare"})
 def refuse_missing_program(
     command: tuple[str, ...], request: ContainerRequest, host: Host, *, at_nodes: bool = False
 ) -> None:
-    """Reject a Python file that does not exist, before ranks are started for it.
+    """Reject a Python file, or a program with a folder, that does not exist, before ranks are started for it.
 
     The check covers the current directory, the home and the folders for temporary files, which the container shares
     with the host. A file in another folder may be part of the image.
@@ -68,7 +68,7 @@ def refuse_missing_program(
     UsageError
         If the file does not exist.
     """
-    program = _python_file(command)
+    program = _program_file(command)
     if not program or request.contain or request.workdir or request.binds:
         return
     path = Path(os.path.normpath(Path(host.cwd, program)))
@@ -77,7 +77,7 @@ def refuse_missing_program(
         return
     shared = [folder for folder in (host.cwd, host.person.home, *own) if folder not in {"", "/"}]
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
-        near = suggest_word(path.name, [each.name for each in path.parent.glob("*.py")])
+        near = suggest_word(path.name, [each.name for each in path.parent.glob(f"*{path.suffix}")])
         raise UsageError(
             f"cannot run {program}: it does not exist",
             evidence=f"no file {path}; the container has the same current directory",
@@ -85,10 +85,10 @@ def refuse_missing_program(
         )
 
 
-def _python_file(command: tuple[str, ...]) -> str:
-    """Return the file that a Python command runs; empty for any other command, and for ``-c`` and ``-m``."""
+def _program_file(command: tuple[str, ...]) -> str:
+    """Return the file that a command runs: the script of a Python command, or a program with a folder, else nothing."""
     if command[:1] not in {("python",), ("python3",)}:
-        return ""
+        return command[0] if command and "/" in command[0] else ""
     options = tuple(takewhile(lambda argument: argument.startswith("-"), command[1:]))
     program = "".join(command[1 + len(options) :][:1])
     return program if program.endswith(".py") and not {"-c", "-m"}.intersection(options) else ""

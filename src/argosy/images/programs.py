@@ -1,0 +1,105 @@
+"""Look for a program in an image file, without a container: in the listings of its squashfs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from argosy.core.errors import ImageError
+from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX
+from argosy.core.model import Image, ImageKind
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.tables import HEAD, Entry, Kind, Tables, open_tables
+
+FOLDERS = (*DEFAULT_PATH.split(":"), f"{ENV_PREFIX}/bin", "/opt/conda/bin", "/opt/venv/bin")
+"""Folders that usually are on PATH in an image. They are read first, and give the names for suggestions."""
+
+EXECUTABLE = 0o111
+"""Mode bits of a file that user, group or others may execute."""
+
+PROGRAMS = frozenset({Kind.FILE, Kind.LINK})
+
+
+def names_without(program: str, image: Image) -> frozenset[str] | None:
+    """Return the programs of an image that contains no executable file `program` in any folder.
+
+    PATH of the image is not evaluated: its scripts may extend it with any folder. A program outside of PATH therefore
+    counts as present.
+
+    Parameters
+    ----------
+    program
+        The name, without a folder.
+
+    Returns
+    -------
+    frozenset[str] | None
+        The names in the usual folders for programs; None if the image has the program, or cannot be read here: it is
+        not a file, is damaged, or is compressed by something other than gzip and zstd.
+    """
+    names = set[str]()
+    try:
+        for part in _parts(image):
+            with open_tables(part) as tables:
+                found = _usual_programs(tables)
+                if program in found or (_mentions(tables, program) and _has_executable(tables, program)):
+                    return None
+                names |= found
+    except (ImageError, OSError):
+        return None
+    return frozenset(names) or None
+
+
+def _parts(image: Image) -> Iterable[FileSlice]:
+    """Return each squashfs of an image file: the layer, if it has one, and the base."""
+    if image.kind not in {ImageKind.SIF, ImageKind.SQUASHFS}:
+        return ()
+    base = FileSlice(Path(image.path), image.base_offset, image.base_size)
+    if image.layer_offset < 0:
+        return (base,)
+    return (FileSlice(Path(image.path), image.layer_offset, image.layer_size), base)
+
+
+def _usual_programs(tables: Tables) -> set[str]:
+    """Return the names of the files and links in the usual folders for programs."""
+    return {
+        entry.name.decode(errors="replace")
+        for folder in FOLDERS
+        for entry in _listing(tables, folder)
+        if entry.kind in PROGRAMS
+    }
+
+
+def _listing(tables: Tables, path: str) -> Iterable[Entry]:
+    """Return the entries of a folder; nothing if it does not exist or is a link."""
+    place = tables.numbers.root
+    for name in path.strip("/").encode().split(b"/"):
+        entries = tables.listing(tables.folder(place))
+        place = next((entry.place for entry in entries if entry.name == name and entry.kind == Kind.FOLDER), -1)
+        if place < 0:
+            return ()
+    return tables.listing(tables.folder(place))
+
+
+def _mentions(tables: Tables, program: str) -> bool:
+    """Return whether a listing contains the name. One search in all listings takes milliseconds, a walk seconds."""
+    at, end, blocks = tables.numbers.listing_table, tables.listings_end(), []
+    while at < end:
+        block, at = tables.block(at)
+        blocks.append(block)
+    return program.encode() in b"".join(blocks)
+
+
+def _has_executable(tables: Tables, program: str) -> bool:
+    """Return whether any folder contains an executable file, or a link, of that name."""
+    name = program.encode()
+    return any(
+        entry.kind == Kind.LINK or (entry.kind == Kind.FILE and _mode(tables, entry) & EXECUTABLE)
+        for entry in tables.walk()
+        if entry.name == name
+    )
+
+
+def _mode(tables: Tables, entry: Entry) -> int:
+    _, mode, *_ = HEAD.unpack(tables.inode(entry.place, HEAD.size))
+    return int(mode)

@@ -1,0 +1,80 @@
+"""Refuse a program that neither the image nor the host has, before a job waits for its nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Entry
+from argosy.core.shell import quote
+from argosy.core.suggest import suggest_word
+from argosy.images.programs import names_without
+
+BUILTINS = frozenset(
+    ". : alias bg break builtin cd command continue declare eval exec exit export fg hash jobs let local read readonly "
+    "return set shift shopt source times trap type typeset ulimit umask unalias unset wait".split()
+)
+"""Commands of a shell that are not programs. Some systems have programs for a few of them, for example ``type``."""
+
+OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
+"""Programs of the GPU driver, which runtimes mount from the host."""
+
+PERSONAL = ("", "bin", ".local/bin")
+"""Folders of a mount that may be on PATH."""
+
+
+def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
+    """Reject a program that the image does not have, if that is certain.
+
+    It is not certain if the image cannot be read here, starts its programs by a script of its own, or gets another
+    PATH; and for programs that a mount or the GPU driver may provide.
+
+    Parameters
+    ----------
+    command
+        The user's command; its first argument is checked.
+
+    Raises
+    ------
+    UsageError
+        The hint is the most similar program of the image.
+    """
+    program = command[0] if command else ""
+    name = os.path.basename(program)  # noqa: PTH119 - the argument may not be a path
+    if not name or _may_come_from_elsewhere(program, entry):
+        return
+    names = names_without(name, entry.image)
+    if names is None:
+        return
+    raise UsageError(
+        f"cannot run {program}: the image has no such program",
+        evidence=f"no folder of {entry.image.path} has an executable file {name}",
+        hint=_hint(name, command, names),
+    )
+
+
+def _may_come_from_elsewhere(program: str, entry: Entry) -> bool:
+    """Return whether something other than the files of the image may provide the program."""
+    if entry.dev or entry.image.enter not in {"", "exec"} or OF_DRIVER.match(program):
+        return True
+    if any(variable.name == "PATH" for variable in entry.variables):
+        return True
+    if not program.startswith("/"):
+        places = [os.path.join(bind.source, folder) for bind in entry.binds for folder in PERSONAL]  # noqa: PTH118 - text alone
+        return "/" in program or any(os.path.lexists(os.path.join(place, program)) for place in places)  # noqa: PTH118 - likewise
+    path = os.path.normpath(program)
+    return os.path.lexists(path) or any(_lies_in(path, bind.target) for bind in entry.binds)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return (path + "/").startswith(folder.rstrip("/") + "/")
+
+
+def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:
+    if name in BUILTINS:
+        return f"{name} is a command of the shell: -- sh -c {quote(' '.join(map(quote, command)))}"
+    if name == "python" and "python3" in names:
+        return "the image has python3: write python3 instead of python"
+    near = suggest_word(name, names)
+    return f"did you mean {near}?" if near else "add the program to the image, or write the full path of a file"

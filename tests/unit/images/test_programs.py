@@ -1,0 +1,89 @@
+"""A program is looked for in the listings of an image file, without a container."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person, Variable
+from argosy.core.records import replace
+from argosy.images.programs import names_without
+from argosy.runtimes.program_check import refuse_unknown_program
+
+
+def pack(folder: Path, *options: str) -> Image:
+    """Pack an image with the programs python, python3, /srv/tools/solver and a completion file for ruby."""
+    for path, mode in (
+        ("usr/bin/python3", 0o755),
+        ("usr/bin/python", 0o755),
+        ("usr/local/bin/mpirun", 0o755),
+        ("srv/tools/solver", 0o755),
+        ("usr/share/completions/ruby", 0o644),
+    ):
+        file = folder / "root" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(path)
+        file.chmod(mode)
+    (folder / "root/bin").symlink_to("usr/bin")
+    packed = folder / "image.sqsh"
+    words = ["mksquashfs", str(folder / "root"), str(packed), "-noappend", "-quiet", "-no-progress", *options]
+    subprocess.run(words, check=True)
+    return Image(str(packed), ImageKind.SQUASHFS, "", "", base_size=packed.stat().st_size)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return pack(tmp_path)
+
+
+def entry_of(image: Image, *binds: Bind) -> Entry:
+    person = Person(1000, 1000, "ada", "/home/ada")
+    return Entry(image, Attach.FLAT, binds, (), "", GpuMode.NONE, False, person)
+
+
+@pytest.mark.parametrize("options", [("-comp", "gzip"), ("-comp", "zstd")])
+def test_a_program_is_found_in_any_folder_of_the_image(tmp_path: Path, options: tuple[str, ...]) -> None:
+    image = pack(tmp_path, *options)
+    for program in ("python", "mpirun", "solver", "bin"):
+        assert names_without(program, image) is None
+    assert names_without("pyton", image) == {"python", "python3", "mpirun"}
+    assert names_without("ruby", image) is not None, "a file that nobody may execute is not a program"
+    assert names_without("srv", image) is not None, "nor is a folder"
+
+
+def test_nothing_is_known_of_an_image_that_cannot_be_read(tmp_path: Path, image: Image) -> None:
+    assert names_without("pyton", replace(image, path=str(tmp_path / "absent.sqsh"))) is None
+    assert names_without("pyton", replace(image, kind=ImageKind.REGISTRY)) is None
+    assert names_without("pyton", pack(tmp_path / "xz", "-comp", "xz")) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("pyton", "train.py"), "did you mean python?"),
+        (("/usr/bin/pyton3",), "did you mean python3?"),
+        (("ulimit", "-c", "0"), "ulimit is a command of the shell: -- sh -c 'ulimit -c 0'"),
+        (("ruby",), "add the program to the image, or write the full path of a file"),
+    ],
+)
+def test_a_program_that_the_image_does_not_have_is_refused(image: Image, command: tuple[str, ...], hint: str) -> None:
+    with pytest.raises(UsageError, match="the image has no such program") as caught:
+        refuse_unknown_program(command, entry_of(image))
+    assert caught.value.hint == hint
+
+
+def test_a_program_that_may_come_from_elsewhere_is_not_refused(tmp_path: Path, image: Image) -> None:
+    entry = entry_of(image)
+    for command in (("nvidia-smi",), ("./solver",), ("tools/run",), (str(tmp_path / "image.sqsh"),), ()):
+        refuse_unknown_program(command, entry)
+    refuse_unknown_program(("/data/solve",), entry_of(image, Bind("/scratch", "/data")))
+    refuse_unknown_program(("pyton",), replace(entry, variables=(Variable("PATH", "/data/bin"),)))
+    refuse_unknown_program(("pyton",), replace(entry, image=replace(image, enter="run")))
+    refuse_unknown_program(("pyton",), replace(entry, dev="/home/ada/dev"))
+    home = tmp_path / "home"
+    (home / ".local/bin").mkdir(parents=True)
+    (home / ".local/bin/mine").touch()
+    refuse_unknown_program(("mine",), entry_of(image, Bind(str(home), str(home))))
