@@ -11,11 +11,8 @@ from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.images.programs import names_without
 
-BUILTINS = frozenset(
-    ". : alias bg break builtin cd command continue declare eval exec exit export fg hash jobs let local read readonly "
-    "return set shift shopt source times trap type typeset ulimit umask unalias unset wait".split()
-)
-"""Commands of a shell that are not programs. Some systems have programs for a few of them, for example ``type``."""
+BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
+"""Commands of the shell that people begin a command line with, although they are not programs."""
 
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
