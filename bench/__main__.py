@@ -1,4 +1,7 @@
-"""Run the bench: ``python -m bench [--only packing,start] [--quick] [--compare FILE] [--write-docs]``."""
+"""Run the bench: ``python -m bench [--only packing,start] [--quick] [--compare [FILE]] [--write-docs]``.
+
+A complete run replaces ``bench/result.json``, and writes docs/reference/figures.md with its plots from it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from bench.building import run_building
 from bench.commands import run_commands
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
 from bench.job import run_job
-from bench.kept import read_result, render_result, write_page, write_result
+from bench.kept import RESULT, read_result, render_result, write_page, write_result
 from bench.machine import read_load, read_machine, read_tools
 from bench.memory import run_memory
 from bench.packing import run_packing
-from bench.place import REPO
+from bench.peers import run_peers
 from bench.planning import run_planning
 from bench.records import Outcome, Result
 from bench.script import run_script
@@ -33,6 +36,7 @@ PARTS: Mapping[str, Callable[..., Outcome]] = {
     "memory": run_memory,
     "commands": run_commands,
     "planning": run_planning,
+    "peers": run_peers,
     "script": run_script,
     "job": run_job,
     "training": run_training,
@@ -43,17 +47,19 @@ PARTS: Mapping[str, Callable[..., Outcome]] = {
 def main() -> None:
     """Measure, print, keep."""
     asked = parse_arguments(sys.argv[1:])
+    if asked.write_docs:
+        write_page(read_result(RESULT))
+        return
     before = read_result(asked.compare) if asked.compare else None
     result = read_result(asked.read) if asked.read else run_bench(asked.only, quick=asked.quick)
     render = render_markdown if sys.stdout.isatty() else render_plain
     sys.stdout.write(render(result, before))
     if asked.json:
         asked.json.write_text(render_result(result))
-    if not asked.quick and not asked.read:
-        part = "" if asked.only == tuple(PARTS) else "+".join(asked.only)
-        tell(f"kept as {write_result(result, part=part).relative_to(REPO)}")
-    if asked.write_docs:
-        write_page(tuple(PARTS))
+    if asked.only == tuple(PARTS) and not asked.quick and not asked.read:
+        write_result(result)
+        write_page(result)
+        tell(f"kept as {RESULT.name}; docs/reference/figures.md is written")
 
 
 def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
@@ -87,12 +93,18 @@ def _run_part(part: str, inputs: Inputs, *, quick: bool) -> Outcome:
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", type=_parts, default=tuple(PARTS), metavar="PART,…", help=", ".join(PARTS))
+    parser.add_argument(
+        "--only", type=_parts, default=tuple(PARTS), metavar="PART,…", help=f"keep nothing; {', '.join(PARTS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="small images and few runs; nothing is kept")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="set a kept result beside this one")
+    parser.add_argument(
+        "--compare", type=Path, nargs="?", const=RESULT, metavar="FILE", help="compare with FILE, or the kept result"
+    )
     parser.add_argument("--from", dest="read", type=Path, metavar="FILE", help="show a kept result, measure nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/reference/figures.md, and README's claim")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="measure nothing; write the page again from the kept result"
+    )
     return parser.parse_args(words)
 
 

@@ -1,21 +1,22 @@
-"""Results on disk: one JSON file per run, and the page of the manual made of the last that measured each part."""
+"""The kept result: one file with the latest complete run, and the page of the manual that is made from it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.plots import draw
 from argosy.core.store import write_text
-from bench.machine import machine_id
+from bench.plots import plot_parts
 from bench.records import Result, render_number
 from bench.table import render_page
 
 REPO = Path(__file__).parents[1]
-RESULTS = Path(__file__).with_name("results")
+RESULT = Path(__file__).with_name("result.json")
 PAGE = REPO / "docs/reference/figures.md"
+PLOTS = REPO / "docs/reference/figures"
 README = REPO / "README.md"
 CLAIM = re.compile(r"\[\d+ times faster\](?=\(docs/reference/figures\.md#building\))")
 CLAIMED = "building.cold.faster"
@@ -24,22 +25,19 @@ CLAIMED = "building.cold.faster"
 INTRODUCTION = """\
 # Figures
 
-This page compares Argosy with the usual methods. All figures of a table come from one run on one machine; the last
-section describes the runs. A figure with several runs is the median, with its quartiles. *Ratio* compares a figure with
-the usual method of its table, and *budget* is the project's own limit.
+This page compares Argosy with the usual methods. All figures come from one run; the last section describes it. A figure
+with several runs is the median, with its quartiles. *Ratio* compares a figure with the usual method of its table, and
+*budget* is the project's own limit. In the plots, the line below a bar is the range between the quartiles.
 
-`make bench` and `python -m bench --only PART --write-docs` generate this page from `bench/results/`: each part is from
-the last run that measured it. `python -m bench --compare FILE` compares a run with an earlier one.
+`make bench` measures everything and writes this page, its plots and `bench/result.json`. `python -m bench --only PART`
+measures one part and writes nothing. `python -m bench --compare` compares a run with the kept result.
 
 """
 
 
-def write_result(result: Result, *, part: str = "") -> Path:
-    """Keep a result under its date and its kind of machine; `part` names what a partial run measured."""
-    RESULTS.mkdir(exist_ok=True)
-    name = f"{result.date[:10]}-{machine_id(result.machine)}{f'-{part}' if part else ''}.json"
-    write_text(RESULTS / name, render_result(result))
-    return RESULTS / name
+def write_result(result: Result) -> None:
+    """Keep a complete result instead of the one before."""
+    write_text(RESULT, render_result(result))
 
 
 def render_result(result: Result) -> str:
@@ -61,22 +59,20 @@ def read_result(path: Path) -> Result:
         raise SystemExit(f"bench: {path} is no kept result: {error}") from error
 
 
-def latest_runs(results: Iterable[Result], parts: Sequence[str]) -> dict[str, Result]:
-    """Give for each part, in this order, the last run that measured it."""
-    last = {row.group: result for result in sorted(results, key=lambda each: each.date) for row in result.rows}
-    return {part: last[part] for part in parts if part in last}
+def write_page(result: Result) -> None:
+    """Write the manual's page, its plots, and the README's claim."""
+    plots = plot_parts(result.rows)
+    PLOTS.mkdir(exist_ok=True)
+    for old in PLOTS.glob("*.svg"):
+        old.unlink()
+    for part, plot in plots.items():
+        write_text(PLOTS / f"{part}.svg", draw(plot))
+    pictures = {part: f"![{plot.title}]({PLOTS.name}/{part}.svg)" for part, plot in plots.items()}
+    write_text(PAGE, INTRODUCTION + render_page(result, pictures))
+    write_text(README, render_claim(README.read_text(), result))
 
 
-def write_page(parts: Sequence[str]) -> None:
-    """Write the manual's page of all results that are kept, and the README's claim out of them."""
-    latest = latest_runs(map(read_result, sorted(RESULTS.glob("*.json"))), parts)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_text(PAGE, INTRODUCTION + render_page(latest))
-    write_text(README, render_claim(README.read_text(), latest))
-
-
-def render_claim(text: str, latest: Mapping[str, Result]) -> str:
-    """Render the README with the factor of the last run, its fraction left out; as it is where none was."""
-    values = (row.value for result in latest.values() for row in result.rows if row.key == CLAIMED)
-    times = next((render_number(value).partition(".")[0] for value in values), "")
+def render_claim(text: str, result: Result) -> str:
+    """Render the README with the measured factor, rounded down; unchanged if it was not measured."""
+    times = next((render_number(row.value).partition(".")[0] for row in result.rows if row.key == CLAIMED), "")
     return CLAIM.sub(f"[{times} times faster]", text) if times else text

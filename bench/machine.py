@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -57,12 +56,6 @@ def file_system_of(path: Path, mounts: str) -> str:
 def read_load() -> str:
     """Give the load average of the last minute: what else ran."""
     return f"{os.getloadavg()[0]:.1f}"
-
-
-def machine_id(machine: tuple[tuple[str, str], ...]) -> str:
-    """Name a kind of machine, not a host: equal ones have one name."""
-    same = [f"{name}={fact}" for name, fact in machine if name in {"CPU", "cores", "memory", "files on"}]
-    return hashlib.sha256("\n".join(same).encode()).hexdigest()[:8]
 
 
 def read_tools() -> tuple[tuple[str, str], ...]:

@@ -53,25 +53,23 @@ def render_markdown(result: Result, before: Result | None = None) -> str:
     return "\n".join([*lines, *_facts(result, bullet="- ")]) + "\n"
 
 
-def render_page(runs: Mapping[str, Result]) -> str:
-    """Render a table for each part, of the run that measured it, and then the runs."""
-    lines: list[str] = []
-    for part, result in runs.items():
-        head, groups = table_cells(result)
-        lines += _section(part, head, groups[part])
-    lines += ["## runs", ""]
-    for result in dict.fromkeys(runs.values()):
-        own = [part for part, each in runs.items() if each is result]
-        others = tuple(f"{part}: " for part in table_cells(result)[1] if part not in own)
-        facts = [fact for fact in _facts(result, bullet="- ") if not fact.removeprefix("- ").startswith(others)]
-        lines += [f"### {', '.join(own)}", "", *facts, ""]
-    return "\n".join(lines[:-1]) + "\n"
+def render_page(result: Result, pictures: Mapping[str, str]) -> str:
+    """Render each part with its picture and its table, and then the run.
+
+    Parameters
+    ----------
+    pictures
+        Part -> Markdown of its picture.
+    """
+    head, groups = table_cells(result)
+    lines = [line for part, rows in groups.items() for line in _section(part, head, rows, pictures.get(part, ""))]
+    return "\n".join([*lines, "## run", "", *_facts(result, bullet="- ")]) + "\n"
 
 
-def _section(group: str, head: Cells, rows: Sequence[Cells]) -> list[str]:
+def _section(group: str, head: Cells, rows: Sequence[Cells], picture: str = "") -> list[str]:
     widths = _widths(head, rows)
     table = [_bars(head, head, widths), _rule(head, widths), *(_bars(head, row, widths) for row in rows)]
-    return [f"## {group}", "", *table, ""]
+    return [f"## {group}", "", *([picture, ""] if picture else []), *table, ""]
 
 
 def render_plain(result: Result, before: Result | None = None) -> str:

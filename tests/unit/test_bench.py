@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.__main__ import parse_arguments
+from argosy.core.plots import RowPlot
+from bench.__main__ import PARTS, parse_arguments
 from bench.job import median_interval, read_times
-from bench.kept import latest_runs, read_result, render_claim, render_result
-from bench.machine import file_system_of, machine_id
+from bench.kept import PAGE, RESULT, read_result, render_claim, render_result
+from bench.machine import file_system_of
 from bench.meter import Calls, parse_strace
+from bench.plots import PLOTS, plot_parts
 from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
 from bench.script import Before, count_before
 from bench.start import pairwise
@@ -136,19 +137,38 @@ def test_markdown_has_a_table_for_each_group_with_equal_bars() -> None:
     assert len({len(line) for line in tables[:3]}) == 1
 
 
-def test_the_page_shows_each_part_as_the_last_run_measured_it_and_tells_the_runs() -> None:
-    old = replace(result(one("a.x", "x", 1, "s"), one("b.y", "y", 2, "s")), date="2026-01-01", remarks=("a: of old",))
-    new = replace(result(one("a.x", "x", 3, "s")), date="2026-01-01 10:00", remarks=("a: of new",))
-    text = render_page(latest_runs([new, old], ("b", "a", "c")))
-    assert [line for line in text.splitlines() if line.startswith("#")] == ["## b", "## a", "## runs", "### b", "### a"]
-    assert ("3 s" in text, "1 s" in text, "of new" in text, "of old" in text) == (True, False, True, False)
+def test_the_page_shows_the_picture_and_the_table_of_each_part_and_then_the_run() -> None:
+    text = render_page(result(one("a.x", "x", 3, "s"), one("b.y", "y", 2, "s")), {"b": "![B](figures/b.svg)"})
+    heads = [line for line in text.splitlines() if line.startswith(("#", "!"))]
+    assert heads == ["## a", "## b", "![B](figures/b.svg)", "## run"]
+    assert text.endswith("- so\n")
 
 
-def test_the_readme_claims_what_the_page_shows_and_nothing_new_where_nothing_was_measured() -> None:
+def test_the_page_is_that_of_the_kept_result_and_every_part_with_a_plot_shows_it() -> None:
+    kept, page = read_result(RESULT), PAGE.read_text()
+    pictures = [each for each in page.splitlines() if each.startswith("![")]
+    assert len(pictures) == len(plot_parts(kept.rows)) > 8
+    tables = [line for line in render_page(kept, {}).splitlines() if line]
+    assert [line for line in page.splitlines() if line in set(tables)] == tables
+
+
+def test_a_plot_has_the_rows_that_were_measured_with_budget_and_spread() -> None:
+    rows = (
+        many("commands.help.cpu", "help", [70, 71, 72], "ms", budget=Budget(100)),
+        one("commands.nothing.cpu", "nothing", 16, "ms"),
+    )
+    plot = plot_parts(rows)["commands"]
+    assert isinstance(plot, RowPlot)
+    bars = [(bar.name, bar.value, bar.low, bar.limit, bar.accent) for bar in plot.rows]
+    assert bars == [("python -c pass", 16, None, None, False), ("argosy --help", 71, 70.5, 100, True)]
+    assert plot_parts(rows[:1]) == {}
+    assert set(PLOTS) <= set(PARTS)
+
+
+def test_the_readme_claims_what_was_measured_and_is_unchanged_otherwise() -> None:
     text = "was [68 times faster](docs/reference/figures.md#building) than [7 times faster](elsewhere)"
-    measured = {"packing": result(one("building.cold.faster", "faster", 69.97, "x"))}
-    assert render_claim(text, measured) == text.replace("68", "70")
-    assert render_claim(text, {"start": result(one("start.x", "x", 99, "x"))}) == text
+    assert render_claim(text, result(one("building.cold.faster", "faster", 69.97, "x"))) == text.replace("68", "70")
+    assert render_claim(text, result(one("start.x", "x", 99, "x"))) == text
 
 
 def test_a_kept_run_stands_beside_the_new_one() -> None:
@@ -184,12 +204,6 @@ def test_calls_are_counted_once_each_and_those_that_name_a_path_apart() -> None:
 def test_a_log_of_strace_without_a_call_is_refused() -> None:
     with pytest.raises(ValueError, match="no call"):
         parse_strace("7 +++ exited with 127 +++\n")
-
-
-def test_equal_machines_have_one_name_whatever_their_kernel() -> None:
-    old = (("CPU", "One"), ("cores", "2"), ("Linux", "6.1"))
-    new = (("CPU", "One"), ("cores", "2"), ("Linux", "6.2"))
-    assert machine_id(old) == machine_id(new) != machine_id((("CPU", "One"), ("cores", "4")))
 
 
 def test_the_file_system_of_a_path_is_that_of_its_deepest_mount() -> None:

@@ -31,6 +31,8 @@ MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 """Lines differ in marker and dash, too, so that nobody has to tell colours apart."""
 
 MOST_TICKS = 12
+NEAR_LIMIT = 2.5
+"""A limit up to this multiple of the value is near enough to collide with the number behind the bar."""
 BAR_HEIGHT, BAR_ABOVE, SPREAD_BELOW = 0.42, 0.12, 0.25
 """A bar lies above the middle of its row, and the spread below the bar, so that both are visible in any colour."""
 
@@ -322,8 +324,12 @@ def _draw_row(axes: Axes, row: Row, slot: int, plot: RowPlot) -> None:
             [row.limit], [slot], color=COLORS[1], marker="|", markersize=13, markeredgewidth=2, linestyle="",
             label=label or "_",
         )  # fmt: skip
-    text = f"  {_value_text(row, plot.unit)}"
-    axes.annotate(text, (max(end, 0), slot), va="center", fontsize="small")
+    if row.limit is not None and end < row.limit < NEAR_LIMIT * end:
+        end = row.limit  # the mark would lie on the number
+    axes.annotate(
+        _value_text(row, plot.unit), (max(end, 0), slot), (6, 0), textcoords="offset points", va="center",
+        fontsize="small",
+    )  # fmt: skip
 
 
 def _stretch(axes: Axes, plot: RowPlot) -> None:
