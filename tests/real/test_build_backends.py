@@ -207,7 +207,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
 def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
     need("proot")
     proot = shutil.which("proot") or ""
-    words = (sys.executable, "-I", WITHOUT_NEW_CALLS, proot, "sh", "-c", "echo started; exec sleep 600")
+    words = (sys.executable, "-I", WITHOUT_NEW_CALLS, "proot", proot, "sh", "-c", "echo started; exec sleep 600")
     with subprocess.Popen(words, stdout=subprocess.PIPE, process_group=0) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"started\n"
@@ -232,7 +232,7 @@ def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: P
     script = f"/bin/busybox setsid /bin/busybox sh -c '{work}' & echo started; {work}"
     proot = (shutil.which("proot") or "", "-r", str(tree), "-w", "/", "/bin/busybox", "sh", "-c", script)
     for _ in range(20):
-        words = (sys.executable, "-I", WITHOUT_NEW_CALLS, *proot)
+        words = (sys.executable, "-I", WITHOUT_NEW_CALLS, "proot", *proot)
         with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, process_group=0) as running:
             assert running.stdout
             assert running.stdout.readline() == b"started\n"
@@ -255,7 +255,7 @@ def test_files_of_dead_proots_are_swept_at_the_next_run_and_those_of_living_ones
                 os.utime(place, (1, 1))
         if Path(f"/proc/{dead.pid}").exists():
             pytest.skip("its number was given to another process")
-        subprocess.run((sys.executable, "-I", WITHOUT_NEW_CALLS, shutil.which("true") or ""), check=True)
+        subprocess.run((sys.executable, "-I", WITHOUT_NEW_CALLS, "proot", shutil.which("true") or ""), check=True)
         assert {name for name, place in paths.items() if place.exists()} <= {"alive", "young"}
         assert paths["alive"].exists()
     finally:

@@ -33,8 +33,8 @@ from argosy.sites.read import read_site, search_path
 
 
 def run(
-    image: str | Path, command: Sequence[str], *, dev_dir: str = "", packages: Sequence[str] = (),
-    session: Session | None = None, **options: Unpack[ContainerOptions],
+    image: str | Path, command: Sequence[str], *, dev_dir: str = "", fakeroot: bool = False, save_recipe: str = "",
+    packages: Sequence[str] = (), session: Session | None = None, **options: Unpack[ContainerOptions],
 ) -> int:  # fmt: skip
     """Run a command in an image on this machine, as ``argosy run`` does, and return its exit code.
 
@@ -44,21 +44,29 @@ def run(
         A file, a name of the catalog, or a reference such as ``docker://debian:bookworm``.
     dev_dir
         Folder that takes the changes if the image is to be writable.
+    fakeroot
+        Whether an ordinary user is root in the writable image, so that apt-get and dnf can install packages.
+    save_recipe
+        Folder for a project with what pip and apt have installed in the writable image.
     packages
         Python packages to add for this start, as ``--with`` does.
     """
     here = use_session(session)
     request = _run_request(image, command, dev_dir, options, here)
+    request = replace(request, fakeroot=fakeroot, save_recipe=save_recipe)
     extended = add_packages(request.image, tuple(packages), here, runtime=request.container.runtime)
     return runner.run(replace(request, image=extended), here)
 
 
 def shell(
-    image: str | Path, *, dev_dir: str = "", packages: Sequence[str] = (), session: Session | None = None,
-    **options: Unpack[ContainerOptions],
+    image: str | Path, *, dev_dir: str = "", fakeroot: bool = False, save_recipe: str = "",
+    packages: Sequence[str] = (), session: Session | None = None, **options: Unpack[ContainerOptions],
 ) -> int:  # fmt: skip
     """Open a shell in an image on this machine, as ``argosy shell`` does, and return its exit code."""
-    return run(image, (), dev_dir=dev_dir, packages=packages, session=session, **options)
+    return run(
+        image, (), dev_dir=dev_dir, fakeroot=fakeroot, save_recipe=save_recipe, packages=packages, session=session,
+        **options,
+    )  # fmt: skip
 
 
 def _run_request(

@@ -28,7 +28,7 @@ from argosy.builder.downloads import fetch_file
 from argosy.builder.inputs import refuse_other_stage
 from argosy.builder.python.base_python import hold_line
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
-from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX, ENV_SCRIPT, ROOT
+from argosy.core.layout import APT_AS_ROOT, DEFAULT_PATH, ENV_PREFIX, ENV_SCRIPT, ROOT
 from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
@@ -48,12 +48,9 @@ COPY = (SCRIPTS / "copy.sh").read_text(encoding="utf-8")
 
 APT_INSIDE = "/.argosy/apt.conf"
 QUIET = (("DEBIAN_FRONTEND", "noninteractive"), ("APT_CONFIG", APT_INSIDE))
-"""apt drops root while it downloads, which needs a namespace with more than one user; the file disables this."""
-
 CHOWN_ALL = "find / -xdev ! -user 0 -exec chown -h 0 {} +"
 
 NO_LISTS = "E: Unable to locate package"
-APT = 'APT::Sandbox::User "root";\n'
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -82,7 +79,7 @@ def open_changes(build_container: BuildContainer, work: Path, tree: Path) -> Ite
         The layer so far; the layer of an Argosy base may contain system folders.
     """
     apt, own = work / "apt.conf", tree / ROOT.lstrip("/")
-    apt.write_text(APT, encoding="utf-8")
+    apt.write_text(APT_AS_ROOT, encoding="utf-8")
     own.mkdir(parents=True, exist_ok=True)
     _seed_changes(work, tree)
     if build_container.copy:

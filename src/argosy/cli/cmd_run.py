@@ -50,6 +50,14 @@ _run_options: Decorated = add_options(
         help="Make the image writable; the changes stay in DIR.",
     ),
     option(
+        "--fakeroot", group=CONTAINER, is_flag=True,
+        help="With --dev: be root inside, so that apt-get and dnf can install packages. [Apptainer: --fakeroot]",
+    ),
+    option(
+        "--save-recipe", group=CONTAINER, type=NAMED_TEXT, metavar="DIR",
+        help="With --dev: at the end, write what pip and apt have installed as a project in DIR.",
+    ),
+    option(
         "--dry-run", group=RUN_MODE, is_flag=True,
         help="Print the script and the reason for each choice; start nothing.",
     ),
@@ -83,7 +91,7 @@ def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
 
 def _start(
     image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str | None,
-    packages: tuple[str, ...], **container: Any,
+    fakeroot: bool, save_recipe: str | None, packages: tuple[str, ...], **container: Any,
 ) -> int:  # fmt: skip
     for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
         if DOCKER_MOUNT.match(argument):
@@ -97,7 +105,9 @@ def _start(
         from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most runs build nothing
 
         image = add_packages(image, packages, session, runtime=container_options.runtime, dry=dry_run)
-    request = runner.RunRequest(image, command, container_options, is_writable, dev_folder or "")
+    request = runner.RunRequest(
+        image, command, container_options, is_writable, dev_folder or "", fakeroot, save_recipe or ""
+    )
     if not dry_run:
         return runner.run(request, session)
     plan, planned = runner.plan_run(request, session, dry=True)

@@ -33,6 +33,12 @@ CONSTRAINTS = f"{ROOT}/constraints.txt"
 CONSTRAINT_VARIABLES = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
 """Variables with the paths of constraints files for pip and uv."""
 
+APT_CONFIG = f"{ROOT}/apt.conf"
+"""apt's configuration in a writable image in which the user is root (``--fakeroot``); not part of images."""
+
+APT_AS_ROOT = 'APT::Sandbox::User "root";\n'
+"""apt switches to another user while it downloads, which a namespace with one user does not allow."""
+
 APPTAINER_ENV = "/.singularity.d/env/98-argosy.sh"
 APPTAINER_BASE = "/.singularity.d/env/99-base.sh"
 """Apptainer sets the variables APPTAINERENV_X right after this file. If an image has the folder without this file, it

@@ -385,6 +385,8 @@ class Entry(msgspec.Struct, frozen=True):
         Annotations from the site profile for hooks of the runtime, by name (edf).
     dev
         An existing folder with ``upper`` and ``work`` that stores all writes to the image; empty means read-only.
+    fakeroot
+        Whether an ordinary user is root inside, in a user namespace.
     """
 
     image: Image
@@ -403,3 +405,4 @@ class Entry(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     dev: str = ""
+    fakeroot: bool = False

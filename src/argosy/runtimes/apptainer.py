@@ -109,6 +109,7 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
             *(("--contain",) if entry.contain else ()),
             *_layer_words(entry),
             *(("--overlay", entry.dev) if entry.dev else ()),
+            *(("--fakeroot",) if entry.fakeroot else ()),
             *_all_binds(entry.binds),
             *(("--pwd", entry.workdir) if entry.workdir else ()),
             image.path,

@@ -21,12 +21,14 @@ Names in them begin with ``argosy_``, because the caller's exported variables sh
 
 from __future__ import annotations
 
+import sys
 from pathlib import PurePosixPath
 
 import msgspec
 
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES
 from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
+from argosy.core.records import replace
 from argosy.core.shell import NAME, Word, read_function
 from argosy.runtimes.runtime import (
     FILES,
@@ -92,15 +94,17 @@ class Bubblewrap(msgspec.Struct, frozen=True):
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line that starts `command` in the container."""
         namespaced = entry.person.uid != 0
-        bwrap = (*_container_words(entry), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
+        person = replace(entry.person, uid=0, gid=0, name="root") if entry.fakeroot else entry.person
+        bwrap = (*_container_words(entry, person), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
         return (
+            *(_owners_filter() if entry.fakeroot else ()),
             "unshare",
             *(("--user", "--map-root-user") if namespaced else ()),
             *("--mount", "--propagation", "slave", "--"),
             *("sh", "-c", JOIN, "argosy-join"),
             entry.scratch,
-            *(_identity_lines(entry.person) if namespaced else ("", "")),
+            *(_identity_lines(person) if namespaced else ("", "")),
             "\n".join(_parents(entry)),
             "\n".join(filter(NAME.match, entry.drop)),
             ENTER,
@@ -117,9 +121,17 @@ class Bubblewrap(msgspec.Struct, frozen=True):
 BWRAP = Bubblewrap()
 
 
-def _container_words(entry: Entry) -> tuple[str, ...]:
-    person = entry.person
-    back = ("--unshare-user", "--uid", str(person.uid), "--gid", str(person.gid)) if person.uid != 0 else ()
+def _owners_filter() -> tuple[str, ...]:
+    """Return the program that reports success for changes of owners, which a namespace with one user refuses."""
+    from argosy.host import seccomp  # noqa: PLC0415 - it loads ctypes, and only --fakeroot needs it
+
+    return (sys.executable, "-I", seccomp.__file__, seccomp.OWNERS_FILTER)
+
+
+def _container_words(entry: Entry, person: Person) -> tuple[str, ...]:
+    """Return the options of bubblewrap for a container in which the user is `person`."""
+    namespaced = entry.person.uid != 0
+    back = ("--unshare-user", "--uid", str(person.uid), "--gid", str(person.gid)) if namespaced else ()
     words = [*back, "--bind", "root", "/"]
     words += ["--dev", "/dev"] if entry.contain else ["--dev-bind", "/dev", "/dev"]
     words += ["--bind", "/proc", "/proc", "--bind", "/sys", "/sys"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.layout import CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
+from argosy.core.layout import APT_AS_ROOT, APT_CONFIG, CONSTRAINT_VARIABLES, CONSTRAINTS, LOCK
 from argosy.core.locks import CLOCK, STALE_AFTER_SECONDS, Clock, Owner, hold_lock
 from argosy.core.model import Attach, ChoiceKey, Host, Image, Variable
 from argosy.core.os_errors import translate_os_errors
@@ -60,7 +60,7 @@ SHORT = 12
 """Digits of an image's digest in the name of its folder."""
 
 
-def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan:
+def plan_dev(plan: ContainerPlan, host: Host, folder: str = "", *, fakeroot: bool = False) -> ContainerPlan:
     """Return the plan with a writable image, whose changes go to a folder.
 
     Each image and runtime has its own folder: runtimes mark deleted files differently.
@@ -69,6 +69,8 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
     ----------
     folder
         The folder; empty means one below ``.argosy/dev`` in the current directory.
+    fakeroot
+        Whether an ordinary user is root inside, so that apt-get and dnf can install packages.
 
     Raises
     ------
@@ -93,6 +95,8 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "") -> ContainerPlan
         )
     path = folder or f"{FOLDER}/{_short(image)}-{runtime.name}"
     entry = replace(plan.entry, dev=str(Path(host.cwd, path)))
+    if fakeroot and host.person.uid != 0:
+        entry = replace(entry, fakeroot=True, variables=(Variable("APT_CONFIG", APT_CONFIG), *entry.variables))
     entry = replace(entry, variables=(*_held_packages(plan, host), *entry.variables))
     refusal = runtime.refuse(entry, host)
     if refusal:
@@ -117,7 +121,7 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
         return
     entry = plan.entry
     variables = tuple(variable for variable in entry.variables if variable.name not in CONSTRAINT_VARIABLES)
-    bare = replace(plan, entry=replace(entry, dev="", interactive=False, variables=variables))
+    bare = replace(plan, entry=replace(entry, dev="", fakeroot=False, interactive=False, variables=variables))
     environment = outer_environment(bare, session.host.environment)
     for name in CONSTRAINT_VARIABLES:
         environment.pop(name, None)
@@ -158,6 +162,10 @@ def opened_dev(plan: ContainerPlan, note: Callable[[str], None], clock: Clock = 
                 (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
         for name in ("upper", "work"):
             (folder / name).mkdir(exist_ok=True)
+        if plan.entry.fakeroot:
+            apt = folder / "upper" / APT_CONFIG.lstrip("/")
+            apt.parent.mkdir(parents=True, exist_ok=True)
+            apt.write_text(APT_AS_ROOT, encoding="utf-8")
         others = [tree for tree in plan.entry.trees if Path(tree).stat().st_uid != plan.entry.person.uid]
     if others:
         raise CheckFailed(

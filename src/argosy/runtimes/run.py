@@ -26,6 +26,7 @@ from argosy.images.prefix import current_version
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
+from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
@@ -33,6 +34,7 @@ SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exe
 
 
 INSTALLERS = frozenset({"apt", "apt-get", "conda", "dnf", "mamba", "pip", "pip3", "uv", "zypper"})
+SYSTEM_INSTALLERS = frozenset({"apt", "apt-get", "dnf", "zypper"})
 CHANGES = frozenset({"install", "remove", "uninstall", "update", "upgrade"})
 WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "-p", "--dry-run"})
 
@@ -49,6 +51,10 @@ class RunRequest(msgspec.Struct, frozen=True):
         Whether the image is writable: a folder of the project keeps the changes.
     dev_folder
         That folder; empty means one below ``.argosy/dev`` in the current directory.
+    fakeroot
+        Whether an ordinary user is root in the writable image.
+    save_recipe
+        Folder for a project with the packages that were installed; empty for none.
     """
 
     image: str
@@ -56,6 +62,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     container: ContainerRequest = msgspec.field(default_factory=ContainerRequest)
     dev: bool = False
     dev_folder: str = ""
+    fakeroot: bool = False
+    save_recipe: str = ""
 
 
 def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
@@ -74,6 +82,7 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
             evidence="its first argument is ''",
             hint="check for an unset variable, or an extra pair of quotes",
         )
+    _refuse_without_dev(request)
     refuse_missing_binds(request.container)
     refuse_no_program(request.command, request.container, session.host)
     plan = open_container(request.container, request.image, session, command=request.command, dry=dry)
@@ -81,9 +90,17 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     if not request.command:
         plan = with_shell(plan)
     if request.dev:
-        plan = plan_dev(plan, session.host, request.dev_folder)
+        plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
     argv = literal_argv(plan.argv(request.command or SHELL))
     return plan, Command(argv, env=outer_environment(plan, session.host.environment))
+
+
+def _refuse_without_dev(request: RunRequest) -> None:
+    for option, given in (("--fakeroot", request.fakeroot), ("--save-recipe", request.save_recipe)):
+        if given and not request.dev:
+            raise UsageError(f"{option} needs --dev", evidence="without it, the image is read-only", hint="add --dev")
+    if request.save_recipe:
+        refuse_existing(Path(request.save_recipe))
 
 
 def render_run(plan: ContainerPlan, command: Command) -> str:
@@ -123,10 +140,19 @@ def _first_program(command: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(command[2].split()) if command[1:2] in {("-c",), ("-lc",)} and command[2:] else command
 
 
-def dev_note(request: RunRequest, folder: str, cwd: str) -> str:
-    """Return a note on where ``--dev`` keeps the changes, and how they become an image."""
+def dev_note(request: RunRequest, folder: str, cwd: str, *, is_root: bool = True) -> str:
+    """Return a note on where ``--dev`` keeps the changes, and how they become an image.
+
+    Parameters
+    ----------
+    is_root
+        Whether the user is root inside, so that apt-get and dnf work.
+    """
     shown = folder if cwd == "/" else folder.removeprefix(f"{cwd}/")
     user = "; leave out --user: pip then installs into the image" if "--user" in request.command else ""
+    program = (_first_program(request.command) or ("",))[0].rpartition("/")[2]
+    if not is_root and program in {"", *SYSTEM_INSTALLERS}:
+        user += "\nto install packages of the system (apt-get, dnf), add --fakeroot"
     return (
         f"{shown} keeps the changes for the next start with --dev; to build an image: {_build_command(request)}\n"
         "the image's packages keep their versions; to let pip change them: unset PIP_CONSTRAINT UV_CONSTRAINT" + user
@@ -166,11 +192,21 @@ def run(request: RunRequest, session: Session) -> int:
     if plan.entry.drop:
         note_dropped(request.container, session)
     if request.dev:
-        with opened_dev(plan, session.reporter.note):
-            hold_packages(plan, session)
-            session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd))
-            return session.runner.run_foreground(command)
+        return _run_dev(request, plan, command, session)
     note = read_only_note(request)
     if note and (request.command or sys.stdin.isatty()):
         session.reporter.note(note)
     return session.runner.exec_command(command)
+
+
+def _run_dev(request: RunRequest, plan: ContainerPlan, command: Command, session: Session) -> int:
+    is_root = plan.entry.fakeroot or plan.entry.person.uid == 0
+    with opened_dev(plan, session.reporter.note):
+        hold_packages(plan, session)
+        session.reporter.note(dev_note(request, plan.entry.dev, session.host.cwd, is_root=is_root))
+        if not request.save_recipe:
+            return session.runner.run_foreground(command)
+        before = list_installed(without_changes(plan), session)
+        code = session.runner.run_foreground(command)
+        save_recipe(before, plan, session, reference=request.image, folder=Path(request.save_recipe))
+        return code

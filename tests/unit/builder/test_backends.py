@@ -20,11 +20,11 @@ from argosy.builder.backends.plan import (
     needs_writable_copy,
     plan_exec,
 )
-from argosy.builder.backends.seccomp import Step, plan_old_calls, plan_owners, render_filter
 from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, follow_links, gather_changes, take_marks
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Host, Person
+from argosy.host.seccomp import Step, plan_old_calls, plan_owners, render_filter
 from argosy.images.squashfs.pack import is_whiteout
 from tests.unit.machines import make_host
 
@@ -159,7 +159,7 @@ def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_th
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
     assert "/copy" in words
     words = plan_exec("proot", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
-    assert words[3:7] == ("/usr/bin/proot", "-0", "-r", "/copy")
+    assert words[3:8] == ("proot", "/usr/bin/proot", "-0", "-r", "/copy")
     assert "/etc/hosts" not in words
     assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
 

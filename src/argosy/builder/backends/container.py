@@ -17,7 +17,6 @@ from argosy.builder.backends.plan import (
     needs_writable_copy,
     plan_exec,
 )
-from argosy.builder.backends.seccomp import plan_owners, render_filter
 from argosy.builder.backends.writable_copy import CopiedBase, copy_base, follow_links
 from argosy.builder.bases.base import Base
 from argosy.core.errors import ArgosyError, ToolFailed
@@ -25,6 +24,7 @@ from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.host.seccomp import plan_owners, render_filter
 from argosy.images.rootfs_cache import unpack_cached
 
 UV_INSIDE = "/.argosy/uv"

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends import seccomp
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Choice, ChoiceKey, Host
 from argosy.core.process import Argv, Command
+from argosy.host import seccomp
 
 BUILD_BACKENDS = ("root", "userns", "apptainer", "singularity", "proot")
 
@@ -50,7 +50,7 @@ JOIN = Path(__file__).with_name("join.sh").read_text(encoding="utf-8")
 """Joins base and writable layer, and starts bubblewrap."""
 
 OWNERS = "owners.bpf"
-"""File in the folder of changes with the filter of `argosy.builder.backends.seccomp`; `JOIN` reads it."""
+"""File in the folder of changes with the filter of `argosy.host.seccomp`; `JOIN` reads it."""
 
 
 class RootfsSpec(msgspec.Struct, frozen=True):
@@ -212,6 +212,7 @@ def _proot_argv(program: str, rootfs: RootfsSpec, spec: ExecSpec) -> Argv:
         sys.executable,
         "-I",
         WITHOUT_NEW_CALLS,
+        seccomp.PROOT_FILTER,
         program,
         "-0",
         "-r",

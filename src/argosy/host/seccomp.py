@@ -1,4 +1,4 @@
-"""Plan seccomp filters for programs of a base, and run a program under proot with such a filter.
+"""Plan seccomp filters for programs in a container, and start a program under one.
 
 `plan_owners` is for a user namespace with one user.  It reports success for changes of the owner without making them.
 Package installers (dpkg, rpm) and their scripts change owners, switch users and create device nodes, which such a
@@ -8,7 +8,8 @@ namespace refuses; the layer of an image does not keep owners anyway.  Charliecl
 `plan_old_calls` is for proot.  It hides system calls that are newer than proot.  proot 5.1.0 (Debian 12) does not know
 statx, so that ``ls`` and ``stat`` would read this machine's files; without statx, the C library uses an older call.
 
-Run as a program, ``python seccomp.py PROGRAM ARGUMENT…`` starts a program under the second filter.
+Run as a program, ``python seccomp.py owners PROGRAM ARGUMENT…`` becomes a program under the first filter, and
+``python seccomp.py proot PROGRAM ARGUMENT…`` runs proot under the second one.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ NEWER = {"x86_64": (332, 439, 437, 316, 452, 322), "aarch64": (291, 439, 437, 27
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 1, 38, 22, 2
 PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h and linux/seccomp.h."""
+
+OWNERS_FILTER, PROOT_FILTER = "owners", "proot"
+"""First argument of this file as a program."""
 
 PATIENCE_SECONDS = 5.0
 """Time that proot has to end all processes that it traces."""
@@ -145,9 +149,14 @@ def _sweep_leftovers() -> None:
 
 
 def main() -> None:
-    """Run proot, and everything that it starts, without the newer system calls.
+    """Start the program of the command line under the filter that its first argument names."""
+    if sys.argv[1] == OWNERS_FILTER:
+        _exec_filtered(plan_owners(os.uname().machine), ctypes.CDLL(None).prctl)
+    _run_proot()
 
-    If the kernel does not accept a filter, the program runs without it.
+
+def _run_proot() -> None:
+    """Run proot, and everything that it starts, without the newer system calls.
 
     A traced program that outlives proot continues with this machine's files instead of those of the tree.  Therefore:
 
@@ -174,7 +183,7 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         if os.getppid() != us:
             os._exit(128 + signal.SIGKILL)
-        _run_filtered(call)
+        _exec_filtered(plan_old_calls(os.uname().machine), call)
 
     def end_all(_number: int, _frame: object) -> None:
         _end_proot(child)
@@ -197,14 +206,13 @@ def _is_heeded(number: int) -> bool:
     return signal.getsignal(number) is not signal.SIG_IGN
 
 
-def _run_filtered(call: Callable[..., int]) -> None:
-    """Replace this process by the requested program, under the filter."""
-    steps = plan_old_calls(os.uname().machine)
+def _exec_filtered(steps: tuple[Step, ...], call: Callable[..., int]) -> None:
+    """Replace this process by the requested program, under a filter; without it if the kernel does not accept one."""
     code = ctypes.create_string_buffer(render_filter(steps))
     program = struct.pack("@HP", len(steps), ctypes.addressof(code))  # struct sock_fprog of linux/filter.h
     if steps and call(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         call(PR_SET_SECCOMP, FILTER_MODE, program, 0, 0)
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is needed
+    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is needed
 
 
 def _end_proot(child: int) -> None:
