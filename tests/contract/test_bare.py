@@ -65,7 +65,7 @@ def test_the_programs_of_a_prefix_come_first(tmp_path: Path) -> None:
     assert reply.stdout == f"mine: {tmp_path}/venv\n"
 
 
-def test_a_prefix_without_a_python_is_said_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_prefix_without_python_fails_and_starts_nothing(tmp_path: Path) -> None:
     reply = start(entry(tmp_path, str(tmp_path / "nowhere")), "echo", "ran")
     assert (reply.stdout, reply.code) == ("", 6)
     assert "nowhere/bin/python" in reply.stderr

@@ -62,7 +62,7 @@ def test_where_the_kernel_refuses_an_overlay_fuse_makes_it(stage_called: Callabl
     assert reply.stdout == "hello from /opt/argosy\n", reply.stderr
 
 
-def test_where_nothing_makes_an_overlay_the_reason_is_said(stage: Stage) -> None:
+def test_the_error_shows_why_no_overlay_can_be_mounted(stage: Stage) -> None:
     stub = stage.work / "stub-all"
     stub.mkdir(exist_ok=True)
     (stub / "mount").write_text(
@@ -98,13 +98,13 @@ def test_an_environment_script_of_an_image_cannot_touch_the_command(stage: Stage
     assert reply.stdout == "kept\n", reply.stderr
 
 
-def test_a_missing_bind_source_is_said_and_ends_with_125(stage: Stage) -> None:
+def test_a_missing_bind_source_ends_with_125(stage: Stage) -> None:
     reply = stage.start(stage.entry(binds=(Bind("/no/such/place", "/x"),), workdir="/"), ("hello",))
     assert reply.code == 125
     assert "/no/such/place" in reply.stderr
 
 
-def test_a_missing_directory_is_said_and_ends_with_125(stage: Stage) -> None:
+def test_a_missing_directory_ends_with_125(stage: Stage) -> None:
     reply = stage.start(stage.entry(workdir="/no/such"), ("hello",))
     assert reply.code == 125
     assert "argosy: the container has no directory /no/such" in reply.stderr

@@ -25,7 +25,7 @@ def stage(stage_called: Callable[[str], Stage]) -> Stage:
     return stage_called("docker, user")
 
 
-def test_the_groups_of_the_caller_pass_and_what_is_written_is_the_callers(stage: Stage) -> None:
+def test_the_callers_groups_enter_and_written_files_belong_to_the_caller(stage: Stage) -> None:
     words = tuple(f"--groups={FIRST},{FIRST + 1}" if word == "--clear-groups" else word for word in stage.unprivileged)
     mine = replace(stage, unprivileged=words)
     reply = mine.start(mine.entry(), ("sh", "-c", "id -G; touch made"), around='"$@"; stat -c %u:%g made; rm made')
@@ -34,12 +34,12 @@ def test_the_groups_of_the_caller_pass_and_what_is_written_is_the_callers(stage:
     )
 
 
-def test_bytes_pass_as_they_are(stage: Stage) -> None:
+def test_bytes_pass_unchanged(stage: Stage) -> None:
     around = 'head -c 5000000 /dev/urandom > given; "$@" < given > got; cmp given got && echo same; rm given got'
     assert stage.start(stage.entry(), ("cat",), around=around).stdout == "same\n"
 
 
-def test_what_is_not_there_is_not_made_to_be_mounted(stage: Stage) -> None:
+def test_a_missing_bind_source_is_not_created(stage: Stage) -> None:
     missing = stage.work / "missing"
     reply = stage.start(stage.entry(binds=(Bind(str(missing), "/x"),), workdir="/"), ("hello",))
     assert (reply.stdout, reply.code) == ("", 125)
@@ -47,7 +47,7 @@ def test_what_is_not_there_is_not_made_to_be_mounted(stage: Stage) -> None:
     assert not missing.exists()
 
 
-def test_an_image_that_docker_does_not_have_is_not_fetched_where_it_was_said_to(stage: Stage) -> None:
+def test_an_image_that_docker_lacks_is_not_pulled(stage: Stage) -> None:
     def start(name: str) -> Reply:
         image = Image(f"docker-daemon:{name}", ImageKind.REGISTRY, "", "")
         return stage.start(stage.entry(image=image), ("hello",))

@@ -211,9 +211,7 @@ def test_every_runtime_passes_hostile_arguments_unchanged(stage: Stage) -> None:
 
 @pytest.mark.parametrize("layered", ["", "yes"], ids=["site's image", "image over it"])
 @pytest.mark.parametrize(("mode", "told"), [("run", "runscript \n"), ("with-conda", " /opt/conda/envs/site\n")])
-def test_every_runtime_enters_an_image_the_way_its_site_documents(
-    stage: Stage, mode: str, told: str, layered: str
-) -> None:
+def test_every_runtime_enters_an_image_as_its_site_documents(stage: Stage, mode: str, told: str, layered: str) -> None:
     entry = stage.entry(image=replace(stage.image(), enter=mode, argosy=bool(layered)))
     script = 'echo "${STARTED_BY:-} ${CONDA_PREFIX:-}"; ' + SHOW_ARGUMENTS + "; exit 3"
     reply = stage.start(entry, ("sh", "-c", script, "sh", *HOSTILE))
@@ -255,7 +253,7 @@ def test_every_runtime_starts_in_a_directory_with_an_odd_name(stage: Stage) -> N
     assert reply.stdout == f"{folder}\n", reply.stderr
 
 
-def test_contained_nothing_of_the_machine_is_seen_but_what_was_asked(stage: Stage) -> None:
+def test_with_contain_only_the_requested_parts_of_the_machine_are_visible(stage: Stage) -> None:
     script = (
         'ls -A "$HOME"; find /tmp ! -type d; ls -A /dev/shm; echo "$TMPDIR"; cat /asked/note; '
         'touch "$HOME/x" /tmp/x /dev/null && ls /dev/kmsg /dev/fuse 2> /dev/null; ls "$1/note" 2> /dev/null; pwd'
@@ -285,7 +283,7 @@ def test_a_terminal_is_one_inside_too_and_its_interrupt_reaches_all(
     assert (reply.stdout.replace("^C", "").split(), reply.code) == (["ready"], 130), reply.stderr
 
 
-def test_contained_what_a_program_makes_can_be_started(stage: Stage) -> None:
+def test_with_contain_a_program_can_start_what_it_creates(stage: Stage) -> None:
     script = 'for place in "$HOME" /tmp /var/tmp; do cp /bin/busybox "$place/" && "$place/busybox" echo "$place"; done'
     entry = stage.entry(contain=True, workdir="/", binds=())
     reply = stage.start(entry, ("sh", "-c", script))
@@ -314,7 +312,7 @@ def test_a_signal_to_the_started_process_reaches_the_program(stage: Stage) -> No
     assert (reply.stdout, reply.code) == ("warned\n", 9), reply.stderr
 
 
-def test_a_program_that_cannot_be_executed_is_named_with_the_systems_words(stage: Stage) -> None:
+def test_a_program_that_cannot_be_executed_is_reported_with_the_systems_reason(stage: Stage) -> None:
     reply = stage.start(stage.entry(), ("/etc/passwd",))
     assert reply.code == 126, reply.stderr
     assert "/etc/passwd: Permission denied" in reply.stderr
@@ -326,13 +324,13 @@ def test_death_by_a_fatal_signal_passes(stage: Stage) -> None:
     assert reply.code == 137, reply.stderr
 
 
-def test_a_start_says_nothing_of_its_own(stage: Stage) -> None:
+def test_a_start_prints_nothing_of_its_own(stage: Stage) -> None:
     entry = stage.entry(variables=(Variable("A", "1"),), drop=NOT_FROM_CALLER)
     reply = stage.start(entry, ("sh", "-c", "echo out; echo err >&2"))
     assert (reply.stdout, reply.stderr) == ("out\n", "err\n")
 
 
-def test_what_is_written_into_an_image_stays_in_the_folder_for_it(stage: Stage) -> None:
+def test_what_a_program_writes_into_an_image_stays_in_its_folder(stage: Stage) -> None:
     if not load_runtime(stage.runtime).traits.overlays:
         pytest.skip(f"{stage.runtime} lays no folder over an image, and --dev says so")
     made = "mkdir -p dev/upper dev/work; [ $# = 0 ] || { mkdir trees; for t; do cp -r $t trees/${t##*/}; done; }"

@@ -75,7 +75,7 @@ def test_bash_completes_launchers_partitions_jobs_and_keys(tmp_path: Path, monke
     assert in_bash("config", "set", "acc") == ["account"]
 
 
-def test_bash_completes_what_lies_below_a_command() -> None:
+def test_bash_completes_subcommands() -> None:
     assert in_bash("images", "i") == ["info"]
 
 
@@ -91,7 +91,7 @@ def test_zsh_takes_the_script_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", ["zsh", "fish"])
-def test_the_words_that_other_shells_ask_for_come_back(kind: str) -> None:
+def test_other_shells_complete_commands(kind: str) -> None:
     word = "la" if kind == "fish" else "1"  # fish gives the word itself, zsh its number
     asked = {"_ARGOSY_COMPLETE": f"{kind}_complete", "COMP_WORDS": "argosy la", "COMP_CWORD": word}
     done = subprocess.run((ARGOSY,), env=ENVIRONMENT | asked, capture_output=True, text=True, check=False)

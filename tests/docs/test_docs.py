@@ -25,7 +25,7 @@ FAR = "ssh"
 
 
 @pytest.mark.real
-def test_every_command_of_a_page_prints_what_the_page_shows(page_here: Path, shop: Shop) -> None:
+def test_every_command_of_a_page_prints_the_shown_output(page_here: Path, shop: Shop) -> None:
     page = read_page(page_here)
     project = Path(tempfile.mkdtemp(prefix="page-", dir=shop.folder))
     shop.digits()
@@ -36,7 +36,7 @@ def test_every_command_of_a_page_prints_what_the_page_shows(page_here: Path, sho
 
 
 @pytest.mark.lab
-def test_every_command_of_a_slurm_page_prints_what_the_page_shows(
+def test_every_command_of_a_slurm_page_prints_the_shown_output(
     page_in_lab: Path,
     shop: Shop,
     cluster: Cluster,

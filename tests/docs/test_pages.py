@@ -77,14 +77,14 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 @named
-def test_every_block_says_what_it_is(page: Path) -> None:
+def test_every_code_block_names_its_language(page: Path) -> None:
     if page.is_relative_to(DOCS) or page.name == "README.md":
         kinds = {opening.split()[0] if opening.split() else "" for opening in OPENING.findall(page.read_text())}
         assert kinds - LANGUAGES == set()
 
 
 @pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.svg")), ids=lambda path: path.name)
-def test_a_picture_is_whole_and_says_in_words_what_it_shows(picture: Path) -> None:
+def test_a_picture_is_complete_and_describes_itself_in_text(picture: Path) -> None:
     root = ET.fromstring(picture.read_text())  # noqa: S314 - a file of this repository
     space = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{space}svg"
@@ -92,7 +92,7 @@ def test_a_picture_is_whole_and_says_in_words_what_it_shows(picture: Path) -> No
     assert (root.findtext(f"{space}desc") or "").strip()
 
 
-def test_pages_that_the_program_knows_are_what_it_says() -> None:
+def test_generated_pages_are_up_to_date() -> None:
     for name, text in render_pages().items():
         # Words, not lines: releases of click wrap differently.
         assert (DOCS / "reference" / name).read_text().split() == text.split(), "run: python tools/make_reference.py"
@@ -148,7 +148,7 @@ def test_measured_numbers_and_marked_gaps_may_differ_and_nothing_else() -> None:
     assert not agrees("4 ranks", "2 ranks\n")
 
 
-def test_a_page_is_read_as_commands_with_what_they_print(tmp_path: Path) -> None:
+def test_a_page_is_parsed_into_commands_and_outputs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- needs: a b -->\n```sh file=x.sh\ntrue\n```\n```console\n$ one \\\n  two\nout\n$ three\n```\n")
     read = read_page(page)
@@ -166,9 +166,7 @@ def test_a_page_is_read_as_commands_with_what_they_print(tmp_path: Path) -> None
         ("$ echo a\n", 0, "a\n", "prints something else"),
     ],
 )
-def test_a_page_that_is_wrong_fails_and_says_where(
-    block: str, code: int, text: str, complaint: str, tmp_path: Path
-) -> None:
+def test_a_wrong_page_fails_with_its_line(block: str, code: int, text: str, complaint: str, tmp_path: Path) -> None:
     page = tmp_path / "wrong.md"
     page.write_text(f"```console\n{block}```\n")
     with pytest.raises(pytest.fail.Exception, match=rf"wrong.md:2: (?s:.*){complaint}"):

@@ -150,7 +150,7 @@ def test_two_ranks_learn_to_read_digits(programs: Programs) -> None:
     assert sorted(file.name for file in programs.folder.iterdir()) == ["digits.pt", "stderr"]
 
 
-def test_a_single_process_goes_on_from_a_snapshot(programs: Programs, snapshots: Path) -> None:
+def test_a_single_process_resumes_from_a_snapshot(programs: Programs, snapshots: Path) -> None:
     ended = programs.run(ALONE, "digits/train.py", "--epochs", "4", "--snapshot", f"{snapshots}/digits.pt")
     assert ended.code == 0, ended.err
     assert "resuming at epoch 3\n" in ended.out
@@ -175,7 +175,7 @@ def test_sigterm_leaves_a_snapshot_that_another_number_of_ranks_resumes(programs
 
 
 @pytest.mark.soak  # a sample: SIGTERM to all of them, above
-def test_a_signal_to_one_rank_is_heeded_by_all(programs: Programs) -> None:
+def test_all_ranks_handle_a_signal_to_one_rank(programs: Programs) -> None:
     with programs.started(2, "digits/train.py", "--epochs", "100000", "--save-every", "100000") as process:
         read_until(process, r"^epoch 2/")
         worker = workers_of(process)[-1]
@@ -196,9 +196,7 @@ def test_a_signal_to_one_rank_is_heeded_by_all(programs: Programs) -> None:
         ("foreign", "another program wrote it"),
     ],
 )
-def test_a_snapshot_that_is_none_is_one_clear_line(
-    programs: Programs, snapshots: Path, content: str, reason: str
-) -> None:
+def test_an_invalid_snapshot_is_one_clear_line(programs: Programs, snapshots: Path, content: str, reason: str) -> None:
     whole = (snapshots / "digits.pt").read_bytes()
     contents = {"nothing": b"", "half": whole[: len(whole) // 2], "foreign": (snapshots / "snapshot.pt").read_bytes()}
     file = programs.folder / "digits.pt"
@@ -210,7 +208,7 @@ def test_a_snapshot_that_is_none_is_one_clear_line(
     assert file.read_bytes() == contents[content]
 
 
-def test_a_damaged_snapshot_is_told_once_for_all_ranks(programs: Programs, snapshots: Path) -> None:
+def test_a_damaged_snapshot_is_reported_once_for_all_ranks(programs: Programs, snapshots: Path) -> None:
     whole = (snapshots / "digits.pt").read_bytes()
     file = programs.folder / "digits.pt"
     file.write_bytes(whole[: len(whole) // 2])
@@ -242,7 +240,7 @@ def test_steps_divide_with_the_ranks(programs: Programs, ranks: int, steps: int)
     assert ended.out.splitlines()[-1].startswith("Time for loading data and training: ")
 
 
-def test_the_trainer_goes_on_from_its_snapshot(programs: Programs, snapshots: Path) -> None:
+def test_the_trainer_resumes_from_its_snapshot(programs: Programs, snapshots: Path) -> None:
     ended = programs.run(ALONE, "ddp/train.py", "4", "1", "--snapshot", f"{snapshots}/snapshot.pt")
     assert ended.code == 0, ended.err
     assert ended.numbers(r"^Resuming at epoch (\d)") == [2]

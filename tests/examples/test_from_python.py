@@ -15,7 +15,7 @@ def start(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run((sys.executable, PROGRAM, *words), capture_output=True, text=True, check=False, cwd=folder)
 
 
-def test_without_a_command_it_tells_its_usage(tmp_path: Path) -> None:
+def test_without_arguments_it_prints_its_usage(tmp_path: Path) -> None:
     ended = start("environment.yml", folder=tmp_path)
     assert ended.returncode == 2
     assert "Usage: python from_python.py" in ended.stderr

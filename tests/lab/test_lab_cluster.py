@@ -32,7 +32,7 @@ def test_all_nodes_are_idle_when_up_returns(cluster: Cluster) -> None:
     assert shown.splitlines() == ["node1 idle gpu:2 8", "node2 idle gpu:2 8"]
 
 
-def test_a_step_runs_on_both_nodes_as_the_user_who_asked(cluster: Cluster) -> None:
+def test_a_step_runs_on_both_nodes_as_the_calling_user(cluster: Cluster) -> None:
     shown = cluster.sh(f"{SRUN} -N2 sh -c 'echo $(hostname) $(id -un)'").stdout
     assert sorted(shown.splitlines()) == ["node1 alice", "node2 alice"]
 
@@ -64,7 +64,7 @@ def test_every_process_of_a_step_ends_with_it(cluster: Cluster) -> None:
     cluster.sh("while pgrep -f 'sleep 471[1]'; do sleep 0.1; done", node="node1", user="root")
 
 
-def test_a_step_signal_spares_what_is_no_task(cluster: Cluster) -> None:
+def test_a_step_signal_reaches_tasks_only(cluster: Cluster) -> None:
     # proctrack/linuxproc would signal the child as well; real sites track processes by cgroup.
     task = (
         "sh -c \"trap 'echo child signalled' USR1; touch /shared/ready; "
@@ -136,7 +136,7 @@ LUMI_MASKS = (0xFE << 48, 0xFE << 56, 0xFE << 16, 0xFE << 24, 0xFE, 0xFE << 8, 0
 LUMI_SHAPE = ("--cpus", "1:64:1", "--numa", "4", "--gpus", "8", "--reserved", "0,8,16,24,32,40,48,56")
 
 
-def test_masks_over_reserved_cores_of_cpus_this_machine_lacks_are_what_tasks_have(new_cluster: NewCluster) -> None:
+def test_tasks_have_the_masks_over_reserved_cores_that_this_machine_lacks(new_cluster: NewCluster) -> None:
     masks = ",".join(hex(mask) for mask in LUMI_MASKS)
     step = f"{SRUN} -N2 --ntasks-per-node=8 -c7 --exclusive --gpus-per-node=8 --cpu-bind=mask_cpu:{masks}"
     task = "echo $(hostname) $SLURM_LOCALID $(taskset -p $$ | sed s/.*:.//)"
@@ -171,7 +171,7 @@ def test_node_names_may_sort_differently_from_their_order(new_cluster: NewCluste
 
 
 @pytest.mark.soak  # a Debian of its own is made for it
-def test_sacct_answers_where_accounting_is_asked_for(new_cluster: NewCluster) -> None:
+def test_sacct_works_with_accounting(new_cluster: NewCluster) -> None:
     with new_cluster("--accounting", "1") as own:
         own.sh(f"{SRUN} --gpus=1 true")
         shown = own.sh("sacct --noheader --parsable2 --allocations --format=JobID,State").stdout
@@ -249,7 +249,7 @@ def test_impossible_shapes_are_refused_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_other_files_is_never_taken_for_a_cluster(lab: Lab, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_never_used_as_a_cluster(lab: Lab, tmp_path: Path) -> None:
     assert lab.root.is_dir()
     (tmp_path / "home").mkdir()
     words = [str(Path(__file__).parents[2] / "lab" / "cluster"), "--run", str(tmp_path), "up"]

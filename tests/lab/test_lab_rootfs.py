@@ -125,7 +125,7 @@ def test_no_mount_is_left_on_this_machine(lab: Lab) -> None:
     assert not [line for line in Path("/proc/self/mounts").read_text().splitlines() if cache in line]
 
 
-def test_what_a_command_writes_is_gone_with_its_login_node(lab: Lab) -> None:
+def test_files_that_a_command_writes_vanish_with_its_login_node(lab: Lab) -> None:
     before = set((lab.root / "home" / "alice").iterdir())
     lab.run(["sh", "-c", "echo x > ~/left && echo x > /tmp/left"])
     assert lab.run(["sh", "-c", "ls ~/left /tmp/left"], check=False).code != 0
@@ -152,7 +152,7 @@ def test_the_tree_is_named_by_its_recipe(lab: Lab) -> None:
     assert lab.root.name == f"root-trixie-{run_program([ROOTFS, 'digest']).strip()}"
 
 
-def test_remove_spares_a_tree_in_use_and_clears_what_a_crash_left(lab: Lab, tmp_path: Path) -> None:
+def test_remove_keeps_a_tree_in_use_and_clears_leftovers_of_a_crash(lab: Lab, tmp_path: Path) -> None:
     assert lab.root.is_dir()
     for name in ("root-trixie-used", "root-trixie-old", "venv-old", "building/root"):
         (tmp_path / name / "etc").mkdir(parents=True)

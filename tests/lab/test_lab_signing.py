@@ -51,7 +51,7 @@ def answers(lab: Lab, image: Path, script: str) -> list[str]:
     return [part.partition("\n")[2] for part in ran.stdout.split("== ")[1:]]
 
 
-def test_an_image_starts_only_where_it_was_signed_as_asked(lab: Lab, tiny_image: Path) -> None:
+def test_an_image_starts_only_with_the_required_signature(lab: Lab, tiny_image: Path) -> None:
     verified, unsigned, good, other, plain, dry, changed, foreign = answers(lab, tiny_image, LOOK)
     assert verified.startswith("signed by  ")
     assert "ada <ada@example.org>" in verified

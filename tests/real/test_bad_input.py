@@ -186,7 +186,7 @@ def small_root(shop: Shop, *applets: str) -> Path:
         (without_shell, 7, ("has no shell",)),
     ],
 )
-def test_a_base_that_is_none_is_refused(
+def test_an_invalid_base_is_refused(
     shop: Shop, make: Callable[[Shop], Path], code: int, words: tuple[str, ...]
 ) -> None:
     done = attempt(shop, base=make(shop))
@@ -195,7 +195,7 @@ def test_a_base_that_is_none_is_refused(
         assert word in done.err
 
 
-def test_a_suite_that_does_not_exist_is_said_with_those_that_do_and_leaves_no_base(shop: Shop) -> None:
+def test_an_unknown_suite_is_refused_with_the_known_ones_and_leaves_no_base(shop: Shop) -> None:
     own = replace(shop, cache=shop.folder / "cache")
     done = attempt(own, base="debian:nosuchsuite")
     assert done.code == 2, done.err
@@ -213,7 +213,7 @@ shift 2 && exec "$@"
 """
 
 
-def test_an_ordinary_user_without_sub_users_is_told_what_a_debian_needs(alices: Shop) -> None:
+def test_a_user_without_subordinate_ids_learns_what_a_debian_base_needs(alices: Shop) -> None:
     if "alice" in Path("/etc/subuid").read_text() or shutil.which("fakechroot"):
         pytest.skip("this user can make one")
     done = attempt(replace(alices, cache=alices.home / "cache"), base="debian:bookworm")
@@ -281,7 +281,7 @@ def test_a_home_that_may_not_be_written_hurts_only_where_the_cache_is_there(alic
 
 
 @pytest.mark.parametrize("which", ["output", "work", "cache"])
-def test_a_full_disk_is_said_with_the_way_out_and_is_left_empty(shop: Shop, which: str) -> None:
+def test_a_full_disk_is_reported_with_a_next_step_and_left_empty(shop: Shop, which: str) -> None:
     small = shop.folder / "small"
     small.mkdir()
     recipe = shop.write("r.txt", "tinypkg\n")
@@ -320,7 +320,7 @@ def test_a_program_that_is_missing_is_named(shop: Shop, missing: str, form: str)
     assert f"'{missing}' is not installed on this machine" in done.err
 
 
-def test_a_program_that_fails_shows_its_command_and_its_last_words(shop: Shop) -> None:
+def test_a_failing_program_is_reported_with_its_command_and_last_lines(shop: Shop) -> None:
     folder = shop.folder / "bin"
     folder.mkdir()
     (folder / "mksquashfs").write_text("#!/bin/sh\necho FATAL ERROR: cosmic rays >&2\nexit 1\n")

@@ -68,7 +68,7 @@ def test_an_ordinary_user_builds_by_each_build_backend_alone(alices: Shop, backe
     check(alices, build(alices, "--build-backend", backend), backend, digests)
 
 
-def test_a_requested_build_backend_that_is_not_here_is_named_with_what_is_missing(shop: Shop) -> None:
+def test_a_missing_build_backend_is_named_with_what_it_needs(shop: Shop) -> None:
     if shutil.which("singularity"):
         pytest.skip("singularity is installed here")
     done = build(shop, "--build-backend", "singularity")
@@ -104,7 +104,7 @@ def test_without_user_namespaces_the_next_build_backend_is_used_and_the_reason_i
     assert "not userns: exit code" in done.err
 
 
-def test_without_user_namespaces_and_proot_the_error_shows_what_each_build_backend_said(alices: Shop) -> None:
+def test_without_user_namespaces_and_proot_the_error_shows_each_backends_reason(alices: Shop) -> None:
     done = blocked(alices, "--build-backend", "userns")
     assert done.code == 5
     assert "no build backend works on this machine" in done.err
@@ -204,7 +204,7 @@ def test_two_users_build_at_once_with_one_cache_in_their_projects_folder(alices:
     assert freed.code == 0, freed.err
 
 
-def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
+def test_a_killed_proot_leaves_no_files_of_its_own() -> None:
     need("proot")
     proot = shutil.which("proot") or ""
     words = (sys.executable, "-I", WITHOUT_NEW_CALLS, "proot", proot, "sh", "-c", "echo started; exec sleep 600")
@@ -219,7 +219,7 @@ def test_a_proot_that_is_ended_leaves_none_of_its_own_files() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
-def test_what_runs_under_a_proot_that_is_ended_never_goes_on_outside(tmp_path: Path, number: signal.Signals) -> None:
+def test_programs_under_a_killed_proot_never_continue_outside(tmp_path: Path, number: signal.Signals) -> None:
     need("proot")
     need("busybox")
     outside, tree = tmp_path / "outside", tmp_path / "tree"

@@ -94,7 +94,7 @@ backend-path = ["."]
 """
 
 
-def test_a_package_is_built_against_what_the_image_has_when_that_is_asked_for(shop: Shop) -> None:
+def test_a_package_is_built_against_the_images_packages_on_request(shop: Shop) -> None:
     source, wheels = shop.folder / "compiled-1.0", shop.folder / "wheels"
     source.mkdir()
     shutil.copytree(shop.wheels, wheels)
@@ -171,7 +171,7 @@ list "$4" > "$6"
 """What an overlay mount shows of a layer and its base, and what a tree holds."""
 
 
-def test_a_flat_image_holds_what_an_overlay_mount_of_its_parts_shows(shop: Shop) -> None:
+def test_a_flat_image_has_the_contents_of_an_overlay_mount_of_its_parts(shop: Shop) -> None:
     delta, flat = shop.build(ENVIRONMENT, out="delta.sif"), shop.build(ENVIRONMENT, "--flatten", out="flat.sif")
     trees = {name: shop.folder / name for name in ("base", "layer", "joined", "flat", "said", "found")}
     base, layer = shop.sif(delta).parts[:2]
@@ -189,7 +189,7 @@ def test_a_flat_image_holds_what_an_overlay_mount_of_its_parts_shows(shop: Shop)
 
 
 @pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
-def test_an_image_of_ours_as_base_keeps_its_packages_and_still_has_one_layer(shop: Shop, flat: list[str]) -> None:
+def test_an_argosy_image_as_base_keeps_its_packages_and_has_one_layer(shop: Shop, flat: list[str]) -> None:
     first = shop.build("tinypkg==1.0\n", *flat, out="first.sif")
     second = shop.build("another\n", base=first, out="second.sif")
     assert parts(shop.sif(second)) == [PartKind.PRIMARY_SYSTEM, PartKind.OVERLAY]
@@ -203,7 +203,7 @@ def test_an_image_of_ours_as_base_keeps_its_packages_and_still_has_one_layer(sho
     assert "tinypkg==2.0" in refused.err
 
 
-def test_info_tells_base_layer_packages_and_how_to_run_it(shop: Shop) -> None:
+def test_info_shows_base_layer_packages_and_how_to_run_the_image(shop: Shop) -> None:
     image = shop.build("tinypkg\n")
     said = shop.argosy("images", "info", image).out
     told = info(shop, image)
@@ -226,7 +226,7 @@ def test_a_build_reports_its_times_and_digests_as_json_alone_on_standard_output(
     assert report["backend"] == "root"
 
 
-def test_what_is_printed_to_a_pipe_holds_no_control_codes(shop: Shop) -> None:
+def test_output_to_a_pipe_has_no_control_codes(shop: Shop) -> None:
     recipe = shop.write("r.txt", "tinypkg\n")
     done = shop.argosy("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", TERM="xterm-256color")
     assert done.code == 0
@@ -288,7 +288,7 @@ class TestUnderARealApptainer:
         said = shop.lab("apptainer", "exec", image, "bash", "-lc", "command -v python; echo $TINY_COLOUR; tinypkg")
         assert said.out == "/opt/argosy/env/bin/python\ndeep `blue` $HOME\ntinypkg 1.0\n", said.err
 
-    def test_a_base_with_its_own_environment_scripts_comes_first_and_ours_wins(self, shop: Shop, tree: Path) -> None:
+    def test_environment_scripts_of_the_base_run_before_those_of_argosy(self, shop: Shop, tree: Path) -> None:
         base = shop.folder / "base"
         shop.tool("cp", "-a", tree, base)
         scripts = base / ".singularity.d/env"
@@ -310,9 +310,7 @@ class TestUnderARealApptainer:
 
 
 @pytest.mark.parametrize("flat", [[], ["--flatten"]], ids=["delta", "flat"])
-def test_a_build_over_an_image_of_ours_packs_what_is_new_and_gives_the_same_bytes_each_time(
-    shop: Shop, flat: list[str]
-) -> None:
+def test_a_build_over_an_argosy_image_packs_only_new_files_and_is_reproducible(shop: Shop, flat: list[str]) -> None:
     first = shop.build("tinypkg==1.0\n", *flat, out="first.sif")
     second = shop.build("another\n", *flat, base=first, out="second.sif")
     again = replace(shop, cache=shop.folder / "another-cache")

@@ -153,7 +153,7 @@ def test_a_project_with_sources_files_and_a_stage_is_built_from_its_bundle_alone
     there.nothing_left(elsewhere / "mine.sif")
 
 
-def test_what_cannot_be_taken_along_is_named_and_no_bundle_is_left(own: Shop) -> None:
+def test_a_package_that_cannot_be_bundled_is_named_and_no_bundle_is_left(own: Shop) -> None:
     source = write_source(own.folder, "broken")
     (source / "backend.py").write_text("def build_wheel(*_, **__):\n    raise SystemExit('no compiler here')\n")
     own.write("requirements.txt", f"./{source.name}\n")
@@ -211,7 +211,7 @@ def test_a_private_repository_is_fetched_over_ssh_with_the_users_agent(own: Shop
     assert own.run(own.folder / "mine.sif", "python", "-c", "import private; print(private.WHO[0])").out == "private\n"
 
 
-def test_a_repository_over_a_base_without_git_is_told_where_git_can_come_from(own: Shop) -> None:
+def test_a_git_source_over_a_base_without_git_names_where_git_can_come_from(own: Shop) -> None:
     for line in ("git+https://example.org/x.git@v1", "x @ git+https://example.org/x.git"):
         recipe = own.write("r.txt", f"{line}\n")
         done = own.argosy("build", recipe, "--base", own.base, "-o", own.folder / "no.sif")

@@ -95,7 +95,7 @@ def test_an_image_of_layers_runs_as_it_did(argosy: Argosy, image: Path, registry
     assert (told.code, "is not a SIF file" in told.err) == (6, True)
 
 
-def test_a_registry_that_lets_nobody_write_names_the_login_and_shows_no_password(
+def test_a_registry_without_write_access_names_the_login_and_shows_no_password(
     argosy: Argosy, shop: Shop, image: Path, registry: Registry
 ) -> None:
     (shop.folder / "none.json").write_text("{}")
@@ -111,7 +111,7 @@ def test_a_registry_that_lets_nobody_write_names_the_login_and_shows_no_password
 
 
 @pytest.mark.lab
-def test_apptainer_pulls_what_was_pushed(shop: Shop, argosy: Argosy, image: Path, registry: Registry) -> None:
+def test_apptainer_pulls_a_pushed_image(shop: Shop, argosy: Argosy, image: Path, registry: Registry) -> None:
     place = f"oras://{registry.address}/me/lab:1"
     assert argosy("images", "push", image, place).code == 0
     os.chown(shop.folder, 2001, 2001)
@@ -121,7 +121,7 @@ def test_apptainer_pulls_what_was_pushed(shop: Shop, argosy: Argosy, image: Path
     assert (shop.folder / "pulled.sif").read_bytes() == image.read_bytes()
 
 
-def test_a_layer_alone_is_refused_by_its_own_words(shop: Shop, image: Path) -> None:
+def test_a_layer_alone_is_refused_with_its_kind(shop: Shop, image: Path) -> None:
     done = shop.argosy("images", "export", image, "--format", "layer", "-o", "layer.sqsh")
     assert done.code == 0, done.err
     told = shop.argosy("run", "layer.sqsh", "--", "true")

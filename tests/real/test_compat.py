@@ -96,7 +96,7 @@ def cotainr(shop: Shop, umask: str, *words: str) -> Ended:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("umask", ["0007", "0022"])
-def test_cotainrs_command_builds_what_its_users_expect(shop: Shop, channel: Channel, umask: str) -> None:
+def test_cotainrs_command_builds_as_its_users_expect(shop: Shop, channel: Channel, umask: str) -> None:
     recipe = shop.write("env.yml", environment(channel))
     assert shop.argosy("compat", "install", shop.folder / "bin").code == 0
     words = (

@@ -192,13 +192,13 @@ def test_pip_packages_come_on_top_and_start_the_environments_python(shop: Shop, 
     assert (packages["tinypkg"], packages["tinydep"], packages["pip"]) == ("2.0", "1.5", "24.0")
 
 
-def test_pip_keeps_what_conda_brought_where_that_fits(shop: Shop, channel: Channel) -> None:
+def test_pip_keeps_conda_packages_that_satisfy_its_requirements(shop: Shop, channel: Channel) -> None:
     image = shop.build(environment(channel.url, "python", "tinydep", pip=("tinypkg", "tinydep")))
     ask = "import tinydep; print(tinydep.VERSION)"
     assert shop.run(image, "python", "-c", ask).out == "1.0\n"
 
 
-def test_pip_may_not_replace_what_conda_installed(shop: Shop, channel: Channel) -> None:
+def test_pip_does_not_replace_conda_packages(shop: Shop, channel: Channel) -> None:
     done = attempt(shop, environment(channel.url, "python", "tinydep", pip=("tinydep==1.5",)))
     assert done.code == 7
     assert "pip would replace the conda package tinydep" in done.err
@@ -210,7 +210,7 @@ def test_pip_may_not_replace_what_conda_installed(shop: Shop, channel: Channel) 
     assert "tinydep==1.0" in done.err
 
 
-def test_what_cannot_go_together_is_said_with_the_lines_that_ask_for_it(shop: Shop, channel: Channel) -> None:
+def test_conflicting_requirements_are_reported_with_their_lines(shop: Shop, channel: Channel) -> None:
     done = attempt(shop, environment(channel.url, "greet>=2", "old-greet"))
     assert done.code == 7
     assert "environment.yml:4: greet>=2" in done.err
@@ -377,7 +377,7 @@ def test_a_package_named_by_its_address_is_known_by_its_hash(shop: Shop, server:
     assert "not the one its channel announced" in done.err
 
 
-def test_history_tells_what_was_asked_for(shop: Shop, channel: Channel) -> None:
+def test_the_history_records_the_requested_packages(shop: Shop, channel: Channel) -> None:
     image = shop.build(environment(channel.url, "tool >=1", "linked"))
     history = shop.run(image, "cat", f"{PREFIX}/conda-meta/history").out
     assert '# update specs: ["tool>=1", "linked"]' in history
@@ -386,7 +386,7 @@ def test_history_tells_what_was_asked_for(shop: Shop, channel: Channel) -> None:
     assert meta["requested_specs"] == ["tool>=1"]
 
 
-def test_a_network_that_is_lost_in_the_middle_costs_only_what_was_missing(shop: Shop, server: Server) -> None:
+def test_after_a_lost_connection_only_missing_files_are_downloaded(shop: Shop, server: Server) -> None:
     text, cache = environment(f"http://{server.address}", "tool", "linked"), own_cache(shop)
     server.cut = "/linked-1.0-0.tar.bz2"
     done = attempt(shop, text, ARGOSY_CACHE=cache)
@@ -400,7 +400,7 @@ def test_a_network_that_is_lost_in_the_middle_costs_only_what_was_missing(shop: 
     assert shop.run(image, "cat", f"{PREFIX}/etc/list").out.startswith("first\n")
 
 
-def test_a_file_that_was_spoilt_in_the_cache_is_repaired(shop: Shop, channel: Channel) -> None:
+def test_a_damaged_file_in_the_cache_is_repaired(shop: Shop, channel: Channel) -> None:
     text = environment(channel.url, "tool")
     cache = own_cache(shop)
     shop.build(text, out="first.sif", ARGOSY_CACHE=cache)
@@ -414,9 +414,7 @@ def test_a_file_that_was_spoilt_in_the_cache_is_repaired(shop: Shop, channel: Ch
     ("status", "code", "said"),
     [(401, 5, "RATTLER_AUTH_FILE"), (403, 5, "403"), (404, 2, "no such channel:"), (429, 5, "wait some minutes")],
 )
-def test_a_channel_that_refuses_is_told_in_one_message(
-    shop: Shop, server: Server, status: int, code: int, said: str
-) -> None:
+def test_a_refusing_channel_is_one_message(shop: Shop, server: Server, status: int, code: int, said: str) -> None:
     server.status = status
     done = attempt(shop, environment(f"http://{server.address}", "tool"))
     assert done.code == code
@@ -433,7 +431,7 @@ def test_a_channel_that_asks_to_be_slower_is_asked_again(shop: Shop, channel: Ch
     assert shop.run(image, "tool").out == f"tool of {PREFIX}/share\n"
 
 
-def test_a_channel_that_cannot_be_reached_is_told(shop: Shop) -> None:
+def test_an_unreachable_channel_is_reported(shop: Shop) -> None:
     done = attempt(shop, environment("http://127.0.0.1:9/none", "tool"))
     assert done.code == 5
     assert "a channel cannot be reached" in done.err
@@ -518,9 +516,7 @@ def write_built_here(shop: Shop) -> None:
     (folder / "backend.py").write_text(BACKEND)
 
 
-def test_what_pip_builds_sees_condas_programs_its_activation_and_the_files_variables(
-    shop: Shop, channel: Channel
-) -> None:
+def test_builds_by_pip_see_condas_programs_activation_and_variables(shop: Shop, channel: Channel) -> None:
     write_built_here(shop)
     text = environment(channel.url, "python", "pip", "tool", pip=("./madehere",))
     image = shop.build(text + "variables: {FROM_FILE: '1.10'}\n")
@@ -529,9 +525,7 @@ def test_what_pip_builds_sees_condas_programs_its_activation_and_the_files_varia
     assert sorted(path.name for path in (shop.folder / "madehere").iterdir()) == ["backend.py", "pyproject.toml"]
 
 
-def test_what_pip_builds_against_other_pip_packages_of_a_conda_environment_is_built_last(
-    shop: Shop, channel: Channel
-) -> None:
+def test_pip_packages_that_build_against_other_pip_packages_are_built_last(shop: Shop, channel: Channel) -> None:
     write_built_here(shop)
     folder = shop.folder / "madehere"
     text = environment(channel.url, "python", "greet", pip=(f"madehere @ file://{folder}", "another"))

@@ -118,7 +118,7 @@ def test_a_project_without_a_base_uses_the_default(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("words", [("wrap", "req.txt", "--prefix", "env"), ("build", "req.txt", "-o", "out.sif")])
-def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop, words: tuple[str, ...]) -> None:
+def test_if_no_base_is_available_one_error_names_all_ways_to_get_one(bare: Shop, words: tuple[str, ...]) -> None:
     bare.write("req.txt", "tinypkg\n")
     done = bare.argosy(*words, **variables(bare, None))
     assert done.code == 4
@@ -128,7 +128,7 @@ def test_where_no_base_can_be_had_one_error_names_all_ways(bare: Shop, words: tu
         assert way in done.err
 
 
-def test_a_debian_that_is_asked_for_by_name_names_what_is_missing(bare: Shop) -> None:
+def test_a_debian_requested_by_name_reports_what_is_missing(bare: Shop) -> None:
     words = ("build", bare.write("req.txt", "tinypkg\n"), "--base", "debian:bookworm", "-o", "out.sif")
     done = bare.argosy(*words, **variables(bare, None))
     assert done.code == 4

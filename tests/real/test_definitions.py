@@ -127,7 +127,7 @@ def _saved(shop: Shop) -> Path:
     return archive
 
 
-def test_an_instruction_that_fails_is_said_with_its_last_lines_and_leaves_nothing(
+def test_a_failed_instruction_is_reported_with_its_last_lines_and_leaves_nothing(
     shop: Shop, context: Path, store: dict[str, str]
 ) -> None:
     (context / "Dockerfile").write_text(f"{DOCKERFILE}RUN echo nearly there; cat /nothing/here\n")

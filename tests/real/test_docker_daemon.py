@@ -90,7 +90,7 @@ def test_docker_builds_a_dockerfile_of_two_stages(
 
 
 @pytest.mark.parametrize("buildkit", ["0", "1"])
-def test_an_instruction_that_fails_is_shown_with_what_it_said_and_leaves_no_container(
+def test_a_failed_instruction_is_shown_with_its_output_and_leaves_no_container(
     shop: Shop, context: Path, daemon: dockerd.Daemon, docker_env: dict[str, str], buildkit: str
 ) -> None:
     (context / "Dockerfile").write_text("FROM tiny\nRUN echo nearly there; cat /nothing/here\n")
@@ -138,7 +138,7 @@ def test_an_image_of_docker_is_taken_once_and_a_misspelt_one_is_guessed(
     assert "did you mean docker-daemon:lab/train:cu12?" in wrong.err
 
 
-def test_who_may_not_use_docker_is_told_how_to(alices: Shop, docker_env: dict[str, str]) -> None:
+def test_a_user_without_access_to_docker_learns_how_to_get_it(alices: Shop, docker_env: dict[str, str]) -> None:
     stranger = ("setpriv", "--reuid", str(ALICE + 1), "--regid", str(ALICE + 1), "--clear-groups", "--")
     folder = alices.folder / "stranger"
     folder.mkdir(mode=0o777)
@@ -156,7 +156,7 @@ def _dockerfile(shop: Shop) -> Path:
     return path
 
 
-def test_an_image_of_ours_runs_in_docker_as_the_user(
+def test_an_argosy_image_runs_in_docker_as_the_user(
     shop: Shop, alices: Shop, tiny: Path, daemon: dockerd.Daemon, docker_env: dict[str, str]
 ) -> None:
     script = shop.write("write.sh", 'id -un; pwd; echo "$GREETING"; cat; echo x > made; exit 7\n')

@@ -26,7 +26,7 @@ checked = "2026-01-01"
 VERSION_FILE = "__version__ = {version!r}\ncuda = None\nhip: str | None = {hip!r}\n"
 
 
-def test_a_torch_without_the_back_end_of_the_sites_gpus_is_no_image(shop: Shop) -> None:
+def test_a_torch_without_the_sites_back_end_makes_no_image(shop: Shop) -> None:
     own = shop.folder / "own"
     own.mkdir()
     for version, hip in (("1.0", None), ("2.0", "6.4")):

@@ -95,7 +95,7 @@ def test_two_images_over_one_base_share_its_tree(own: Shop, genuine: Path) -> No
     assert len(trees) == 3
 
 
-def test_what_root_unpacks_gives_no_other_user_more_rights(own: Shop) -> None:
+def test_files_that_root_unpacks_give_other_users_no_rights(own: Shop) -> None:
     tree, packed = own.folder / "root", own.folder / "root.sqfs"
     make_root(tree, BUSYBOX)
     (tree / "bin/busybox").chmod(0o6755)
@@ -110,7 +110,7 @@ def test_what_root_unpacks_gives_no_other_user_more_rights(own: Shop) -> None:
     assert not stat.S_IMODE(found.parent.stat().st_mode) & 0o022
 
 
-def test_a_tree_that_another_user_put_into_a_shared_cache_is_run_by_nobody_else(own: Shop, genuine: Path) -> None:
+def test_a_tree_that_another_user_put_into_a_shared_cache_is_not_run(own: Shop, genuine: Path) -> None:
     """The stranger knows the key: the same image was run there, and its files were changed since."""
     own.cache.chmod(0o1777)
     alices = replace(own, user=AS_ALICE, python="/usr/bin/python3")

@@ -104,7 +104,7 @@ def test_a_build_writes_the_form_that_is_asked_for(shop: Shop, base: Path, image
     assert (done.code, (shop.folder / "no.tar").exists()) == (2, False)
 
 
-def test_a_squashfs_for_enroot_has_no_device_nodes_which_a_user_cannot_unpack(shop: Shop, base: Path) -> None:
+def test_a_squashfs_for_enroot_has_no_device_nodes(shop: Shop, base: Path) -> None:
     packed, made = shop.folder / "nodes.sqfs", shop.folder / "made.sqsh"
     shop.tool("mksquashfs", base, packed, "-quiet", "-no-progress", "-p", "dev/null c 666 0 0 1 3")
     recipe = shop.write("tiny.yml", RECIPE)

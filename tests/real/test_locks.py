@@ -131,7 +131,7 @@ wheels = [{{ url = "https://x/tinydep-1.5-py3-none-any.whl", hashes = {{ sha256 
 
 
 @pytest.mark.lab
-def test_locks_of_other_tools_are_built_as_they_are(shop: Shop, channel: Channel) -> None:
+def test_locks_of_uv_pylock_and_conda_are_built_unchanged(shop: Shop, channel: Channel) -> None:
     wheels = [digest_of(shop.wheels / f"{name}-py3-none-any.whl") for name in ("tinypkg-1.0", "tinydep-1.5")]
     pylock = shop.write("pylock.toml", PYLOCK.format(sha256=wheels[0], other=wheels[1]))
     rows = {f"{folder}/{name}": row for folder, rows in channel.rows.items() for name, row in rows.items()}
@@ -179,7 +179,7 @@ python-versions = "^3.9"
 
 
 @pytest.mark.lab
-def test_locks_of_poetry_and_pipenv_are_built_as_they_are(shop: Shop) -> None:
+def test_locks_of_poetry_and_pipenv_are_built_unchanged(shop: Shop) -> None:
     one, other = (digest_of(shop.wheels / f"{name}-py3-none-any.whl") for name in ("tinypkg-1.0", "tinydep-1.5"))
     shop.write("poetry.lock", POETRY.format(sha256=one, other=other))
     rows = (("tinypkg", "1.0", one), ("tinydep", "1.5", other))
@@ -306,7 +306,7 @@ def test_no_secret_ends_in_image_lock_bundle_log_or_process_list(shop: Shop, ind
     assert digest_of(shop.folder / "x.sif") == digest_of(shop.folder / "y.sif")
 
 
-def test_what_differs_between_two_images_is_told_and_what_is_in_any(shop: Shop) -> None:
+def test_diff_shows_the_packages_that_differ_between_two_images(shop: Shop) -> None:
     one = shop.build("tinypkg==1.0\n", out="one.sif")
     two = shop.build("tinypkg\nanother\n", out="two.sif")
     told = json.loads(shop.argosy("images", "diff", one, two, "--json").out)

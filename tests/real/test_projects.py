@@ -77,7 +77,7 @@ def project(shop: Shop) -> Shop:
 
 
 @pytest.mark.parametrize("more", [(), ("--build-backend", "userns", "--flatten")], ids=["layer", "userns, flat"])
-def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
+def test_what_steps_add_change_and_remove_is_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
     done = project.argosy("build", *more)
     assert done.code == 0, done.err
     project.nothing_left(project.folder / "mine.sif")
@@ -89,7 +89,7 @@ def test_what_steps_add_change_and_remove_is_so_in_the_image(project: Shop, more
     assert "-rwsr-xr-x" in listed.stdout
 
 
-def test_a_flat_image_has_no_bytes_of_what_steps_removed(shop: Shop) -> None:
+def test_a_flat_image_has_no_bytes_of_removed_files(shop: Shop) -> None:
     step = (
         '[[step]]\nrun = "rm -r /usr/lib/python3.11/pydoc_data /usr/share/perl /usr/lib/x86_64-linux-gnu/perl-base"\n'
     )
@@ -104,7 +104,7 @@ def test_a_flat_image_has_no_bytes_of_what_steps_removed(shop: Shop) -> None:
     assert sizes[1] < sizes[0]
 
 
-def test_an_archive_of_the_image_has_what_steps_changed_and_nothing_that_they_removed(project: Shop) -> None:
+def test_an_archive_of_the_image_has_the_changes_of_steps_and_no_removed_files(project: Shop) -> None:
     assert project.argosy("build").code == 0
     for form in ("docker-archive", "oci-archive"):
         done = project.argosy("images", "export", "mine.sif", "--format", form, "-o", f"{form}.tar")
@@ -130,7 +130,7 @@ IMAGES: tuple[tuple[str, str, str, list[str]], ...] = (
 
 
 @pytest.mark.parametrize("backend", ["userns", "proot"])
-def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_base(
+def test_removed_files_are_gone_for_a_user_and_over_the_users_image_as_base(
     alices: Shop, tiny: Path, backend: str
 ) -> None:
     need(backend)
@@ -148,7 +148,7 @@ def test_what_steps_removed_is_gone_for_an_ordinary_user_and_over_her_image_as_b
 
 
 @pytest.mark.lab
-def test_steps_and_a_stage_run_where_apptainer_alone_carries(shop: Shop, tiny: Path) -> None:
+def test_steps_and_a_stage_run_with_apptainer_alone(shop: Shop, tiny: Path) -> None:
     lines = "run = 'echo made > made; chown 5:5 made'\nresults = {{ made = '/opt/' }}\n"
     stage = f"[[stage]]\nname = 's'\nbase = '{{tiny}}'\n{lines}"
     shop.write("argosy.toml", (LINE + stage).format(base=tiny, tiny=tiny, name="one", gone="/bin/printf /etc/old"))
@@ -184,7 +184,7 @@ def test_steps_are_locked_replayed_to_the_byte_and_missed_when_they_change(proje
         assert (stale.code, "step 2 has changed: word.txt" in stale.err) == (7, True), stale.err
 
 
-def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(project: Shop) -> None:
+def test_a_failed_step_is_reported_with_its_line_and_last_output_and_leaves_nothing(project: Shop) -> None:
     text = (project.folder / "argosy.toml").read_text()
     project.write("argosy.toml", f'{text}\n[[step]]\nrun = "echo nearly; cat /nothing/here"\n')
     done = project.argosy("build")
@@ -198,7 +198,7 @@ def test_a_step_that_fails_says_its_line_and_its_last_words_and_leaves_nothing(p
     project.nothing_left()
 
 
-def test_a_file_that_is_not_the_one_meant_is_refused_with_both_digests(project: Shop) -> None:
+def test_a_file_with_another_digest_is_refused_with_both_digests(project: Shop) -> None:
     (project.folder / "model.bin").write_bytes(b"others\n")
     shutil.rmtree(project.cache / "downloads", ignore_errors=True)
     done = project.argosy("build")

@@ -205,7 +205,7 @@ def test_an_image_comes_out_of_a_registry_with_its_content(stage: Stage, one: st
     assert not list(stage.session.work_parent().glob("*"))
 
 
-def test_owners_are_kept_where_root_unpacks_and_are_root_elsewhere(make_stage: MakeStage, layout: Path) -> None:
+def test_root_keeps_owners_and_others_become_root(make_stage: MakeStage, layout: Path) -> None:
     root, user = make_stage("root"), make_stage("user").changed(can_mount=False)
     if not root.session.host.can_mount:
         pytest.skip("owners are kept by root only")
@@ -264,7 +264,7 @@ def test_a_pinned_image_is_found_again_without_asking_anybody(
     assert stage.runner.seen == []
 
 
-def test_without_network_a_tag_means_what_it_meant_and_that_is_said(
+def test_without_a_network_a_tag_means_its_last_digest_with_a_note(
     make_stage: MakeStage, layout: Path, tmp_path: Path
 ) -> None:
     with running(tmp_path / "gone") as registry:
@@ -300,7 +300,7 @@ def test_archives_are_images_by_path_and_by_reference(
     assert stage.find(f"{transport}:{archive}") == image
 
 
-def test_a_colon_in_a_file_name_is_no_tag(stage: Stage, layout: Path, tmp_path: Path) -> None:
+def test_a_colon_in_a_file_name_does_not_begin_a_tag(stage: Stage, layout: Path, tmp_path: Path) -> None:
     archive = tmp_path / "saved:it 1.tar"
     do("skopeo", "--insecure-policy", "copy", "-q", f"oci:{layout}:one", f"docker-archive:{tmp_path}/x.tar:it:1")
     (tmp_path / "x.tar").rename(archive)
@@ -475,7 +475,7 @@ def test_a_tar_of_something_else_is_refused(stage: Stage, tmp_path: Path) -> Non
     assert "does not contain a root file system" in error.what
 
 
-def test_a_bare_squashfs_tells_whether_argosy_made_it(stage: Stage, tmp_path: Path) -> None:
+def test_a_bare_squashfs_shows_whether_argosy_made_it(stage: Stage, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "bin").mkdir(parents=True)
     (root / "opt/argosy").mkdir(parents=True)
@@ -489,7 +489,7 @@ def test_a_bare_squashfs_tells_whether_argosy_made_it(stage: Stage, tmp_path: Pa
     assert made == {"plain": False, "made": True}
 
 
-def test_without_any_program_that_can_fetch_both_ways_are_named(stage: Stage, one: str) -> None:
+def test_if_no_program_can_fetch_both_alternatives_are_named(stage: Stage, one: str) -> None:
     for missing in (("skopeo",), ("umoci",)):
         error = stage.without(*missing, "apptainer", "singularity").failure(one)
         assert isinstance(error, ToolMissing)

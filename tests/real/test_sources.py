@@ -165,7 +165,7 @@ def test_a_program_of_each_source_runs_under_apptainer(told: dict[str, str], sou
     assert told[source] == SAID, told
 
 
-def test_what_stages_and_steps_made_is_there_too(told: dict[str, str]) -> None:
+def test_results_of_stages_and_steps_are_in_the_image(told: dict[str, str]) -> None:
     assert told["late"] == "made"
 
 

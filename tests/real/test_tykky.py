@@ -65,7 +65,7 @@ def test_a_venv_on_top_takes_packages_by_its_own_pip(env: Path, pool: Shop) -> N
     assert call(top, "python", "-c", ask).startswith(f"True {top}/lib/")
 
 
-def test_an_update_brings_packages_and_what_a_script_makes_while_the_environment_is_on_path(
+def test_an_update_adds_packages_and_results_of_a_script_while_the_environment_is_on_path(
     env: Path, pool: Shop
 ) -> None:
     shop = replace(pool, folder=env.parent)
@@ -121,16 +121,14 @@ def test_an_image_without_bash_is_wrapped_by_a_program_or_by_a_folder(shop: Shop
     assert (shop.folder / "all/versions/2/image.sqsh").readlink() == tiny
 
 
-def test_a_command_called_inside_another_container_says_how_to_call_it(env: Path, shop: Shop, tiny: Path) -> None:
+def test_a_wrapped_command_inside_another_container_tells_how_to_call_it(env: Path, shop: Shop, tiny: Path) -> None:
     done = shop.run(tiny, str(env / "bin/python"), "-V")
     assert done.code == 125
     assert "this is another container" in done.err
     assert f"run it outside the container: {env}/bin/python -V" in done.err
 
 
-def test_an_installation_is_read_only_at_its_own_path_where_it_is_masked_and_as_it_was_where_it_is_not(
-    shop: Shop, tiny: Path
-) -> None:
+def test_a_masked_installation_is_read_only_at_its_own_path_and_otherwise_unchanged(shop: Shop, tiny: Path) -> None:
     program = shop.folder / "MyProg/bin/PP"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\ntouch "$@" && echo HELLO\n')

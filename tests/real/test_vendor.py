@@ -81,7 +81,7 @@ def refused(bench: Shop, requirements: str) -> Ended:
     return done
 
 
-def test_a_worker_of_plain_torchrun_imports_what_only_the_layer_has(bench: Shop) -> None:
+def test_a_worker_of_plain_torchrun_imports_packages_of_the_layer(bench: Shop) -> None:
     image = bench.build("tinypkg\n")
     worker = bench.write("worker.py", WORKER)
     ranks = "".join(f"{rank} {VENDOR} 1.0 /opt/argosy/env\n" for rank in range(2))
@@ -104,7 +104,7 @@ def test_the_base_is_untouched_and_the_layer_holds_nothing_of_it(bench: Shop) ->
     assert layer == ["/opt/argosy/env/bin/torchrun"]
 
 
-def test_what_conflicts_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop) -> None:
+def test_a_conflict_with_the_bases_torch_is_refused_and_both_are_named(bench: Shop) -> None:
     done = refused(bench, "oldtorch\n")
     assert done.code == 7, done.err
     assert "torch<2" in done.err
@@ -140,7 +140,7 @@ def test_a_torch_that_may_be_replaced_hides_the_bases_which_stays_and_its_lock_g
     assert said.out == f'2.8.0\n__version__ = "{VENDOR}"\n', said.err
 
 
-def test_what_needs_the_release_that_the_vendors_build_stands_for_is_satisfied_by_it(bench: Shop) -> None:
+def test_a_requirement_of_a_release_is_satisfied_by_the_vendors_build_of_it(bench: Shop) -> None:
     image = bench.build("torchvision\n")
     shown = bench.run(image, "python", "-c", "import torch, torchvision; print(torch.__version__, torchvision.VERSION)")
     assert shown.out == f"{VENDOR} 0.24.0\n"

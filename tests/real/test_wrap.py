@@ -94,7 +94,7 @@ def test_the_names_of_modules_lead_into_the_image_not_through_the_prefix(prefix:
     assert re.fullmatch(r"/opt/argosy/env/lib/python3\.\d+/site-packages/tinydep\S* \[\]", call(prefix, "-c", code))
 
 
-def test_what_a_script_left_in_the_layer_is_there(prefix: Path) -> None:
+def test_files_of_a_script_are_in_the_layer(prefix: Path) -> None:
     assert call(prefix, "-c", "print(open('/opt/argosy/by-script').read())") == "2.0"
 
 
@@ -177,7 +177,7 @@ def test_an_environment_made_on_top_sees_the_packages_and_starts_the_same_contai
     assert done.stdout.strip() == f"{top} 2.0 {top}/bin", done.stderr
 
 
-def test_a_prefix_works_for_others_and_where_it_is_moved_to(shop: Shop, prefix: Path) -> None:
+def test_a_prefix_works_for_other_users_and_after_a_move(shop: Shop, prefix: Path) -> None:
     moved = shop.folder / "moved"
     shop.home.chmod(0o777)
     environment = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(shop.home), "USER": "alice"}
@@ -293,7 +293,7 @@ def test_an_image_without_a_shell_is_one_clear_error_and_leaves_nothing(shop: Sh
     assert not (shop.folder / "p").exists()
 
 
-def test_a_prefix_on_a_full_disk_is_said_and_leaves_nothing(shop: Shop, tiny: Path) -> None:
+def test_a_prefix_on_a_full_disk_fails_and_leaves_nothing(shop: Shop, tiny: Path) -> None:
     small = shop.folder / "small"
     small.mkdir()
     shop.tool("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small)
@@ -413,7 +413,7 @@ def test_a_new_prefix_killed_at_any_moment_is_whole_or_can_be_made(shop: Shop, t
         shutil.rmtree(own)
 
 
-def test_an_update_may_ask_for_another_version_of_what_is_there(shop: Shop) -> None:
+def test_an_update_may_request_another_version_of_an_installed_package(shop: Shop) -> None:
     recipe = shop.write("requirements.txt", "tinypkg\n")
     own = shop.folder / "own"
     done = shop.argosy("wrap", recipe, "--prefix", own, "--base", shop.base)
@@ -439,7 +439,7 @@ def test_an_update_may_ask_for_another_version_of_what_is_there(shop: Shop) -> N
         ("#!/bin/sh\ngit clone https://example.org/x\n", "the base has no git"),
     ],
 )
-def test_a_script_that_fails_ends_the_update_with_what_to_do(shop: Shop, prefix: Path, script: str, said: str) -> None:
+def test_a_failing_script_ends_the_update_with_a_next_step(shop: Shop, prefix: Path, script: str, said: str) -> None:
     own = shop.folder / "own"
     copy(prefix, own)
     done = shop.argosy("wrap", "update", own, "--post-install", shop.write("post.sh", script))

@@ -63,12 +63,12 @@ def test_a_figure_taken_once_is_its_own_quartiles() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40))
-def test_a_median_lies_between_its_quartiles(values: list[float]) -> None:
+def test_a_median_is_between_its_quartiles(values: list[float]) -> None:
     row = many("start.a", "a", values, "ms")
     assert row.low <= row.value <= row.high
 
 
-def test_the_group_of_a_row_is_the_first_word_of_its_key() -> None:
+def test_the_group_of_a_row_is_the_first_part_of_its_key() -> None:
     assert one("packing.delta.wall", "delta", 1, "s").group == "packing"
 
 
@@ -91,7 +91,7 @@ def test_a_ratio_is_taken_to_the_row_that_is_named() -> None:
     assert ratio_of(rows[0], rows) == 4
 
 
-def test_there_is_no_ratio_without_the_other_row_or_to_nothing() -> None:
+def test_a_ratio_needs_the_other_row_with_a_value() -> None:
     alone = one("a.x", "x", 8, "s", against="a.y")
     assert ratio_of(alone, (alone,)) is None
     assert ratio_of(alone, (alone, one("a.y", "y", 0, "s"))) is None
@@ -110,7 +110,7 @@ def test_numbers_show_three_digits_that_count(value: float, text: str) -> None:
     assert render_number(value) == text
 
 
-def test_a_plain_table_says_figure_spread_ratio_budget_and_verdict() -> None:
+def test_a_plain_table_has_figure_spread_ratio_budget_and_verdict() -> None:
     text = render_plain(
         result(
             one("a.flat", "flat", 10, "s"),
@@ -165,13 +165,13 @@ def test_a_plot_has_the_rows_that_were_measured_with_budget_and_spread() -> None
     assert set(PLOTS) <= set(PARTS)
 
 
-def test_the_readme_claims_what_was_measured_and_is_unchanged_otherwise() -> None:
+def test_the_readme_quotes_the_measured_figure_and_stays_otherwise_unchanged() -> None:
     text = "was [68 times faster](docs/reference/figures.md#building) than [7 times faster](elsewhere)"
     assert render_claim(text, result(one("building.cold.faster", "faster", 69.97, "x"))) == text.replace("68", "70")
     assert render_claim(text, result(one("start.x", "x", 99, "x"))) == text
 
 
-def test_a_kept_run_stands_beside_the_new_one() -> None:
+def test_an_earlier_run_is_shown_beside_the_new_one() -> None:
     before = result(one("a.x", "x", 4, "s"), one("a.gone", "gone", 4, "s"))
     text = render_plain(result(one("a.x", "x", 2, "s"), one("a.new", "new", 3, "s")), before)
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
@@ -190,7 +190,7 @@ def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"date": 3}'])
-def test_what_is_no_result_is_refused_by_name(tmp_path: Path, text: str) -> None:
+def test_an_invalid_result_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kept.json"
     path.write_text(text)
     with pytest.raises(SystemExit, match=r"kept\.json"):
@@ -222,7 +222,7 @@ def test_an_unknown_part_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     assert "packing, building, wrapping, start, memory, commands, planning" in capsys.readouterr().err
 
 
-def test_forks_and_questions_are_counted_until_the_ranks_start_threads_and_local_sockets_are_none() -> None:
+def test_forks_and_slurm_requests_are_counted_until_the_ranks_start() -> None:
     assert count_before(JOB) == Before(forks=2, rpcs=1)
     with pytest.raises(RuntimeError, match="never came to srun: no scontrol"):
         count_before(JOB.partition("7 vfork")[0], "no scontrol")
@@ -246,7 +246,7 @@ def test_the_interval_of_a_median_is_that_of_the_tables_and_of_few_values_all() 
     assert median_interval([3, 1, 2]) == (1, 3)
 
 
-def test_trainings_are_told_by_shape_and_way_beside_the_plain_container() -> None:
+def test_trainings_are_grouped_by_shape_beside_the_plain_container() -> None:
     lines = [
         f"{shape} {way} 0 {seconds}000000000 {seconds / 2}"
         for shape in ("single", "node", "nodes")
@@ -258,7 +258,7 @@ def test_trainings_are_told_by_shape_and_way_beside_the_plain_container() -> Non
     assert ratio_of(rows["training.node.wrapper.whole"], tuple(rows.values())) == 1.5
 
 
-def test_a_training_that_did_not_come_to_its_end_is_no_figure() -> None:
+def test_an_unfinished_training_gives_no_figure() -> None:
     with pytest.raises(RuntimeError, match="did not tell its time: single wrapper 1 2"):
         read_variants("single wrapper 1 2 ")
 

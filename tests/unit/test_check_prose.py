@@ -72,7 +72,7 @@ def test_formatted_strings_and_comments_over_lines_are_read(tmp_path: Path) -> N
     assert [found.line for found in check(path)] == [2, 4]
 
 
-def test_the_exit_code_says_whether_there_are_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_reports_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(write(tmp_path, "a.md", "Plain.\n"))]) == 0
     assert main([str(write(tmp_path, "b.md", "It is no image.\n"))]) == 1
     assert "b.md:1: It is no image." in capsys.readouterr().out

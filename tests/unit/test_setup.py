@@ -30,7 +30,7 @@ def test_without_root_the_missing_packages_are_named_in_one_line(tmp_path: Path)
 
 
 @pytest.mark.parametrize("folder", ["a folder, it's one", "/".join(["long" * 20] * 3)])
-def test_a_stand_in_runs_where_the_path_of_python_has_blanks_or_is_long(
+def test_a_stub_runs_if_the_path_of_python_is_long_or_has_blanks(
     tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / folder / "python"

@@ -41,7 +41,7 @@ def test_a_page_has_one_first_heading(path: Path) -> None:
     assert len(re.findall(r"^# \S.*$", BLOCK.sub("", path.read_text("utf-8")), re.MULTILINE)) == 1
 
 
-def test_the_website_finds_what_it_takes_from_outside_the_docs() -> None:
+def test_files_of_the_website_outside_docs_exist() -> None:
     assert [name for name in (*PAGES, *FOLDERS, *FILES) if not (REPO / name).exists()] == []
 
 

@@ -23,7 +23,7 @@ sacctmgr --immediate modify user where name=alice set qos+=long
 """
 
 
-def test_a_job_that_slurm_forgot_and_the_limits_of_a_qos_are_told_by_the_accounting(
+def test_accounting_knows_jobs_that_slurm_forgot_and_the_limits_of_a_qos(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
     enforced = "AccountingStorageEnforce=associations,limits,qos"

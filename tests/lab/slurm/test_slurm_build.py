@@ -28,7 +28,7 @@ def place(desk: Desk, *more: str) -> str:
     return desk.write("site.toml", text + PLACE + f'work_dir = "{desk.folder}"\n' + "".join(more))
 
 
-def test_an_image_is_built_on_a_node_and_what_it_says_comes_back(desk: Desk) -> None:
+def test_an_image_is_built_on_a_node_and_its_output_comes_back(desk: Desk) -> None:
     words = ("requirements.txt", "--base", desk.image, "--site", place(desk), "--on-node")
     done = desk.argosy("build", *words, "-o", "new.sif", "-v", env=HOSTILE)
     assert "new.sif:" in done.stdout

@@ -72,7 +72,7 @@ def test_a_job_is_launched_and_followed_to_its_end_from_afar(laptop: Laptop) -> 
     assert "2 on 2 node(s)" in laptop.argosy("verify", job, check=False).stdout
 
 
-def test_words_arrive_unchanged_whatever_the_shell_there_prints_and_sets(laptop: Laptop) -> None:
+def test_arguments_arrive_unchanged_whatever_the_remote_shell_prints_and_sets(laptop: Laptop) -> None:
     desk = laptop.desk
     laptop.sh(f"printf %s {shlex.quote(SHELL_THAT_TALKS)} > ~alice/.bashrc")
     words = (*HOSTILE, "x" * 20_000)
@@ -96,7 +96,7 @@ def test_a_running_job_is_entered_and_cancelled_from_afar(laptop: Laptop) -> Non
     assert laptop.argosy("logs", "-f", job, check=False).code != 0
 
 
-def test_who_signed_an_image_is_asked_on_the_machine_where_it_lies(laptop: Laptop) -> None:
+def test_signatures_are_checked_on_the_machine_that_has_the_image(laptop: Laptop) -> None:
     sign = """
         rm -rf ~/.apptainer/keys
         apptainer --silent key newpair --name ada --email a@example.org --comment '' --password '' --push=false
@@ -125,7 +125,7 @@ def test_all_tasks_of_an_array_are_followed_from_afar(laptop: Laptop) -> None:
     assert {line for line in said.stdout.splitlines() if line.startswith("task")} == {"task 1", "task 2"}
 
 
-def test_a_failed_job_says_which_rank_failed_first(laptop: Laptop) -> None:
+def test_a_failed_job_names_the_rank_that_failed_first(laptop: Laptop) -> None:
     said = laptop.launch(*TWO, "--follow", command=("sh", "-c", 'test "$SLURM_PROCID" = 0 || exit 7'), check=False)
     assert said.code == 7
     assert "rank 1" in said.stderr
@@ -151,7 +151,7 @@ REFUSED = (
 )
 
 
-def test_what_cannot_be_is_said(laptop: Laptop) -> None:
+def test_impossible_options_are_refused(laptop: Laptop) -> None:
     for options, told in REFUSED:
         said = laptop.launch(*options, command=("true",), check=False)
         assert said.code == 125, options

@@ -52,7 +52,7 @@ HOSTILE = {
 }
 
 
-def test_variables_of_the_caller_change_nothing_but_what_they_are_defaults_for(desk: Desk) -> None:
+def test_variables_of_the_caller_change_only_the_defaults_that_they_set(desk: Desk) -> None:
     # Not PYTHONHOME, which would keep argosy itself from starting.
     hostile = {name: value for name, value in HOSTILE.items() if not name.startswith("PYTHON")}
     job = desk.submit(*FOUR, command=desk.telling, env=hostile)
@@ -99,9 +99,7 @@ def test_a_job_can_be_launched_from_inside_another_one(desk: Desk) -> None:
         (("--sbatch-arg=--no-such-option",), "no-such-option"),
     ],
 )
-def test_what_slurm_refuses_is_said_in_its_words_with_a_way_out(
-    desk: Desk, options: tuple[str, ...], says: str
-) -> None:
+def test_slurms_refusals_are_shown_with_a_next_step(desk: Desk, options: tuple[str, ...], says: str) -> None:
     done = desk.argosy(*desk.words(*options, command=("true",)), check=False)
     assert done.code == 125
     assert says in done.stderr
@@ -116,7 +114,7 @@ def test_an_image_that_the_nodes_do_not_see_is_named_with_the_node(desk: Desk) -
     assert "the image /tmp/local.sif cannot be read on node" in done.stdout
 
 
-def test_leaving_off_following_leaves_the_job_alone_and_says_how_to_come_back(desk: Desk) -> None:
+def test_leaving_logs_f_keeps_the_job_and_tells_how_to_come_back(desk: Desk) -> None:
     job = desk.submit(*FOUR, command=("sh", "-c", "echo begun; sleep 600"))
     desk.until_written(job, "begun", 4)
     words = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "ctl", "argosy", "logs", "-f", job)
@@ -153,7 +151,7 @@ def test_a_controller_that_is_down_is_explained_and_following_outlives_it(
         assert out.count("over") == 2
 
 
-def test_a_job_that_a_silent_controller_took_is_told_as_one_that_may_be_in_the_queue(
+def test_a_job_that_a_silent_controller_accepted_is_reported_as_possibly_queued(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
     with new_desk("--slurm", "MessageTimeout=2") as desk:
@@ -172,7 +170,7 @@ def test_a_job_that_a_silent_controller_took_is_told_as_one_that_may_be_in_the_q
         assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["record"]
 
 
-def test_a_job_goes_on_from_its_checkpoint_where_the_controller_was_silent_when_it_went_back(
+def test_a_job_resumes_from_its_checkpoint_if_the_controller_was_silent_at_the_requeue(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
     program = """\
@@ -198,7 +196,7 @@ until [ -e go ]; do sleep 0.1; done
         assert "again with here" in desk.output(job)
 
 
-def test_a_job_that_slurm_starts_again_goes_on_with_its_log_and_its_tasks_are_told_apart(desk: Desk) -> None:
+def test_a_requeued_job_continues_its_log_and_array_tasks_are_distinguished(desk: Desk) -> None:
     program = 'echo "run ${SLURM_RESTART_COUNT:-0}"; [ -n "${SLURM_RESTART_COUNT:-}" ] || sleep 600'
     job = desk.submit("--ranks", "1", command=("sh", "-c", program))
     desk.until_written(job, "run 0")
@@ -231,7 +229,7 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
 
 
 @pytest.mark.parametrize(("sent", "code"), [("KILL", 137), ("TERM", 143)])
-def test_who_is_stopped_while_a_job_is_submitted_finds_it_with_its_record(desk: Desk, sent: str, code: int) -> None:
+def test_a_job_is_found_by_its_record_if_its_submission_was_interrupted(desk: Desk, sent: str, code: int) -> None:
     (desk.here / "bin").mkdir()
     desk.write("bin/sbatch", f'#!/bin/sh\n/usr/bin/sbatch "$@" > /dev/null\nkill -s {sent} "$PPID"; sleep 600\n')
     path = {"PATH": f"{desk.folder}/bin:/usr/local/bin:/usr/bin:/bin"}
@@ -246,7 +244,7 @@ def test_who_is_stopped_while_a_job_is_submitted_finds_it_with_its_record(desk: 
     assert desk.argosy("cancel", job).stdout == f"job {job} had ended already: ended well\n"
 
 
-def test_jobs_tell_why_they_wait_and_queues_what_is_free(desk: Desk) -> None:
+def test_jobs_shows_why_jobs_wait_and_queues_shows_free_nodes(desk: Desk) -> None:
     job = desk.submit("--sbatch-arg=--hold", "--name", "a | b", command=("true",))
     assert "JobHeldUser" in desk.argosy("jobs").stdout
     (row,) = json.loads(desk.argosy("jobs", "--json").stdout)
@@ -257,7 +255,7 @@ def test_jobs_tell_why_they_wait_and_queues_what_is_free(desk: Desk) -> None:
     assert desk.argosy("jobs", "show", "999999", check=False).code == 2
 
 
-def test_a_job_waits_for_another_one_and_arrays_have_an_output_each(desk: Desk) -> None:
+def test_a_job_waits_for_another_and_array_tasks_have_outputs_of_their_own(desk: Desk) -> None:
     first = desk.submit("--name", "first", command=("sh", "-c", "echo 1 > order"))
     command = ("sh", "-c", 'cat order; echo "$SLURM_ARRAY_TASK_ID"')
     array = desk.submit("--after", first, "--array", "3-4", "--output", "%A_%a.out", command=command)

@@ -115,9 +115,7 @@ def judge_ranks(rows: list[dict[str, Any]], site: str, nodes: int, ranks: int) -
 
 
 @pytest.mark.soak
-def test_the_node_where_images_are_built_runs_a_script_too(
-    new_cluster: NewCluster, torch_image: Path, tmp_path: Path
-) -> None:
+def test_the_node_for_builds_runs_a_job_script_too(new_cluster: NewCluster, torch_image: Path, tmp_path: Path) -> None:
     bind = project(torch_image, tmp_path / "project")
     with new_cluster("--like", "mn5-gpp", "--bind", bind, "1") as cluster:
         rows = run_golden(cluster, "mn5-gpp", "one-node")
@@ -162,7 +160,7 @@ def test_ranks_on_all_cores_of_lumis_cpu_nodes_add_up_by_mpi(
         assert sorted(core for row in rows if row["host"] == host for core in row["cores"]) == list(range(128))
 
 
-def test_a_cluster_like_a_site_has_its_shape_and_refuses_what_the_site_refuses(new_cluster: NewCluster) -> None:
+def test_a_cluster_shaped_like_a_site_refuses_what_the_site_refuses(new_cluster: NewCluster) -> None:
     with new_cluster("--like", "dawn", "2") as cluster:
         told = cluster.sh("scontrol show node pvc-s1 --oneliner; scontrol show partition --oneliner").stdout
         assert "Gres=gpu:4" in told

@@ -28,7 +28,7 @@ def mpi_desk(desk: Desk, mpi_image: Path) -> Desk:
 
 
 @pytest.mark.parametrize(("kind", "wire_up"), [("openmpi", "pmix"), ("mpich", "mpiexec")])
-def test_ranks_of_two_nodes_add_up_and_know_who_they_are(mpi_desk: Desk, kind: str, wire_up: str) -> None:
+def test_ranks_of_two_nodes_add_up_by_mpi(mpi_desk: Desk, kind: str, wire_up: str) -> None:
     options = (*FOUR, "--env", f"MPI4PY_MPIABI={kind}")
     if wire_up == "mpiexec":
         plain = (mpi_desk.cluster.shared / "site.toml").read_text()

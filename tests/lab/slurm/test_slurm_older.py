@@ -26,7 +26,7 @@ def old_desk(new_desk: Callable[..., AbstractContextManager[Desk]]) -> Iterator[
         yield desk
 
 
-def test_ranks_words_codes_and_warnings_are_the_same(old_desk: Desk) -> None:
+def test_slurm_22_05_gives_the_same_ranks_arguments_codes_and_warnings(old_desk: Desk) -> None:
     desk = old_desk
     assert desk.sh("sbatch --version").stdout.startswith("slurm-wlm 22.05")
     told = desk.tell(*FOUR, "--env", "X_A=`id` $HOME", words=("a  b", "", "*"))

@@ -37,7 +37,7 @@ def test_a_rank_that_fails_is_named_though_it_prints_elsewhere(desk: Desk) -> No
     assert "said" not in done.stdout
 
 
-def test_debug_reaches_every_rank_and_stands_in_the_script(desk: Desk) -> None:
+def test_debug_reaches_every_rank_and_is_in_the_script(desk: Desk) -> None:
     command = ("sh", "-c", 'echo "$NCCL_DEBUG $TORCH_DISTRIBUTED_DEBUG $LOGLEVEL $NCCL_DEBUG_FILE"')
     done = desk.follow(*FOUR, "--launcher", "srun", "--debug", command=command)
     assert done.stdout.startswith(f"INFO DETAIL INFO {desk.folder}/sh-nccl-%h-%p.log\n" * 4)

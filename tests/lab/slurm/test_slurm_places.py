@@ -109,13 +109,13 @@ def test_in_a_shell_that_srun_started_a_script_has_all_of_the_allocation(desk: D
     assert sorted(row["host"] for row in told) == ["node1", "node1", "node2", "node2"]
 
 
-def test_a_script_outside_any_allocation_says_so(desk: Desk) -> None:
+def test_a_script_outside_an_allocation_fails_with_the_reason(desk: Desk) -> None:
     done = desk.sh(f"sh {desk.script(*TWO, command=('true',))}", check=False)
     assert done.code == 2
     assert "no Slurm allocation" in done.stderr
 
 
-def test_inside_an_allocation_launch_says_which_of_the_two_it_does(desk: Desk) -> None:
+def test_inside_an_allocation_launch_reports_whether_it_submits(desk: Desk) -> None:
     launch = f"argosy launch {desk.image} --site {desk.site} --nodes 2 --ranks 4 --launcher srun"
     inside = "timeout 600 salloc --nodes=2 --ntasks-per-node=2 --cpus-per-task=1"
     tell = shlex.join(desk.telling)
@@ -159,7 +159,7 @@ def test_each_rank_sees_the_gpus_of_its_node(desk: Desk) -> None:
     assert [row["set"].get("CUDA_VISIBLE_DEVICES", "") for row in on_cpus] == ["", ""]
 
 
-def test_an_image_whose_torch_has_no_back_end_for_the_gpus_is_refused_before_the_queue(torch_desk: Desk) -> None:
+def test_an_image_whose_torch_lacks_the_gpu_back_end_is_refused_before_the_queue(torch_desk: Desk) -> None:
     desk = torch_desk.with_gpus
     done = desk.follow("--gpus", "1", command=("true",), check=False)
     assert done.code == 125

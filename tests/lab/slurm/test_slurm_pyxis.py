@@ -107,7 +107,7 @@ def test_values_arrive_verbatim_and_the_umask_is_the_callers(desk: Desk, runtime
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_ranks_own_gpus_are_told_inside(desk: Desk, runtime: str) -> None:
+def test_a_rank_sees_its_own_gpus_in_the_container(desk: Desk, runtime: str) -> None:
     program = ("sh", "-c", 'echo "gpu ${CUDA_VISIBLE_DEVICES-unset}"')
     words = ("--runtime", runtime, "--ranks", "1", "--gpus", "1", "--launcher", "none")
     assert "gpu 0\n" in desk.with_gpus.follow(*words, command=program).stdout

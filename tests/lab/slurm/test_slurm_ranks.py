@@ -70,7 +70,7 @@ LIGHTNING_READS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEI
 JAX_READS = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 
 
-def test_each_rank_is_told_what_programs_look_for(desk: Desk) -> None:
+def test_each_rank_gets_the_variables_that_programs_read(desk: Desk) -> None:
     told = desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")
     assert len(told) == 4
     for number, row in enumerate(told):
@@ -97,7 +97,7 @@ def test_torchrun_gives_the_same_ranks_to_the_same_nodes(torch_desk: Desk) -> No
     assert {row["set"]["OMP_NUM_THREADS"] for row in told} == {"2"}
 
 
-def test_the_order_is_the_node_lists_where_names_sort_differently(
+def test_ranks_follow_the_node_list_if_names_sort_differently(
     new_desk: Callable[..., AbstractContextManager[Desk]], torch_image: Path
 ) -> None:
     with new_desk("--hosts", "zeta,alpha") as desk:

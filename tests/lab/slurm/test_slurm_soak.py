@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.soak]
 ELASTIC = ("python", str(Path(__file__).with_name("elastic.py")))
 
 
-def test_an_elastic_job_goes_on_without_a_lost_node_and_ends_well(
+def test_an_elastic_job_continues_without_a_lost_node_and_succeeds(
     new_desk: Callable[..., AbstractContextManager[Desk]], torch_image: Path
 ) -> None:
     with new_desk("3") as plain:

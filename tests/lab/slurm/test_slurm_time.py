@@ -99,7 +99,7 @@ def test_a_warning_before_the_limit_reaches_the_ranks(timed: Timed, way: int) ->
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["to the steps", "to the batch shell"])
-def test_a_time_limit_is_said_in_plain_words(timed: Timed, way: int) -> None:
+def test_the_time_limit_is_reported_in_plain_words(timed: Timed, way: int) -> None:
     job = timed.warned[way]
     assert timed.desk.wait(job) == "TIMEOUT"
     assert timed.desk.output(job).count("got SIGTERM") == 2

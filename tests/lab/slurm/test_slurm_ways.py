@@ -37,7 +37,7 @@ def test_a_setting_that_makes_a_program_faster_is_found(desk: Desk) -> None:
     assert "less" in again.stdout
 
 
-def test_a_way_that_fails_ends_the_job_with_its_code_after_all_have_run(desk: Desk) -> None:
+def test_a_failing_setting_ends_the_job_with_its_code_after_all_have_run(desk: Desk) -> None:
     run = ("--", "sh", "-c", "exit ${CODE:-0}")
     done = desk.argosy(
         *words(desk, "--try", "CODE=3", "--rounds", "1", "--follow", "--nodes", "1", "--ranks", "1"), *run, check=False
@@ -47,7 +47,7 @@ def test_a_way_that_fails_ends_the_job_with_its_code_after_all_have_run(desk: De
     assert "(1 failed)" in done.stdout
 
 
-def test_what_cannot_be_compared_is_said(desk: Desk) -> None:
+def test_settings_that_cannot_be_compared_are_refused(desk: Desk) -> None:
     for options, said in (
         ((), "add --try NAME=VALUE"),
         (("--try", "A"), "sets no variable"),

@@ -31,7 +31,7 @@ output = "out/%x/%j.txt"
 """
 
 
-def test_a_job_of_the_project_file_runs_as_it_stands_there(desk: Desk) -> None:
+def test_a_job_of_the_project_file_runs_as_written(desk: Desk) -> None:
     site, image = desk.site, desk.image
     desk.write("argosy.toml", PROJECT.format(site=site, image=image, command=json.dumps([*desk.telling])))
     said = desk.argosy("launch", "tell", "--ranks", "2", "--follow").stdout

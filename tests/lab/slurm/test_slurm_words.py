@@ -68,7 +68,9 @@ def forced() -> list[str]:
 
 
 @pytest.mark.parametrize("launcher", ["srun", "none", "torchrun"])
-def test_words_and_values_reach_every_rank_unchanged(desk: Desk, request: pytest.FixtureRequest, launcher: str) -> None:
+def test_arguments_and_values_reach_every_rank_unchanged(
+    desk: Desk, request: pytest.FixtureRequest, launcher: str
+) -> None:
     if launcher == "torchrun":
         desk = desk.with_image(request.getfixturevalue("torch_image"))
     told = desk.tell(*FOUR, "--launcher", launcher, *forced(), words=WORDS)
@@ -79,13 +81,13 @@ def test_words_and_values_reach_every_rank_unchanged(desk: Desk, request: pytest
     assert not (desk.here / "ran").exists()
 
 
-def test_128_kb_in_one_word_and_512_kb_in_all_arrive(desk: Desk) -> None:
+def test_arguments_of_128_kb_and_512_kb_in_total_arrive(desk: Desk) -> None:
     words = [letter * 128_000 for letter in "abcd"]
     told = desk.tell("--nodes", "2", "--ranks", "2", "--launcher", "srun", words=words)
     assert [row["words"] for row in told] == [[digest(word) for word in words]] * 2
 
 
-def test_what_no_node_could_start_is_refused_with_both_numbers(desk: Desk) -> None:
+def test_arguments_too_long_for_any_node_are_refused_with_both_numbers(desk: Desk) -> None:
     desk.write("many.sh", MANY)
     done = desk.sh(f"IMAGE={desk.image} SITE={desk.site} sh many.sh", check=False)
     assert done.code == 2

@@ -21,7 +21,7 @@ def test_a_size_is_read_as_people_write_it(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "K", "-1", "1.5G", "65G", "3", "12X", "٣K", "1e9"])
-def test_what_is_no_size_of_a_message_is_refused(text: str) -> None:
+def test_an_invalid_message_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid message size"):
         parse_size(text)
 
@@ -44,7 +44,7 @@ def test_the_program_knows_each_operation_and_needs_only_torch() -> None:
     }
 
 
-def test_a_text_among_the_words_is_no_path_however_long() -> None:
+def test_a_long_text_among_the_arguments_is_not_used_as_a_path() -> None:
     assert plan_command_binds(("python", "-c", "a/b\n" * 5000, "x\0/y"), ContainerRequest(), make_host(cwd="/")) == ()
 
 

@@ -84,7 +84,7 @@ def test_the_processors_of_nodes_may_serve_other_jobs_too() -> None:
     assert [node.host for node in find_bad_nodes(parse_node_tests(text), tuple(rates), 0)] == ["n4"]
 
 
-def test_the_verdict_names_what_to_leave_out_and_asks_for_no_network() -> None:
+def test_the_verdict_names_nodes_to_exclude_and_needs_no_network() -> None:
     ranks = tuple(RankFacts(n, 0, host, devices=2) for n, host in enumerate(HOSTS))
     expected = Expected(nodes=3, ranks=3, gpus=2, own_gpus=2, hosts=HOSTS)
     assert check_node_tests(results_of(), ranks, expected).ok
@@ -113,26 +113,26 @@ def exclude(words: str) -> LaunchRequest:
     return exclude_bad_nodes(request, lambda job: {"12": ("n2", "n7"), "13": ()}[job])
 
 
-def test_what_a_trial_found_bad_is_left_out_beside_what_is_named() -> None:
+def test_bad_nodes_of_a_job_are_excluded_beside_named_nodes() -> None:
     request = exclude("n1,@12,n[3-4]")
     assert request.options.exclude == "n1,n2,n7,n[3-4]"
     assert [(row.value, row.why) for row in request.choices] == [("n2,n7", "bad nodes of job 12")]
     assert replace(exclude("@13"), choices=()).options == JobOptions()
 
 
-def test_what_is_no_job_cannot_be_left_out() -> None:
+def test_only_a_job_number_can_follow_the_at_sign() -> None:
     with pytest.raises(UsageError, match="'n1' is not a job number"):
         exclude("@n1")
 
 
-def test_where_no_node_answered_none_is_called_bad() -> None:
+def test_if_no_node_answered_no_node_is_called_bad() -> None:
     verdict = check_node_tests((), (), Expected(nodes=3, hosts=HOSTS))
     (check,) = [check for check in verdict.findings if check.what == "nodes"]
     assert (check.state, verdict.bad_nodes) == ("fail", ())
     assert "--exclude" not in check.hint
 
 
-def test_an_image_that_has_no_torch_for_certain_is_not_measured() -> None:
+def test_an_image_that_surely_lacks_torch_is_not_measured() -> None:
     image = Image("/shared/x.sif", ImageKind.SIF, "", "", argosy=True, packages=frozenset({"numpy"}), complete=True)
     request = as_node_test(LaunchRequest("x.sif", node_test_command()))
     with pytest.raises(UsageError, match="the benchmark needs PyTorch"):

@@ -45,7 +45,7 @@ PLAN = LaunchPlan(
 )
 
 
-def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
+def test_settings_are_parsed_and_the_first_is_the_plan_itself() -> None:
     variants = parse_variants(["A=1", "B='two words' C="], {})
     assert variants[0] == Variant("as planned")
     assert variants[1] == Variant("A=1", (Variable("A", "1"),))
@@ -62,12 +62,12 @@ def test_ways_are_read_and_the_first_is_the_plan_as_it_is() -> None:
         (["A=1", "A=1"], "twice"),
     ],
 )
-def test_what_is_no_way_is_refused(texts: list[str], told: str) -> None:
+def test_an_invalid_setting_is_refused(texts: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse_variants(texts, {})
 
 
-def test_a_way_wins_over_what_was_set_before() -> None:
+def test_a_setting_overrides_earlier_values() -> None:
     before = ContainerRequest(variables=(Variable("A", "0"), Variable("K", "kept")))
     request = with_variant(LaunchRequest("x.sif", ("true",), container=before), Variant("A=1", (Variable("A", "1"),)))
     assert request.container.variables == (Variable("K", "kept"), Variable("A", "1"))
@@ -92,7 +92,7 @@ def driver(folder: Path, programs: list[str], *, rounds: int, phrase: str = "") 
     return done, text
 
 
-def test_the_driver_runs_the_ways_in_turns_after_one_run_that_is_not_counted(tmp_path: Path) -> None:
+def test_the_driver_alternates_settings_after_one_uncounted_run(tmp_path: Path) -> None:
     done, text = driver(tmp_path, ["echo 0 >> order", "echo 1 >> order"], rounds=3)
     assert (tmp_path / "order").read_text().split() == ["0", "0", "1", "1", "0", "0", "1"]
     runs = parse_runs((tmp_path / "runs").read_text())
@@ -125,7 +125,7 @@ def test_the_number_after_a_phrase_is_read(printed: str, value: float | None, tm
     assert complaints(text) == ""
 
 
-def test_a_way_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failing_setting_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     done, _ = driver(tmp_path, ["exit 0", "echo broken; exit 3"], rounds=2)
     assert done.returncode == 3
     assert "broken" in done.stdout
@@ -150,27 +150,27 @@ def runs_of(first: list[float], second: list[float]) -> list[Run]:
         ([9.0, 9.0, 9.0, 9.0, 9.0], "6 rounds are needed for 95 %"),
     ],
 )
-def test_ways_are_held_against_the_first_round_by_round(second: list[float], verdict: str) -> None:
+def test_settings_are_compared_with_the_first_round_by_round(second: list[float], verdict: str) -> None:
     _, row = compare(["first", "second"], runs_of([10.0] * 6, second))
     assert row.verdict == verdict
     assert row.ratio == pytest.approx(median(second) / 10)
 
 
-def test_drift_that_meets_both_ways_hides_no_difference() -> None:
+def test_drift_that_affects_both_settings_hides_no_difference() -> None:
     first = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
     _, row = compare(["first", "second"], runs_of(first, [value - 0.5 for value in first]))
     assert (row.low, row.high, row.verdict) == (-0.5, -0.5, "less")
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=40))
-def test_an_interval_lies_within_the_values(values: list[float]) -> None:
+def test_an_interval_is_within_the_values(values: list[float]) -> None:
     found = sign_interval(values)
     assert (found is None) == (len(values) < 6)
     if found:
         assert min(values) <= found[0] <= median(values) <= found[1] <= max(values)
 
 
-def test_the_interval_holds_what_it_says() -> None:
+def test_the_interval_contains_the_median_as_often_as_promised() -> None:
     chance = random.Random(7)  # noqa: S311 - a simulation
     for count in (6, 9, 20):
         held = 0
@@ -180,7 +180,7 @@ def test_the_interval_holds_what_it_says() -> None:
         assert held / 2000 > 0.94
 
 
-def test_lines_that_are_none_of_ours_are_passed_over() -> None:
+def test_other_lines_are_ignored() -> None:
     assert parse_runs(f"{MARK} 1 0 0 2.5\nx {MARK} 1 0 0 3\n{MARK} 1 0 0\n{MARK} 2 1 9 -\n") == (
         Run(1, 0, 0, 2.5),
         Run(2, 1, 9, None),

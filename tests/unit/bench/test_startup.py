@@ -29,7 +29,7 @@ def measure(tmp_path: Path, *cases: dict[str, object]) -> subprocess.CompletedPr
     return subprocess.run(words, input=json.dumps(task), capture_output=True, text=True, check=False)
 
 
-def test_each_way_is_started_once_before_and_then_first_in_its_turn(tmp_path: Path) -> None:
+def test_each_mode_is_started_once_uncounted_and_then_first_in_its_turn(tmp_path: Path) -> None:
     order = tmp_path / "order"
     ways: list[dict[str, object]] = [{"name": name, "words": ["sh", "-c", f"echo {name} >> {order}"]} for name in "ab"]
     done = measure(tmp_path, *ways)
@@ -38,7 +38,7 @@ def test_each_way_is_started_once_before_and_then_first_in_its_turn(tmp_path: Pa
     assert order.read_text().split() == ["a", "b", "a", "b", "b", "a", *"aaabbb", "a", "b"]
 
 
-def test_a_start_that_fails_ends_the_measurement_with_what_it_said(tmp_path: Path) -> None:
+def test_a_failed_start_ends_the_measurement_with_its_output(tmp_path: Path) -> None:
     done = measure(tmp_path, {"name": "wrapper", "words": ["sh", "-c", "echo no image >&2; exit 9"]})
     assert (done.returncode, done.stderr) == (1, "wrapper ended with 9: no image\n")
 
@@ -52,7 +52,7 @@ def test_calls_that_name_a_path_are_counted_and_those_below_the_folder_among_the
     assert count_calls("wrapper", trace, "").shared is None
 
 
-def test_the_table_tells_every_way_in_its_row() -> None:
+def test_the_table_has_a_row_for_every_mode() -> None:
     lines = render_table(REPORT).splitlines()
     wrapped = next(line for line in lines if line.startswith("the wrapped command"))
     assert wrapped.split()[3:] == ["31.5", "(30.5-32.5)", "32.5", "(31.5-33.5)", "39.5", "(38.5-40.5)", "9,100", "40"]

@@ -68,7 +68,7 @@ def test_the_one_asked_for_is_the_only_one(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["", *BUILD_BACKENDS])
-def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
+def test_if_no_backend_works_one_error_names_what_is_missing(asked: str) -> None:
     with pytest.raises(ToolMissing) as raised:
         list_backends(host(namespaces=False), asked)
     said = str(raised.value)
@@ -78,7 +78,7 @@ def test_where_none_can_work_one_error_says_what_is_missing(asked: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BUILD_BACKENDS)
-def test_the_words_of_the_program_stay_as_they_are_and_come_last(backend: str) -> None:
+def test_the_programs_arguments_come_last_and_unchanged(backend: str) -> None:
     command = plan_exec(backend, GROUND, INSIDE, scratch="/s", host=host(*ALL))
     assert command.argv[-3:] == INSIDE.argv
 
@@ -128,7 +128,7 @@ def test_the_programs_outside_are_found_on_the_callers_path_and_those_inside_on_
     assert command.argv[position : position + 3] == ("--setenv", "PATH", DEFAULT_PATH)
 
 
-def test_a_runtime_runs_the_file_itself_or_the_tree_where_it_was_unpacked() -> None:
+def test_a_runtime_starts_the_file_or_its_unpacked_tree() -> None:
     for rootfs, image in ((GROUND, "/base.sif"), (RootfsSpec("/base.sif", 0, "/tree"), "/tree")):
         words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
         assert words[:3] == ("apptainer", "--silent", "exec")
@@ -140,7 +140,7 @@ def test_only_proot_needs_an_unpacked_tree_from_the_start() -> None:
     assert [name for name in BUILD_BACKENDS if needs_tree(name)] == ["proot"]
 
 
-def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
+def test_the_script_that_joins_base_and_layer_quotes_every_argument() -> None:
     for line in JOIN.splitlines():
         for name in ("scratch", "image", "tree"):
             assert f" ${name}" not in line.replace(f'"${name}', ""), line
@@ -149,11 +149,11 @@ def test_what_joins_base_and_layer_quotes_every_word_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("backend", "copied"), [("root", False), ("userns", False), ("apptainer", True), ("proot", True)]
 )
-def test_who_has_no_overlay_changes_a_copy_of_the_base(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
+def test_without_overlays_a_copy_of_the_base_is_changed(backend: str, copied: bool) -> None:  # noqa: FBT001 - a parameter
     assert needs_writable_copy(backend) is copied
 
 
-def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_the_machine_alone() -> None:
+def test_programs_that_change_a_copy_run_as_fake_root_and_cannot_change_the_machine() -> None:
     rootfs = RootfsSpec("/base.sif", tree="/copy", changes="/changes", writable=True)
     words = plan_exec("apptainer", rootfs, INSIDE, scratch="/s", host=host(*ALL)).argv
     assert words[words.index("--fakeroot") :][:4] == ("--fakeroot", "--writable", "--workdir", "/changes")
@@ -164,7 +164,7 @@ def test_programs_that_change_a_copy_run_as_what_they_take_for_root_and_leave_th
     assert "/etc/hosts" in plan_exec("proot", GROUND, INSIDE, scratch="/s", host=host(*ALL)).argv
 
 
-def test_what_changed_in_a_copy_is_what_an_overlay_would_hold(tmp_path: Path) -> None:
+def test_changes_of_a_copy_equal_those_of_an_overlay(tmp_path: Path) -> None:
     tree, upper = tmp_path / "tree", tmp_path / "up"
     for name in ("keep/a", "edit/b", "drop/c", "drop/deep/d", "swap/e", "tmp/f", "old"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)

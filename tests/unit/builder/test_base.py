@@ -45,7 +45,7 @@ def test_a_file_is_read_once_and_another_one_in_its_place_again(image: Image, se
     assert digest_ahead(image, session)() == f"sha256:{hashlib.sha256(bytes(len(DATA))).hexdigest()}"
 
 
-def test_what_cannot_be_read_is_told_where_the_digest_is_waited_for(image: Image, session: Session) -> None:
+def test_an_unreadable_base_is_reported_when_its_digest_is_needed(image: Image, session: Session) -> None:
     waiting = digest_ahead(replace(image, base_offset=-1), session)
     for _ in range(2):
         with pytest.raises((OSError, ValueError), match=r"negative|Invalid argument"):
@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_told_where_the_digest_is_waited_for(image: Image
     assert not (session.paths.cache / "digests").exists()
 
 
-def test_a_folder_is_no_base(image: Image, session: Session) -> None:
+def test_a_folder_is_refused_as_base(image: Image, session: Session) -> None:
     with pytest.raises(ImageError, match="is a folder"):
         digest_ahead(replace(image, kind=ImageKind.TREE), session)
 

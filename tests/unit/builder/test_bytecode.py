@@ -96,7 +96,7 @@ def test_a_package_is_compiled_once_and_its_byte_code_comes_back_to_the_byte(bui
     assert code.read_bytes() == first
 
 
-def test_another_version_is_compiled_anew_even_where_old_byte_code_lies_there(build_container: BuildContainer) -> None:
+def test_another_version_is_compiled_again_beside_old_byte_code(build_container: BuildContainer) -> None:
     code = put(build_container, "one", "A = 1\n")
     compile_now(build_container, "one")
     old = code.read_bytes()
@@ -105,7 +105,7 @@ def test_another_version_is_compiled_anew_even_where_old_byte_code_lies_there(bu
     assert code.read_bytes() != old
 
 
-def test_a_package_whose_list_of_files_did_not_follow_its_modules_is_compiled_anew(
+def test_a_package_whose_record_does_not_match_its_modules_is_compiled_again(
     build_container: BuildContainer,
 ) -> None:
     code = put(build_container, "one", "A = 1\n")
@@ -116,7 +116,7 @@ def test_a_package_whose_list_of_files_did_not_follow_its_modules_is_compiled_an
     assert code.read_bytes() != old
 
 
-def test_what_did_not_change_in_a_layer_taken_over_is_left_as_it_is(build_container: BuildContainer) -> None:
+def test_unchanged_byte_code_of_an_adopted_layer_is_kept(build_container: BuildContainer) -> None:
     code = put(build_container, "one", "A = 1\n")
     compile_now(build_container, "one")
     code.write_bytes(b"kept")
@@ -127,7 +127,9 @@ def test_what_did_not_change_in_a_layer_taken_over_is_left_as_it_is(build_contai
 
 @pytest.mark.parametrize("file", ["0", "list.json"])
 @pytest.mark.parametrize("damage", ["cut off", "changed"])
-def test_damaged_byte_code_in_the_cache_is_made_anew(build_container: BuildContainer, damage: str, file: str) -> None:
+def test_damaged_byte_code_in_the_cache_is_compiled_again(
+    build_container: BuildContainer, damage: str, file: str
+) -> None:
     code = put(build_container, "one", "A = 1\n" * 100)
     compile_now(build_container, "one")
     right = code.read_bytes()
@@ -143,7 +145,7 @@ def test_damaged_byte_code_in_the_cache_is_made_anew(build_container: BuildConta
     assert code.read_bytes() == right
 
 
-def test_what_only_pytest_reads_gets_no_byte_code(build_container: BuildContainer) -> None:
+def test_modules_that_only_pytest_imports_get_no_byte_code(build_container: BuildContainer) -> None:
     put(build_container, "one", "A = 1\n")
     for name in ("one/tests/sub/test_a.py", "one/tests/conftest.py", "one/tests/runner.py", "one/test_of_mine.py"):
         file = find_target_site(build_container) / name
@@ -155,7 +157,7 @@ def test_what_only_pytest_reads_gets_no_byte_code(build_container: BuildContaine
     assert compile_now(build_container, "two") == 0
 
 
-def test_a_module_that_is_no_python_and_a_module_of_no_package_hinder_nothing(build_container: BuildContainer) -> None:
+def test_an_invalid_module_and_a_module_without_a_package_stop_nothing(build_container: BuildContainer) -> None:
     bad = put(build_container, "bad", "def\n")
     site = find_target_site(build_container)
     (site / "_alone.py").write_text("C = 1\n")
@@ -211,7 +213,7 @@ def test_byte_code_of_pip_packages_serves_environments_of_conda_and_others(build
 
 
 @pytest.mark.parametrize("change", ["a module", "the Python"])
-def test_a_conda_package_with_another_module_or_python_is_compiled_anew(
+def test_a_conda_package_with_another_module_or_python_is_compiled_again(
     build_container: BuildContainer, change: str
 ) -> None:
     put_conda(build_container)
@@ -242,7 +244,7 @@ def test_a_module_that_is_a_link_is_compiled_each_time_and_one_to_nowhere_never(
         assert f"nowhere.{TAG}.pyc" not in found
 
 
-def test_byte_code_does_not_depend_on_what_the_builder_or_the_base_says_to_python(
+def test_byte_code_does_not_depend_on_pythons_variables(
     build_container: BuildContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = put(build_container, "one", "A = {'x', 'y', 'z'} - set()\nprint(__debug__)\n")
@@ -280,7 +282,7 @@ def run_compile(program: str, *modules: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
-def test_byte_code_is_what_python_makes_itself(tmp_path: Path) -> None:
+def test_byte_code_is_equal_to_pythons_own(tmp_path: Path) -> None:
     taken = [Path(module.__file__ or "") for module in (json, shutil, subprocess, py_compile, pytest)]
     modules = [Path(shutil.copy(module, tmp_path / f"m{number}.py")) for number, module in enumerate(taken)]
     assert run_compile(COMPILE, *modules).returncode == 0
@@ -293,7 +295,7 @@ def test_byte_code_is_what_python_makes_itself(tmp_path: Path) -> None:
         assert marshal.loads(ours[16:]) == marshal.loads(made.read_bytes()[16:])  # noqa: S302 - it was made above
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_byte_code(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_byte_code(tmp_path: Path) -> None:
     modules = [tmp_path / "a.py", tmp_path / "b.py"]
     for module in modules:
         module.write_text("A = 1\n")

@@ -22,11 +22,11 @@ SITE = read_site("lumi-g")
         (("python3", "python3-venv", "git"), "docker://python:3.11-bookworm"),
     ],
 )
-def test_an_image_of_a_registry_has_what_the_environment_needs(needs: tuple[str, ...], image: str) -> None:
+def test_an_image_of_a_registry_meets_the_needs_of_the_environment(needs: tuple[str, ...], image: str) -> None:
     assert list(other_bases((), needs)) == [image]
 
 
-def test_a_sites_base_comes_first_if_it_is_here_and_has_a_python_where_one_is_needed(tmp_path: Path) -> None:
+def test_an_existing_base_of_the_site_with_python_comes_first(tmp_path: Path) -> None:
     here = tmp_path / "here.sif"
     here.touch()
     bases = (

@@ -94,7 +94,7 @@ ENV A=1
         ("x.default", None),
     ],
 )
-def test_a_file_is_told_by_its_name(name: str, meant: Format | None) -> None:
+def test_the_name_of_a_file_gives_its_format(name: str, meant: Format | None) -> None:
     assert definition_format(Path(name)) is meant
 
 
@@ -113,7 +113,7 @@ def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, t
         (Format.DOCKERFILE, DOCKERFILE.replace("ADD", "ADDD"), 3, "ADD"),
     ],
 )
-def test_an_unknown_word_is_said_with_its_line_and_the_nearest(
+def test_an_unknown_keyword_is_refused_with_its_line_and_the_nearest(
     tmp_path: Path, kind: Format, text: str, line: int, meant: str
 ) -> None:
     (tmp_path / "file").write_text(text)
@@ -124,7 +124,7 @@ def test_an_unknown_word_is_said_with_its_line_and_the_nearest(
 
 
 @pytest.mark.parametrize("line", ["   %pip install x", "  %post", "\t%", "%"])
-def test_what_apptainer_takes_for_a_section_in_the_middle_of_a_script_is_said(tmp_path: Path, line: str) -> None:
+def test_an_accidental_section_in_the_middle_of_a_script_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "file").write_text(f"Bootstrap: docker\nFrom: x\n%post\n{line}\n")
     with pytest.raises(UsageError, match="is not a section") as caught:
         read_definition(tmp_path / "file", Format.DEFINITION)
@@ -132,7 +132,7 @@ def test_what_apptainer_takes_for_a_section_in_the_middle_of_a_script_is_said(tm
     assert "even if it is indented" in caught.value.hint
 
 
-def test_a_byte_order_mark_before_a_definition_is_said(tmp_path: Path) -> None:
+def test_a_byte_order_mark_before_a_definition_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(DEFINITION, encoding="utf-8-sig")
     with pytest.raises(UsageError, match="byte order mark"):
         read_definition(tmp_path / "file", Format.DEFINITION)
@@ -205,7 +205,7 @@ def test_a_context_whose_dockerfile_is_elsewhere_or_has_another_name_is_one(tmp_
     assert (settled.base, settled.sources) == (str(tmp_path), ())
 
 
-def test_an_engine_that_knows_no_here_documents_is_told_by_name_and_way_out(tmp_path: Path) -> None:
+def test_an_engine_without_here_documents_is_named_with_an_alternative(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(f"{DOCKERFILE}RUN <<EOF\necho x\nEOF\n")
     session, _ = machine(tmp_path, "buildah")
     old = FakeRunner([(("buildah",), Reply(125, "", 'Build error: Unknown instruction: "ECHO"'))])
@@ -214,7 +214,7 @@ def test_an_engine_that_knows_no_here_documents_is_told_by_name_and_way_out(tmp_
     assert "buildah 1.33" in caught.value.hint
 
 
-def test_a_docker_that_does_not_answer_is_no_faulty_instruction(tmp_path: Path) -> None:
+def test_an_unreachable_docker_daemon_is_not_reported_as_a_failed_instruction(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     session, _ = machine(tmp_path, "docker")
     away = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
@@ -224,7 +224,7 @@ def test_a_docker_that_does_not_answer_is_no_faulty_instruction(tmp_path: Path) 
     assert "DOCKER_HOST" in caught.value.hint
 
 
-def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) -> None:
+def test_a_definition_is_built_in_the_folder_of_its_relative_paths(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(DEFINITION)
     session, runner = machine(tmp_path, "apptainer", APPTAINER_BIND="/scratch")
     run_definition(tmp_path / "x.def", EngineOptions(("A=1",)), session, tmp_path)
@@ -234,7 +234,7 @@ def test_a_definition_is_built_where_its_paths_are_meant_from(tmp_path: Path) ->
     assert command.env == {"APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
 
 
-def test_a_missing_engine_is_said_with_what_to_install_and_where_to_build(tmp_path: Path) -> None:
+def test_a_missing_engine_is_reported_with_its_package_and_another_place_to_build(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(DEFINITION)
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     session, _ = machine(tmp_path)
@@ -277,7 +277,7 @@ def test_a_definition_among_the_sources_is_the_base(here: Host) -> None:
         (("debian:bookworm", "e.yml"), "", "x.sif", "debian:bookworm is a base"),
     ],
 )
-def test_what_has_not_one_base_and_one_output_is_refused(
+def test_a_build_needs_exactly_one_base_and_one_output(
     sources: tuple[str, ...], base: str, output: str, said: str, here: Host
 ) -> None:
     with pytest.raises(UsageError, match=said):
@@ -294,13 +294,13 @@ def test_what_has_not_one_base_and_one_output_is_refused(
         ("sub/e.yml", "the folder {cwd}/sub does not exist either"),
     ],
 )
-def test_a_source_that_is_not_there_is_said_before_all_else(named: str, hint: str, here: Host) -> None:
+def test_a_missing_source_is_reported_first(named: str, hint: str, here: Host) -> None:
     with pytest.raises(UsageError, match="no such file: " + re.escape(named.partition("[")[0])) as error:
         complete_request(BuildRequest((Path("e.yml"), Path(named)), "", NO_PATH), here)
     assert error.value.hint == hint.format(cwd=here.cwd)
 
 
-def test_an_extra_of_a_project_is_no_part_of_its_files_name(here: Host) -> None:
+def test_the_extra_of_a_project_is_not_part_of_its_file_name(here: Host) -> None:
     source = Path("pyproject.toml[gpu]")
     assert complete_request(BuildRequest((source,), "b.sif", Path("x.sif")), here).sources == (source,)
 
@@ -338,7 +338,7 @@ def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_na
     assert bases_with(read_site("mn5-acc").images, Requirement("numpy")) == ()
 
 
-def test_a_base_that_lies_at_the_site_alone_is_said_to() -> None:
+def test_a_base_of_another_site_is_reported_as_such() -> None:
     lumi = read_site("lumi-g")
     with pytest.raises(UsageError, match="is not on this machine") as error:
         refuse_base_of_other_machine(lumi.images.bases[0].name, lumi)
@@ -347,7 +347,7 @@ def test_a_base_that_lies_at_the_site_alone_is_said_to() -> None:
     refuse_base_of_other_machine("/nowhere", None)
 
 
-def test_images_without_a_file_are_told_from_files() -> None:
+def test_references_are_distinguished_from_files() -> None:
     assert split_sources(("docker://debian:12", "e.yml")) == ((Path("e.yml"),), "docker://debian:12")
     assert split_sources(("e.yml", "containers-storage:me/it")) == ((Path("e.yml"),), "containers-storage:me/it")
     assert split_sources(("e.yml",), "docker.sif") == ((Path("e.yml"),), "docker.sif")
@@ -355,7 +355,7 @@ def test_images_without_a_file_are_told_from_files() -> None:
         split_sources(("docker://debian:12",), "docker.sif")
 
 
-def test_a_project_says_what_the_command_line_does_not(tmp_path: Path) -> None:
+def test_the_project_file_completes_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text(
         "[image]\nbase = 'debian:bookworm'\nconda = 'e.yml'\npip = 'r.txt'\noutput = 'mine.sif'\n"
         "[image.build_arg]\nA = '1'\n"
@@ -408,13 +408,13 @@ def test_sources_beside_a_project_file_are_refused(in_project: Path) -> None:
         named_project([in_project / "argosy.toml", Path("e.yml")])
 
 
-def test_a_folder_with_a_dockerfile_is_its_context_though_a_project_file_lies_there(in_project: Path) -> None:
+def test_a_folder_with_a_dockerfile_is_its_context_even_with_a_project_file(in_project: Path) -> None:
     (in_project / "Dockerfile").write_text("FROM scratch\n")
     assert named_project([in_project]) is None
     assert named_project([in_project / "argosy.toml"]) is not None
 
 
-def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) -> None:
+def test_wrapping_a_project_file_is_refused_with_the_command_to_build_it(in_project: Path) -> None:
     for named in (in_project, in_project / "argosy.toml"):
         with pytest.raises(UsageError, match="it is a project file") as caught:
             plan_recipe((str(named),), "", copy=False, flatten=False, at="", asked_base=False)
@@ -422,20 +422,20 @@ def test_a_project_file_cannot_be_wrapped_and_the_way_is_said(in_project: Path) 
 
 
 @pytest.mark.parametrize("command", [build, lock, bundle])
-def test_what_is_installed_is_chosen_by_the_same_options_in_each_command(command: click.Command) -> None:
+def test_every_command_takes_the_same_package_options(command: click.Command) -> None:
     words = ["e.yml", "-o", "x", "--no-build-isolation", "apex", "--build-arg", "A=1", "--torch-backend", "cpu"]
     given = command.make_context("argosy", words, click.Context(app, **app.context_settings)).params
     request = make_build_request(given["sources"], Path("/x"), given, {})
     assert (request.unisolated, request.engine.arguments, request.torch_backend) == (("apex",), ("A=1",), "cpu")
 
 
-def test_options_of_packages_are_refused_where_an_image_is_wrapped() -> None:
+def test_package_options_are_refused_when_an_image_is_wrapped() -> None:
     with pytest.raises(UsageError, match="--cuda needs environment files"):
         refuse_unused(Recipe(SourceKind.IMAGE, ("x.sif",)), {"--cuda": "12", "--allow-replace": ()})
     refuse_unused(Recipe(SourceKind.FILES, ("e.yml",)), {"--cuda": "12"})
 
 
-def test_a_project_file_that_is_named_and_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_project_file_that_was_named_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*argosy\.toml"):
         named_project((tmp_path / "argosy.toml",))
     assert named_project((tmp_path / "environment.yml",)) is None

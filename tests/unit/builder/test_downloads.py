@@ -62,7 +62,7 @@ def test_a_server_that_is_busy_is_asked_again(server: tuple[str, type[Server]], 
     assert len(handler.asked) == 3
 
 
-def test_one_that_stays_busy_is_said_to_be_so(server: tuple[str, type[Server]], session: Session) -> None:
+def test_a_server_that_stays_busy_is_reported(server: tuple[str, type[Server]], session: Session) -> None:
     address, handler = server
     handler.codes += [429] * 9
     with pytest.raises(ToolFailed, match="cannot download") as error:

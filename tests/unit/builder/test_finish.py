@@ -54,7 +54,7 @@ def joined(session: Session, tree: Path, before: BaseLayer) -> Path | None:
     return tree.with_name("after.sqfs")
 
 
-def test_changes_are_what_has_another_content_and_what_is_gone_or_another_thing() -> None:
+def test_changes_are_new_contents_and_removed_or_replaced_entries() -> None:
     before = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 1", "c": b"100644 c 1", "d": b"120777 d e"}
     now = {".": b"40755 .", "a": b"100644 a 1", "b": b"100644 b 2", "d": b"40755 d", "e": b"100755 e 1"}
     assert plan_changes(before, now) == Changes(("b", "d", "e", INSIDE), ("c", "d"))
@@ -103,13 +103,13 @@ def test_the_bytes_are_the_same_whatever_is_linked_or_copied(
     assert second.read_bytes() == kept
 
 
-def test_all_is_packed_anew_where_most_of_it_is_new(session: Session, layer: Path) -> None:
+def test_everything_is_packed_again_if_most_of_it_is_new(session: Session, layer: Path) -> None:
     before = packed(session, layer)
     (layer / SITE / "large").write_text("x" * 100_000)
     assert joined(session, layer, before) is None
 
 
-def test_all_is_packed_anew_once_much_of_the_old_layer_is_dead(session: Session, layer: Path) -> None:
+def test_everything_is_packed_again_once_much_of_the_old_layer_is_dead(session: Session, layer: Path) -> None:
     noise = os.urandom(40_000).hex()
     for number in range(9):
         (layer / SITE / f"pkg/{number}.py").write_text(noise[number * 7 :])

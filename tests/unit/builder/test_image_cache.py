@@ -156,14 +156,14 @@ def test_an_image_that_is_written_to_while_it_is_copied_is_refused(
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_what_the_lock_does_not_say_is_built(
+def test_a_build_with_other_settings_is_not_reused(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, changes: dict[str, Any]
 ) -> None:
     make("first.sif", LOCK)
     assert notes_of(replace(spec, **changes), session) is None
 
 
-def test_another_lock_finds_nothing_even_where_a_note_lies(
+def test_a_note_of_another_lock_is_ignored(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     make("first.sif", LOCK)

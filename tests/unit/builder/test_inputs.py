@@ -76,7 +76,7 @@ def test_a_lock_gives_the_steps_back_that_went_into_it(project: Project) -> None
     assert locked_project(EMPTY, "argosy.lock", project.folder) is None
 
 
-def test_the_base_of_a_stage_is_locked_by_its_bytes_and_by_digest_where_a_registry_has_it(project: Project) -> None:
+def test_the_base_of_a_stage_is_locked_by_its_bytes_and_its_registry_digest(project: Project) -> None:
     opened = OpenedImage(Image("/x", ImageKind.SQUASHFS, "", "amd64"))
     base = Base("docker://x/devel@sha256:" + "1" * 64, opened, lambda: "sha256:" + "2" * 64)
     (stage,) = record_stages(project, {"compile": base})
@@ -120,7 +120,7 @@ def test_a_changed_new_or_missing_step_is_named(project: Project) -> None:
     assert "stage compile is only in the lock" in caught.value.evidence
 
 
-def test_an_image_made_by_other_steps_is_not_what_the_lock_says(project: Project) -> None:
+def test_an_image_of_other_steps_does_not_match_the_lock(project: Project) -> None:
     lock = locked(project)
     assert has_same_content(lock, lock)
     assert not has_same_content(lock, replace(lock, steps=lock.steps[1:]))
@@ -129,7 +129,7 @@ def test_an_image_made_by_other_steps_is_not_what_the_lock_says(project: Project
     assert not has_same_content(lock, replace(lock, base=replace(lock.base, digest=f"sha256:{'f' * 64}")))
 
 
-def test_who_may_run_a_copied_file_counts_and_its_group_does_not(tmp_path: Path) -> None:
+def test_the_execute_bits_of_a_copied_file_count_and_its_group_bits_do_not(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     plain = digest_copied(tmp_path)
     (tmp_path / "x").chmod(0o664)

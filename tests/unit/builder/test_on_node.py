@@ -17,7 +17,7 @@ PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00
 SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)
 
 
-def test_the_profile_says_where_builds_run() -> None:
+def test_the_profile_decides_where_builds_run() -> None:
     assert plan_node_options(NodeOptions(), SITE, {}) == (
         *("--job-name=argosy-build", "--nodes=1", "--ntasks=1", "--cpus-per-task=32"),
         *("--partition=debug", "--qos=short", "--time=00:30:00", "--mem=64G"),
@@ -29,7 +29,7 @@ def test_options_win_over_the_users_variables_and_those_over_the_profile() -> No
     assert {"--time=5", "--account=me", "--cpus-per-task=2", "--partition=debug"} <= set(said)
 
 
-def test_another_partition_has_not_the_qos_of_the_profiles() -> None:
+def test_the_profiles_qos_is_dropped_on_another_partition() -> None:
     said = plan_node_options(NodeOptions(partition="mine"), SITE, {})
     assert "--partition=mine" in said
     assert not any(option.startswith("--qos") for option in said)
@@ -54,7 +54,7 @@ def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_start
         plan_node_options(NodeOptions(), site, {})
 
 
-def test_a_site_without_slurm_has_no_nodes_to_build_on() -> None:
+def test_a_site_without_slurm_cannot_build_on_a_node() -> None:
     with pytest.raises(UsageError, match="has no Slurm"):
         plan_node_options(NodeOptions(), Site(name="here", title="t"), {})
 
@@ -62,13 +62,13 @@ def test_a_site_without_slurm_has_no_nodes_to_build_on() -> None:
 TYPED = ("env.yml", "--base", "b.sif", "-o", "out.sif", "--on-node", "--time=5", "--mem", "1G", "--site", "big", "-v")
 
 
-def test_the_node_is_told_what_was_typed_less_what_is_about_the_job() -> None:
+def test_the_node_gets_the_typed_arguments_without_those_of_the_job() -> None:
     assert plan_node_arguments(TYPED, work_dir="/local") == (
         *("env.yml", "--base", "b.sif", "-o", "out.sif", "--site", "big", "-v", "--work-dir", "/local"),
     )
 
 
-def test_with_a_bundle_the_node_is_told_neither_sources_nor_base() -> None:
+def test_with_a_bundle_the_node_gets_neither_sources_nor_base() -> None:
     assert plan_node_arguments((*TYPED, "--force"), bundle="x.tar") == (
         "-o",
         "out.sif",
@@ -87,7 +87,7 @@ def test_the_job_removes_its_bundle_and_ends_with_the_builds_code() -> None:
     assert script.endswith("code=0; argosy build -o 'a b.sif' || code=$?\nrm -f 'x y'\nexit \"$code\"\n")
 
 
-def test_modules_that_break_builds_are_unloaded_where_there_are_modules() -> None:
+def test_modules_that_break_builds_are_unloaded_if_there_are_modules() -> None:
     words = ("sh", "-c", 'echo "built with $LOADED"')
     script = render_node_script((), words, output="o-%j", title="t", unload=("apptainer-enable-mpi", "other"))
     with_modules = 'LOADED="apptainer-enable-mpi"; module() { LOADED="after $*"; export LOADED; }\n'
@@ -97,7 +97,7 @@ def test_modules_that_break_builds_are_unloaded_where_there_are_modules() -> Non
 
 
 @pytest.mark.parametrize("option", ["--no-build-isolation", "--allow-replace"])
-def test_with_a_bundle_no_word_of_the_recipes_options_is_left(option: str) -> None:
+def test_with_a_bundle_the_node_gets_no_package_options(option: str) -> None:
     assert plan_node_arguments(("env.yml", option, "apex", "-o", "x"), bundle="b") == ("-o", "x", "--bundle", "b")
 
 

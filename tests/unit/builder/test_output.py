@@ -67,7 +67,7 @@ def test_a_squashfs_is_named_to_pyxis_by_its_whole_path_since_it_takes_others_fo
     assert told[2] == f"or:     srun --container-image={shlex.quote(f'{Path.cwd()}/img/torch.sqsh')} python"
 
 
-def test_a_line_for_pyxis_keeps_the_whole_path_and_other_lines_name_what_was_typed() -> None:
+def test_the_pyxis_line_has_the_whole_path_and_other_lines_the_typed_name() -> None:
     assert shorten_use("run it: argosy run /home/a/x.sqsh", "/home/a/x.sqsh", "x.sqsh") == "run it: argosy run x.sqsh"
     line = "or:     srun --container-image=/home/a/x.sqsh python"
     assert shorten_use(line, "/home/a/x.sqsh", "x.sqsh") == line
@@ -138,7 +138,7 @@ def test_a_layout_and_dockers_archive_name_the_same_layers(trees: tuple[Path, Pa
     assert f"{layers[0].blob.hex}.tar" in members(tmp_path / "docker.tar")
 
 
-def test_a_folder_gives_way_to_a_layout_only_where_it_is_one(tmp_path: Path) -> None:
+def test_a_layout_replaces_only_a_layout(tmp_path: Path) -> None:
     out = tmp_path / "out"
     refuse_output(out, OutputFormat.OCI, force=False)
     (out / "precious").mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_a_folder_gives_way_to_a_layout_only_where_it_is_one(tmp_path: Path) -> 
         refuse_output(out, OutputFormat.OCI, force=False)
 
 
-def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_folder_that_fails_half_way_keeps_the_old_one(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "old").touch()

@@ -61,7 +61,7 @@ A, B = "a" * 64, "b" * 64
         ("tinypkg[extra]==2.0", "tinypkg", "2.0", SourceKind.INDEX, ()),
     ],
 )  # fmt: skip
-def test_a_pin_is_read_with_its_hashes_and_where_it_comes_from(
+def test_a_pin_is_parsed_with_its_hashes_and_origin(
     line: str, name: str, version: str, kind: SourceKind, hashes: tuple[str, ...]
 ) -> None:
     pin = parse_pin(line, {"tinypkg": "9"})
@@ -74,7 +74,7 @@ def test_a_pin_is_read_with_its_hashes_and_where_it_comes_from(
     ("address", "kept"),
     [("file:///x/tinypkg-2.0.whl", ""), ("https://me:planted@h/tinypkg-2.0.whl", "https://***@h/tinypkg-2.0.whl")],
 )
-def test_an_address_is_locked_where_it_means_something_elsewhere_and_without_a_login(address: str, kept: str) -> None:
+def test_a_url_is_locked_only_if_it_is_valid_elsewhere_and_without_a_login(address: str, kept: str) -> None:
     assert parse_pin(f"tinypkg @ {address} ; python_version > '3'", {"tinypkg": "9"}).package.url == kept
 
 
@@ -148,7 +148,7 @@ def test_only_versions_that_no_index_has_are_a_vendors() -> None:
         ("torch @ https://h/torch.whl", False),
     ],
 )
-def test_a_vendors_build_stands_for_its_release(asked: str, met: bool) -> None:  # noqa: FBT001
+def test_a_vendors_build_counts_as_its_release(asked: str, met: bool) -> None:  # noqa: FBT001
     assert meets(BUILDS["torch"], Requirement(asked)) is met
     assert meets("no version", Requirement(asked)) is (asked in {"torch", "torch @ https://h/torch.whl"})
 
@@ -172,11 +172,11 @@ def test_a_demand_that_is_not_met_names_both_sides_and_the_place() -> None:
 @pytest.mark.parametrize(
     "asked", ["numpy<1", "torch<2; python_version < '3.8'", "torch<2; extra == 'old'", "Torch>=2.9", "torch"]
 )
-def test_what_does_not_apply_or_is_met_passes(asked: str) -> None:
+def test_a_requirement_that_does_not_apply_or_is_met_passes(asked: str) -> None:
     judge_demands([Demand("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
 
 
-def test_what_packages_in_a_folder_require_is_read(tmp_path: Path) -> None:
+def test_requirements_of_packages_in_a_folder_are_read(tmp_path: Path) -> None:
     info = tmp_path / "oldtorch-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: oldtorch\nVersion: 1.0\nRequires-Dist: torch<2\n")
@@ -214,7 +214,7 @@ def test_an_invalid_debian_base_is_refused(reference: str) -> None:
         ("bookwrm-backports", "debian:bookworm?"),
     ],
 )  # fmt: skip
-def test_a_misspelt_suite_is_answered_with_the_one_that_was_meant(written: str, meant: str) -> None:
+def test_a_misspelt_suite_is_refused_with_the_nearest(written: str, meant: str) -> None:
     with pytest.raises(UsageError, match="no Debian suite") as caught:
         parse_debian(f"debian:{written}", {})
     assert caught.value.hint == f"did you mean {meant}"
@@ -222,11 +222,11 @@ def test_a_misspelt_suite_is_answered_with_the_one_that_was_meant(written: str, 
 
 
 @pytest.mark.parametrize("suite", ["sid", "wheezy", "kali-rolling", "chimaera", "excalibur", "bookworm-updates"])
-def test_a_suite_that_is_like_none_may_be_one_of_a_mirror_or_a_new_one(suite: str) -> None:
+def test_a_suite_unlike_all_known_ones_is_left_to_the_mirror(suite: str) -> None:
     assert parse_debian(f"debian:{suite}", {}) == (suite, ())
 
 
-def test_a_package_that_may_be_replaced_is_no_limit_and_the_others_stay() -> None:
+def test_a_replaceable_package_is_no_constraint_and_the_others_stay() -> None:
     python = BasePython(
         "3.11.2", "/p", (("torch", "2.9.0a0+x"), ("numpy", "1.26")), (), "torch==2.9.0a0+x\n# no\nfoo<2\n"
     )
@@ -236,7 +236,7 @@ def test_a_package_that_may_be_replaced_is_no_limit_and_the_others_stay() -> Non
     assert python.without(set()) == python
 
 
-def test_what_is_hidden_is_said_with_both_versions_and_a_lock_may_hide_what_it_holds() -> None:
+def test_hidden_packages_are_noted_with_both_versions_and_a_lock_may_hide_its_own() -> None:
     (said,) = hidden_notes({"torch": "2.9.0a0+x", "numpy": "1"}, (("torch", "2.8.0"), ("numpy", "1"), ("new", "3")))
     assert said.startswith("torch 2.8.0 hides the base's 2.9.0a0+x")
     line = PipLine("torch==2.8.0", "torch", PipKind.INDEX, Where("argosy.lock", 1))
@@ -253,7 +253,7 @@ Would install 4 packages
 """
 
 
-def test_what_uv_chose_has_the_address_that_only_its_lines_tell_and_no_stars_for_a_login() -> None:
+def test_urls_of_uvs_choice_come_from_its_log_without_logins() -> None:
     rows = [
         {"name": "plain-name", "version": "1.2", "action": "installed"},
         {"name": "fromgit", "action": "installed"},
@@ -298,7 +298,7 @@ NO_CONTAINER = cast("BuildContainer", None)
         "Failed to download `rich==15.0.0`\n  cause: Failed to deserialize cache entry\n  cause: invalid type",
     ],
 )
-def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> None:
+def test_a_damaged_cache_entry_is_reported_with_a_next_step(said: str) -> None:
     error = explain_uv(
         NO_CONTAINER, ("pip", "install"), Reply(2, "", f"Resolved 7\nerror: {said}\n"), doing="installing"
     )
@@ -307,7 +307,7 @@ def test_a_damaged_entry_of_the_cache_is_told_with_the_way_out(said: str) -> Non
     assert "argosy cache gc" in error.hint
 
 
-def test_constraints_of_pips_configuration_are_named_where_nothing_goes_together() -> None:
+def test_constraints_of_pips_configuration_are_named_in_conflicts() -> None:
     settings = UvSettings(("--constraints", "/site/limits.txt"))
     text = "No solution found when resolving dependencies: Because you require six==1.16.0 and six<1.15, …"
     error = explain_uv(NO_CONTAINER, ("pip",), Reply(1, "", text), doing="choosing versions", settings=settings)
@@ -335,14 +335,14 @@ def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
     ],
     ids=["busy", "broken", "closed", "open"],
 )  # fmt: skip
-def test_what_an_index_answered_is_said_plainly(text: str, what: str, hint: str) -> None:
+def test_an_indexs_refusal_is_explained(text: str, what: str, hint: str) -> None:
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(2, "", text), doing="choosing versions")
     assert error.what == what
     assert hint in error.hint
     assert "http" in error.evidence or "six" in error.evidence
 
 
-def test_where_no_versions_go_together_the_lines_that_ask_for_them_are_shown() -> None:
+def test_a_conflict_shows_the_lines_that_request_the_versions() -> None:
     said = (
         "No solution found when resolving dependencies\n  cause: Because you require Ruamel_yaml==1 and ruamel.yaml==2"
     )
@@ -374,7 +374,7 @@ class TestHashes:
     @pytest.mark.parametrize(
         "asked", ["mine", "mine @ git+https://git.example/mine@main", "https://x.example/mine.zip"]
     )
-    def test_what_may_be_other_bytes_tomorrow_needs_one(self, tmp_path: Path, asked: str) -> None:
+    def test_a_source_that_may_change_needs_a_hash(self, tmp_path: Path, asked: str) -> None:
         recipe = self.recipe(tmp_path, f"{asked}\n")
         address = f"git+https://git.example/mine@{self.COMMIT}" if "git" in asked else "https://x.example/mine.zip"
         row = {"version": "1"} if asked == "mine" else {"url": address}
@@ -383,13 +383,13 @@ class TestHashes:
         assert error.value.evidence == "r.txt:1: six has a hash, so every package needs one"
 
 
-def test_uv_is_found_where_pip_put_it_for_one_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_is_found_in_the_users_own_scripts_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``pip install --user`` runs the system's Python, which has no uv beside it, and PATH need not name the place."""
     monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
     assert installed_uv(make_host(environment={"PATH": str(tmp_path)})).name == "uv"
 
 
-def test_what_uv_warns_of_is_said_with_the_line_that_asks_for_it() -> None:
+def test_uvs_warnings_are_shown_with_the_line_that_requests_the_package() -> None:
     said = """\
 Resolved 8 packages in 251ms
 warning: `attrs==21.1.0` is yanked (reason: "Not on Python 3.4.")

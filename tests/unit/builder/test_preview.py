@@ -43,7 +43,7 @@ def request_(tmp_path: Path) -> BuildRequest:
     return BuildRequest((recipe,), str(base), tmp_path / "out.sif")
 
 
-def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Session, request_: BuildRequest) -> None:
+def test_a_dry_run_shows_base_packages_and_paths_and_starts_nothing(session: Session, request_: BuildRequest) -> None:
     before = sorted(Path(request_.base).parent.iterdir())
     preview = preview_build(request_, session)
     assert preview.base_bytes == Path(request_.base).stat().st_size
@@ -67,7 +67,7 @@ def test_a_dry_run_tells_base_packages_and_places_and_starts_nothing(session: Se
         ("/appl/x.sif", "lumi-g", "not on this machine, expected at lumi-g"),
     ],
 )
-def test_what_is_done_with_the_base_is_told(
+def test_the_preview_shows_how_the_base_is_made(
     session: Session, request_: BuildRequest, base: str, site: str, how: str
 ) -> None:
     catalog = session.paths.cache / "catalog"
@@ -78,7 +78,7 @@ def test_what_is_done_with_the_base_is_told(
     assert preview_build(replace(request_, base=base, site=site), there).base_how == how
 
 
-def test_a_preview_without_mmdebstrap_names_what_replaces_the_default_base(
+def test_a_preview_without_mmdebstrap_names_the_fallback_of_the_default_base(
     session: Session, request_: BuildRequest
 ) -> None:
     preview = preview_build(replace(request_, base=""), session)
@@ -99,7 +99,7 @@ def test_a_preview_without_mmdebstrap_names_what_replaces_the_default_base(
         ("Dockerfile", "FROM debian\n", (), "no engine is installed"),
     ],
 )
-def test_a_dry_run_reads_what_an_engine_would_build(
+def test_a_dry_run_reads_the_file_that_an_engine_would_build(
     session: Session, request_: BuildRequest, name: str, text: str, programs: tuple[str, ...], said: str
 ) -> None:
     file = request_.output.with_name(name)
@@ -123,7 +123,7 @@ def test_of_a_build_on_a_node_no_engine_is_wanted_here(session: Session, request
     assert preview.base_how == "built first, with the engine of that machine"
 
 
-def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, request_: BuildRequest) -> None:
+def test_a_cached_debian_base_is_shown_with_its_size(session: Session, request_: BuildRequest) -> None:
     file = debian_file("debian:bookworm", session, ())
     file.parent.mkdir(parents=True)
     file.write_bytes(b"\0" * 2_000_000)
@@ -140,7 +140,7 @@ def test_a_debian_that_is_in_the_cache_is_told_with_its_size(session: Session, r
         ("x", "check the path"),
     ],
 )
-def test_a_base_that_is_none_is_refused_in_a_dry_run_with_what_was_meant(
+def test_a_dry_run_refuses_an_unknown_base_with_the_nearest(
     session: Session, request_: BuildRequest, base: str, meant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(request_.base).parent)
@@ -157,9 +157,7 @@ def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) ->
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
 
-def test_of_many_packages_the_first_are_named_and_what_was_hardly_meant_is_said(
-    session: Session, request_: BuildRequest
-) -> None:
+def test_long_package_lists_are_shortened_and_empty_ones_noted(session: Session, request_: BuildRequest) -> None:
     recipe = request_.sources[0]
     recipe.write_text(f"dependencies: [{{pip: [{', '.join(f'p{number}' for number in range(10_000))}]}}]\n")
     assert render_preview(preview_build(request_, session)).splitlines()[2].endswith("p38, p39 and 9960 more")
@@ -182,7 +180,7 @@ def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, r
         ("lumi-c", "cpu", "lumi-c has no GPUs"),
     ],
 )
-def test_a_dry_run_for_a_site_says_from_where_torch_comes_and_why(
+def test_a_dry_run_for_a_site_shows_the_index_of_torch_and_the_reason(
     session: Session, request_: BuildRequest, site: str, index: str, why: str
 ) -> None:
     lines = render_preview(preview_build(replace(request_, site=site), session)).splitlines()
@@ -211,7 +209,7 @@ def test_a_build_on_a_node_of_other_machines_can_be_planned_here(session: Sessio
     assert "work files   the unpacked packages, in TMPDIR or the cache on the node\n" in render_preview(preview)
 
 
-def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Session, request_: BuildRequest) -> None:
+def test_a_preview_for_nodes_without_a_network_shows_the_steps_before(session: Session, request_: BuildRequest) -> None:
     profile = request_.output.with_name("far.toml")
     profile.write_text(
         'name = "far"\ntitle = "Far"\nscheduler = "slurm"\nchecked = "2026-11-20"\n[build]\nnetwork = false\n'
@@ -220,7 +218,7 @@ def test_a_build_on_nodes_without_a_network_says_what_is_done_before(session: Se
     assert preview.notes[0] == "the nodes have no network; this machine downloads the base and the packages first"
 
 
-def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: Session, request_: BuildRequest) -> None:
+def test_a_dry_run_notes_that_a_configured_index_precedes_the_sites(session: Session, request_: BuildRequest) -> None:
     variables = {"PIP_INDEX_URL": "https://mirror.example/simple"}
     session = replace(session, host=replace(session.host, environment=variables))
     torch = preview_build(replace(request_, site="lumi-g"), session).torch
@@ -229,7 +227,7 @@ def test_a_dry_run_says_that_a_configured_index_goes_before_the_sites(session: S
     assert asked.startswith("https://download.pytorch.org/whl/rocm6.4: requested [option]")
 
 
-def test_what_another_tool_locked_is_told_to_be_locked(session: Session, request_: BuildRequest) -> None:
+def test_a_lock_of_another_tool_is_shown_as_locked(session: Session, request_: BuildRequest) -> None:
     lock = Path(request_.base).with_name("requirements.txt")
     lock.write_text(f"six==1.16.0 --hash=sha256:{'a' * 64}\n")
     asked = replace(request_, sources=(lock,))
@@ -246,7 +244,7 @@ def test_where_a_python_comes_from_is_foretold(session: Session, request_: Build
     assert said in preview_build(request_, session).notes
 
 
-def test_a_file_that_is_no_image_is_refused_before_anything_is_made(session: Session, request_: BuildRequest) -> None:
+def test_a_file_that_is_not_an_image_is_refused_before_the_build(session: Session, request_: BuildRequest) -> None:
     Path(request_.base).write_text("no image\n")
     with pytest.raises(ImageError, match="is not an image that can be run"):
         preview_build(request_, session)

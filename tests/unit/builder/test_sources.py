@@ -47,7 +47,7 @@ def build_container(folder: Path) -> BuildContainer:
     return BuildContainer(Choice("build-backend", "root", "", ""), RootfsSpec("", 0), "", make_session(folder))
 
 
-def test_a_package_is_a_copy_without_what_is_no_source(tmp_path: Path, package: Path) -> None:
+def test_a_package_is_copied_without_files_that_are_not_source(tmp_path: Path, package: Path) -> None:
     (bind,) = bring_in((str(package), "/no/such/folder"), build_container(tmp_path), tmp_path / "work")
     copy = Path(bind.source)
     assert (bind.target, bind.read_only, copy.is_relative_to(tmp_path / "work")) == (str(package), False, True)
@@ -65,13 +65,13 @@ def test_the_repository_around_a_package_is_shown_for_its_tags(tmp_path: Path, p
     assert repository_around(package, tmp_path / "home") is None
 
 
-def test_other_folders_and_files_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_other_folders_and_files_are_bound_unchanged(tmp_path: Path) -> None:
     assert bring_in((str(tmp_path),), build_container(tmp_path), tmp_path / "work") == (
         Bind(str(tmp_path), str(tmp_path), read_only=True),
     )
 
 
-def test_a_package_with_data_beside_it_is_built_where_it_is(
+def test_a_package_with_data_beside_it_is_built_in_place(
     tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MOST_FILES", 2)
@@ -98,13 +98,13 @@ def recipe_of(folder: Path, text: str) -> Recipe:
         ("git+ssh://git@example.org/x.git", ("git", "openssh-client")),
     ],
 )
-def test_a_debian_base_gets_what_fetches_the_repositories_named(tmp_path: Path, line: str, packages: object) -> None:
+def test_a_debian_base_gets_the_programs_that_fetch_repositories(tmp_path: Path, line: str, packages: object) -> None:
     recipe = recipe_of(tmp_path, f"{line}\n")
     assert plan_git_packages(recipe) == packages
     assert plan_needs(recipe)[:2] == ("python3", "python3-venv")
 
 
-def test_a_folder_whose_version_git_tells_needs_git(tmp_path: Path) -> None:
+def test_a_folder_with_a_version_from_git_needs_git(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/pyproject.toml").write_text('[build-system]\nrequires = ["hatchling", "hatch-vcs"]\n')
     assert plan_git_packages(recipe_of(tmp_path, "-e ./mine\n")) == ()
@@ -144,13 +144,13 @@ def test_git_reads_the_netrc_that_uv_reads(tmp_path: Path) -> None:
         ("something else", ""),
     ],
 )
-def test_a_repository_that_could_not_be_fetched_is_told_with_the_way_out(said: str, advice: str) -> None:
+def test_a_repository_that_cannot_be_fetched_is_reported_with_a_next_step(said: str, advice: str) -> None:
     assert advice in advise_on_git(said, UvSettings())
     assert bool(advise_on_git(said, UvSettings())) == bool(advice)
 
 
 @pytest.mark.parametrize("before", ["", "  Failed to download and build `x @ git+https://e.org/x.git`\n"])
-def test_a_repository_that_cannot_be_reached_is_told_as_that(before: str) -> None:
+def test_an_unreachable_repository_is_reported_as_such(before: str) -> None:
     text = f"{before}error: Git operation failed\n  cause: failed to fetch branch or tag `v1`\n"
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert str(error).startswith("cannot fetch a git repository")

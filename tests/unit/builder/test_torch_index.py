@@ -55,13 +55,13 @@ def test_the_index_is_the_newest_that_the_driver_of_the_nodes_runs(node: Node, i
     assert "here" in choice.why
 
 
-def test_nothing_is_chosen_where_nothing_is_known_and_where_nobody_wants_it() -> None:
+def test_no_back_end_is_chosen_without_a_site_or_with_none() -> None:
     assert choose_backend("", None) is None
     assert choose_backend("", Site(name="here")) is None
     assert choose_backend("none", AMD) is None
 
 
-def test_what_is_asked_for_wins_and_must_be_an_index() -> None:
+def test_a_requested_back_end_must_be_an_index_and_wins() -> None:
     choice = choose_backend("cu118", AMD)
     assert choice
     assert (choice.value, choice.source) == ("cu118", "option")
@@ -80,7 +80,7 @@ def test_what_is_asked_for_wins_and_must_be_an_index() -> None:
     ],
     ids=["an index", "a folder", "a build", "a lock"],
 )
-def test_who_says_where_packages_come_from_is_followed(settings: UvSettings, recipe: Recipe) -> None:
+def test_an_explicit_index_wins(settings: UvSettings, recipe: Recipe) -> None:
     assert aim_torch(settings, recipe, choose_backend("", AMD)) == settings
 
 
@@ -89,7 +89,7 @@ def test_an_index_that_was_asked_for_wins_over_pips_configuration() -> None:
     assert torch_index_of(aim_torch(mirror, PLAIN, choose_backend("cu128", None))).endswith("/whl/cu128")
 
 
-def test_where_torch_came_from_is_told_with_its_reason_and_the_way_out() -> None:
+def test_the_index_of_torch_is_explained_with_its_reason_and_alternative() -> None:
     target = choose_target("", "", AMD)
     settings = aim_torch(UvSettings(), PLAIN, target.backend)
     assert dict(pip_variables(settings)) == {"PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl/rocm6.4"}
@@ -105,7 +105,7 @@ def hint_of(about: str, target: Target, recipe: Recipe, settings: UvSettings) ->
     return error.value.hint
 
 
-def test_a_failure_about_torch_says_which_index_was_asked() -> None:
+def test_a_failure_about_torch_names_the_index() -> None:
     target = choose_target("", "", AMD)
     settings = aim_torch(UvSettings(), PLAIN, target.backend)
     hint = hint_of("there is no version of torch==2.3.0", target, PLAIN, settings)
@@ -118,7 +118,7 @@ BUILT = replace(PLAIN, pip=(replace(PLAIN.pip[0], spec="torch==2.6.0+rocm6.2.4")
 
 
 @pytest.mark.parametrize("site", [AMD, None], ids=["for a site", "for no site"])
-def test_a_build_of_torch_that_is_not_found_is_told_with_the_index_that_has_it(site: Site | None) -> None:
+def test_a_missing_build_of_torch_is_reported_with_the_index_that_has_it(site: Site | None) -> None:
     target = choose_target("", "", site)
     settings = aim_torch(UvSettings(), BUILT, target.backend)
     hint = hint_of("there is no version of torch==2.6.0+rocm6.2.4", target, BUILT, settings)
@@ -144,7 +144,7 @@ def test_no_index_is_advised_that_was_asked_already() -> None:
     assert "extra-index-url" not in hint_of(about, target, BUILT, aimed)
 
 
-def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:
+def test_conda_gets_the_sites_cuda_and_instruction_set() -> None:
     node = Node(gpus=4, gpu_vendor="nvidia", cuda="12.4", archspec="zen3")
     target = choose_target("", "", Site(name="here", node=node))
     virtual = plan_virtual_packages(CondaTarget("x86_64", "2.36", target.cuda.value, target.archspec))
@@ -154,7 +154,7 @@ def test_conda_is_told_the_sites_cuda_and_instruction_set() -> None:
     assert choose_cuda("", Site(name="here", node=Node(gpus=1, gpu_vendor="nvidia"))).value == "12.8"
 
 
-def test_a_profile_with_a_version_that_is_none_is_refused() -> None:
+def test_a_profile_with_an_invalid_version_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a version"):
         Node(cuda="twelve")
 
@@ -193,7 +193,7 @@ def test_torch_has_the_rocm_of_a_base_that_the_site_knows(driver: str, base: str
 
 
 @pytest.mark.parametrize("word", ["abc", "12.x", "v12", "12."])
-def test_a_cuda_that_is_no_version_is_refused(word: str) -> None:
+def test_an_invalid_cuda_version_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="invalid CUDA version"):
         choose_cuda(word, None)
 
@@ -205,7 +205,7 @@ LINE = PipLine("torch", "torch", PipKind.INDEX, Where("requirements.txt", 3), sp
 
 
 @pytest.mark.parametrize(("torch", "site"), [(ROCM, AMD), ({}, AMD), ({}, NVIDIA)])
-def test_a_torch_of_the_sites_gpus_and_none_at_all_are_right(torch: dict[str, str], site: Site) -> None:
+def test_a_torch_for_the_sites_gpus_or_no_torch_passes(torch: dict[str, str], site: Site) -> None:
     judge_torch(torch, site, Recipe(pip=(LINE,)))
 
 
@@ -213,7 +213,7 @@ def test_a_torch_of_the_sites_gpus_and_none_at_all_are_right(torch: dict[str, st
     ("torch", "site", "has", "index"),
     [(CPU, AMD, "only the CPU", "whl/rocm"), (ROCM, NVIDIA, "hip", "whl/cu")],
 )
-def test_a_torch_of_another_back_end_is_told_with_the_line_to_change(
+def test_a_torch_of_another_back_end_is_refused_with_the_line_to_change(
     torch: dict[str, str], site: Site, has: str, index: str
 ) -> None:
     with pytest.raises(CheckFailed, match="cannot use the GPUs of here") as error:

@@ -57,14 +57,14 @@ def start(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     "words",
     ["run --dev-dir  x.sif -- true", "shell --dev-dir  x.sif", "wrap x.sif --prefix e -w ", "wrap update e -w "],
 )
-def test_an_empty_word_for_a_folder_is_an_unset_variable(words: str) -> None:
+def test_an_empty_path_is_reported_as_an_unset_variable(words: str) -> None:
     said = argosy(*words.split(" "))
     assert "the path is empty" in said.stderr
 
 
 @pytest.mark.parametrize("words", ["cache info", "cache gc", "images ls"])
 @pytest.mark.parametrize("place", ["file", "loop"])
-def test_a_file_in_place_of_the_cache_is_no_defect(tmp_path: Path, words: str, place: str) -> None:
+def test_a_file_in_place_of_the_cache_is_a_usage_error(tmp_path: Path, words: str, place: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     there = str(tmp_path / place)
@@ -72,7 +72,7 @@ def test_a_file_in_place_of_the_cache_is_no_defect(tmp_path: Path, words: str, p
     assert "defect" not in said.stderr
 
 
-def test_an_empty_word_for_a_package_is_an_unset_variable(tmp_path: Path) -> None:
+def test_an_empty_package_name_is_reported_as_an_unset_variable(tmp_path: Path) -> None:
     version = Version(
         1, "a", "", "new", "0", Recipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
     )
@@ -83,7 +83,7 @@ def test_an_empty_word_for_a_package_is_an_unset_variable(tmp_path: Path) -> Non
     assert "the name of a package is empty" in said.stderr
 
 
-def test_help_lists_every_command_and_says_what_argosy_is() -> None:
+def test_help_lists_every_command_and_describes_argosy() -> None:
     said = start("--help")
     assert said.returncode == 0
     for name, (_, line) in COMMANDS.items():
@@ -109,7 +109,7 @@ def test_help_is_a_command_too(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("images",)])
-def test_a_command_that_is_called_alone_tells_its_help_and_no_error(words: tuple[str, ...]) -> None:
+def test_a_command_group_without_arguments_prints_its_help(words: tuple[str, ...]) -> None:
     said = argosy(*words)
     assert (said.stdout + said.stderr).startswith(" ".join(("Usage: argosy", *words)))
 
@@ -119,13 +119,13 @@ def test_help_cuts_no_line_of_a_command() -> None:
         assert "..." not in argosy(name, "--help").stdout.partition("Commands:")[2]
 
 
-def test_explain_tells_of_its_own_options_what_they_do_there() -> None:
+def test_explain_has_its_own_help_for_shared_options() -> None:
     said = argosy("explain", "--help").stdout
     assert "Print the report as JSON." in said
     assert "--dry-run" not in said
 
 
-def test_a_removed_folder_is_said_also_when_started_as_a_module(tmp_path: Path) -> None:
+def test_a_removed_working_folder_is_reported_when_started_as_a_module(tmp_path: Path) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m argosy.cli images ls'
     words = ("sh", "-c", script, sys.executable)
     said = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -231,7 +231,7 @@ def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str
     assert hint in argosy(*words).stderr
 
 
-def test_an_error_is_json_too_where_json_is_asked_for() -> None:
+def test_errors_are_json_with_json() -> None:
     said = argosy("sites", "show", "lumi", "--json")
     error = json.loads(said.stdout)["error"]
     assert (error["hint"], error["exit_code"], said.returncode) == ("did you mean lumi-g?", 3, 3)
@@ -248,13 +248,13 @@ def test_output_is_plain_when_piped() -> None:
         assert CONTROL not in said.stdout + said.stderr
 
 
-def test_what_reports_reports_as_json_too(tmp_path: Path) -> None:
+def test_every_report_is_available_as_json(tmp_path: Path) -> None:
     assert {site["name"] for site in json.loads(argosy("sites", "ls", "--json").stdout)} >= {"local"}
     assert json.loads(argosy("sites", "show", "local", "--json").stdout)["name"] == "local"
     assert json.loads(argosy("images", "ls", "--json", ARGOSY_IMAGES=str(tmp_path)).stdout) == []
 
 
-def test_a_defect_is_said_as_one_and_shows_where_on_request() -> None:
+def test_a_defect_is_reported_as_one_with_its_traceback_on_request() -> None:
     code = """
 import sys
 from argosy.cli import __main__ as main
@@ -310,7 +310,7 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) -> None:
+def test_a_full_disk_under_the_output_is_not_a_defect(unbuffered: str) -> None:
     said = shell('"$ARGOSY" sites ls > /dev/full', PYTHONUNBUFFERED=unbuffered)
     assert said.returncode == 7
     assert "no space left" in said.stderr
@@ -318,7 +318,7 @@ def test_a_full_disk_under_the_output_is_no_defect_of_argosy(unbuffered: str) ->
     assert "ignored" not in said.stderr
 
 
-def test_a_removed_working_folder_is_said(tmp_path: Path) -> None:
+def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     said = shell(f"cd '{folder}' && rmdir '{folder}' && \"$ARGOSY\" why nothing")
@@ -331,7 +331,7 @@ def test_closed_standard_streams_end_nothing() -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
-def test_a_name_that_no_file_can_have_is_refused_in_few_words() -> None:
+def test_a_name_that_is_too_long_is_refused_briefly() -> None:
     said = argosy("why", "a" * 100_000)
     assert said.returncode == 7
     assert "file name too long" in said.stderr
@@ -343,7 +343,7 @@ def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess
     return argosy("launch", image, *words, *job)
 
 
-def test_a_job_without_gpus_where_containers_get_gpus_is_told_how_to_ask_for_them() -> None:
+def test_a_job_without_gpus_learns_how_to_request_them() -> None:
     said = dry_run("--site", "nvidia-apptainer")
     assert said.returncode == 2
     assert "no GPU was requested" in said.stderr
@@ -351,7 +351,7 @@ def test_a_job_without_gpus_where_containers_get_gpus_is_told_how_to_ask_for_the
     assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
 
 
-def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
+def test_a_script_names_the_nearest_partition_and_how_to_get_gpus() -> None:
     script = dry_run("--site", "lumi-g", "--partition", "standrad-g", "--gpu", "none").stdout
     assert "#SBATCH --partition=standrad-g" in script
     head = " ".join(script.partition("main()")[0].replace("#", " ").split())
@@ -360,7 +360,7 @@ def test_a_script_says_which_partition_was_meant_and_how_to_get_gpus() -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--", "htop")])
-def test_a_dry_run_of_an_interactive_launch_shows_what_allocates_the_nodes(words: tuple[str, ...]) -> None:
+def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...]) -> None:
     options = ("--site", "lumi-g", "--gpus", "1", "--account", "p", "--time", "1:00:00", "--interactive", "--dry-run")
     shown = argosy("launch", "/p/x.sif", *options, *words)
     assert shown.returncode == 0, shown.stderr
@@ -380,7 +380,7 @@ def test_an_interactive_launch_needs_slurm_also_in_a_dry_run() -> None:
 
 
 @pytest.mark.parametrize("site", ["lumi-g", "dawn"])
-def test_the_head_of_a_job_with_gpus_does_not_say_that_it_has_none(site: str) -> None:
+def test_the_head_of_a_gpu_job_never_says_gpu_none(site: str) -> None:
     head = dry_run("--site", site, "--gpus-per-node", "4" if site == "dawn" else "8").stdout.partition("main()")[0]
     assert "gpu = by /dev" in head
     assert "gpu = none" not in head
@@ -411,13 +411,13 @@ runner.exec_command(program)
 """
 
 
-def test_a_signal_that_was_to_be_ignored_is_ignored_also_by_what_is_run() -> None:
+def test_an_ignored_signal_stays_ignored_in_started_programs() -> None:
     words = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", UNDER_NOHUP)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["alive"] * 3), done.stderr
 
 
-def test_an_interrupt_before_all_is_imported_ends_without_a_word(tmp_path: Path) -> None:
+def test_an_interrupt_during_imports_ends_silently(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     script = Path(sys.executable).with_name("argosy")
     for words in ((str(script),), (sys.executable, "-m", "argosy.cli")):
@@ -439,7 +439,7 @@ def test_a_launch_under_a_locale_without_utf8_passes_every_byte(tmp_path: Path) 
     assert done.stdout == f"ü€ {long} é\n", done.stderr
 
 
-def test_a_stream_that_cannot_show_a_letter_is_no_defect(tmp_path: Path) -> None:
+def test_a_stream_that_cannot_encode_a_character_is_not_a_defect(tmp_path: Path) -> None:
     more = {"PYTHONIOENCODING": "iso8859-1", "ARGOSY_STATE": str(tmp_path)}
     done = start("launch", "bare:", "--dry-run", "--", "echo", "€", **more)
     assert (done.returncode, "defect" in done.stderr) == (0, False)

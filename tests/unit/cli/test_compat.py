@@ -21,7 +21,7 @@ from argosy.sites.read import DATA
 SYSTEMS = MappingProxyType({"big-g": System("/base.sif", "big"), "big-c": System("docker://ubuntu:24.04", "big")})
 
 
-def test_cotainrs_words_become_a_request_of_ours() -> None:
+def test_cotainrs_arguments_become_a_request() -> None:
     request = plan_request(CotainrOptions(Path("/x/out.sif"), system="big-g", conda_env=Path("env.yml")), SYSTEMS)
     assert (request.base, request.site, request.output) == ("/base.sif", "big", Path("/x/out.sif"))
     assert request.sources == (Path("env.yml"),)
@@ -33,7 +33,7 @@ def test_a_base_image_is_for_no_site_and_an_environment_may_be_left_out() -> Non
     assert (request.base, request.site, request.sources) == ("docker://ubuntu:24.04", "", ())
 
 
-def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
+def test_cotainrs_labels_quote_every_argument() -> None:
     words = CotainrOptions(Path("out.sif"), base_image="a b", conda_env=Path("e.yml"), accept_licenses=True)
     labels = dict(plan_request(words, {}).prefix_layout.labels)
     assert labels["cotainr.command"] == ("cotainr build out.sif '--base-image=a b' --conda-env=e.yml --accept-licenses")
@@ -50,7 +50,7 @@ def test_the_labels_of_cotainr_are_there_with_every_word_quoted() -> None:
         (CotainrOptions(Path("o"), system="nowhere-at-all"), "--base-image=BASE"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_the_way_out(words: CotainrOptions, message: str) -> None:
+def test_impossible_arguments_are_refused_with_a_next_step(words: CotainrOptions, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         plan_request(words, SYSTEMS)
 
@@ -70,11 +70,11 @@ def test_the_shipped_profiles_name_systems_with_their_bases() -> None:
         ("my.sif --base-image docker://x", True),
     ],
 )
-def test_a_line_in_cotainrs_words_is_told_from_ours(line: str, theirs: bool) -> None:  # noqa: FBT001
+def test_mixed_options_of_cotainr_and_argosy_are_refused(line: str, theirs: bool) -> None:  # noqa: FBT001
     assert is_cotainr(line.split()) is theirs
 
 
-def test_an_option_that_cotainr_has_not_names_our_command() -> None:
+def test_an_option_that_only_argosy_has_names_its_command() -> None:
     said = CliRunner().invoke(app, ["build", "out.sif", "--base-image=x", "--format=sqsh"])
     assert isinstance(said.exception, UsageError)
     assert str(said.exception) == (
@@ -110,7 +110,7 @@ def test_commands_are_installed_for_one_tool_or_for_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("file", "is a file"), ("dangling", "is a broken link to nowhere")])
-def test_what_stands_in_place_of_the_folder_is_said(tmp_path: Path, name: str, said: str) -> None:
+def test_something_in_place_of_the_folder_is_reported(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to("nowhere")
     done = CliRunner().invoke(app, ["compat", "install", str(tmp_path / name)])
@@ -122,7 +122,7 @@ def test_what_stands_in_place_of_the_folder_is_said(tmp_path: Path, name: str, s
 @pytest.mark.parametrize(
     "words", [("", "--base-image", "x.sif"), ("a.sif", "--base-image", "x.sif", "--conda-env", "")]
 )
-def test_an_empty_word_for_a_file_of_cotainr_is_an_unset_variable(words: tuple[str, ...]) -> None:
+def test_an_empty_file_name_is_reported_as_an_unset_variable(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, ["compat", "run", "cotainr", "build", *words])
     assert "the path is empty" in done.output
 
@@ -131,13 +131,13 @@ def test_a_python_with_a_blank_in_its_path_starts_all_the_same() -> None:
     assert "exec '/my python/bin/python' -P -m argosy.cli" in render_program("cotainr", "/my python/bin/python")
 
 
-def test_cotainr_without_a_word_and_its_version_are_answered_as_by_cotainr() -> None:
+def test_cotainr_without_arguments_and_its_version_answer_as_cotainr_does() -> None:
     alone, version = (CliRunner().invoke(app, ["compat", "run", "cotainr", *words]) for words in ([], ["--version"]))
     assert (alone.exit_code, "cotainr build my.sif" in alone.output) == (0, True)
     assert (version.exit_code, version.output.startswith("cotainr, answered by argosy ")) == (0, True)
 
 
-def test_cotainr_takes_verbose_or_quiet_as_often_as_they_stand_and_never_both() -> None:
+def test_cotainr_accepts_verbose_or_quiet_repeatedly_but_not_both() -> None:
     words = ["compat", "run", "cotainr", "build", "x.sif", "--base-image=nowhere.sif", "-vv", "--quiet"]
     said = CliRunner().invoke(app, words)
     assert isinstance(said.exception, UsageError)

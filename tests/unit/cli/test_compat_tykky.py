@@ -76,7 +76,7 @@ def compat_run(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("program", ARGOSY)
-def test_a_command_without_words_and_one_that_is_asked_for_help_tell_what_it_takes(program: str) -> None:
+def test_a_command_without_arguments_or_with_help_prints_its_usage(program: str) -> None:
     for words in ((), ("--help",)):
         code, said = compat_run(program, *words)
         assert code == 0
@@ -86,7 +86,7 @@ def test_a_command_without_words_and_one_that_is_asked_for_help_tell_what_it_tak
         assert "arguments are required" in compat_run(program, "new")[1]
 
 
-def test_an_empty_word_for_paths_is_an_unset_variable() -> None:
+def test_an_empty_list_of_paths_is_reported_as_an_unset_variable() -> None:
     with pytest.raises(UsageError, match="the path is empty"):
         parse_arguments("wrap-container", ["x.sif", "-w", ""])
 
@@ -135,7 +135,7 @@ def test_a_container_is_copied_unless_the_site_shares_it() -> None:
     assert (shared.sources, shared.copy) == (("docker://python:3",), False)
 
 
-def test_an_installation_is_masked_only_where_it_is_asked() -> None:
+def test_an_installation_is_masked_only_on_request() -> None:
     beside = new("wrap-install --prefix e -w /project/me/tools/bin,sbin tools/")
     assert (beside.recipe.at, beside.settings.paths) == ("/opt/argosy/installation", ("bin", "sbin"))
     masked = new("wrap-install --mask --prefix e -w bin tools")
@@ -161,7 +161,7 @@ def test_an_update_adds_packages_and_keeps_how_commands_start() -> None:
     assert plan_update(other, CWD, read).packages == ("scipy", "pandas>=2")
 
 
-def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_made_of(tmp_path: Path) -> None:
+def test_an_installation_made_by_tykky_cannot_be_updated_and_its_sources_are_named(tmp_path: Path) -> None:
     for name in ("common.sh", "share/conf.yaml", "share/previous_input/1/env.yml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -184,7 +184,7 @@ def test_what_tykky_itself_made_cannot_be_updated_and_is_said_with_what_it_was_m
         ("pip-containerize new --prefix e ''", "check that the shell variable is set"),
     ],
 )
-def test_what_has_no_word_of_ours_is_an_error_that_names_what_to_use(line: str, said: str) -> None:
+def test_an_unsupported_option_names_its_replacement(line: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         new(line)
     assert said in error.value.hint
@@ -215,7 +215,7 @@ def test_the_sections_of_a_site_are_joined_as_tykky_does() -> None:
         merge_conf({"default": {}}, {})
 
 
-def test_a_configuration_sets_variables_and_refuses_what_must_be_computed() -> None:
+def test_fixed_variables_are_set_and_computed_ones_refused() -> None:
     rows = [{"type": "set", "name": "A", "value": 1}]
     assert read_conf({"extra_envs": rows, "container_src": "auto"}, {}) == Conf(variables=(("A", "1"),))
     with pytest.raises(UsageError, match="fixed value"):
@@ -233,7 +233,7 @@ def test_a_configuration_sets_variables_and_refuses_what_must_be_computed() -> N
         ("excluded_mount_points", ["/x"], "--contain"),
     ],
 )
-def test_a_key_without_a_word_of_ours_is_an_error_that_names_what_to_use(key: str, value: object, hint: str) -> None:
+def test_an_unsupported_key_names_its_replacement(key: str, value: object, hint: str) -> None:
     with pytest.raises(UsageError) as error:
         read_conf({key: value}, {})
     assert hint in error.value.hint
@@ -252,7 +252,7 @@ def test_every_key_of_tykky_is_taken_or_without_effect_or_refused_by_name() -> N
     assert TAKEN | NOTHING_TO_DO | set(REFUSED) == set(KEYS.split())
 
 
-def test_the_configuration_of_a_site_is_read_as_it_stands() -> None:
+def test_the_sites_configuration_of_tykky_is_read_unchanged() -> None:
     site = {
         "defaults": {
             "log_level": 2,
@@ -289,7 +289,7 @@ def test_the_configuration_of_a_site_is_read_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("point", ["", "scratch"])
-def test_a_mount_point_without_its_whole_path_is_told(point: str) -> None:
+def test_a_relative_mount_point_is_refused(point: str) -> None:
     with pytest.raises(UsageError, match=f"mount_points: '{point}' does not begin with /"):
         read_conf({"mount_points": ["/run", point]}, {})
 
@@ -300,7 +300,7 @@ def test_a_value_of_a_configuration_stays_a_value_whatever_a_shell_would_make_of
     assert (conf.base, conf.variables) == (odd, (("A", odd),))
 
 
-def test_a_configuration_alone_says_what_to_install() -> None:
+def test_a_configuration_file_alone_describes_an_installation() -> None:
     conf = read_conf({"installation_file_paths": ["environment.yml", "req.txt"], "installation_prefix": "/p/env"}, {})
     words = plan_advanced(Arguments("conda-containerize", "advanced", "conf.yaml"), conf)
     asked = plan_new(words, conf, CWD, read)
@@ -334,7 +334,7 @@ def test_a_configuration_alone_in_tykkys_own_keys_with_scripts_and_variables() -
         plan_advanced(Arguments("conda-containerize", "advanced", "c.yaml"), read_conf({"mode": "conda_modify"}, {}))
 
 
-def test_variables_of_tykky_say_how_the_work_is_told_and_where_it_is_done() -> None:
+def test_tykkys_variables_set_the_log_level_and_the_work_folder() -> None:
     assert read_log_settings({}) == LogSettings()
     assert read_log_settings({"CW_BUILD_TMPDIR": "/local/me", "CW_LOG_LEVEL": "3"}) == LogSettings(
         "/local/me", verbose=True
@@ -393,6 +393,6 @@ def test_a_pipe_of_the_shell_is_read_as_the_command_means_it(
     assert (tmp_path / name).read_text() == text
 
 
-def test_a_file_whose_name_says_what_it_is_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_file_whose_name_tells_its_kind_stays_in_place(tmp_path: Path) -> None:
     words = parse_arguments("pip-containerize", ["new", "--prefix", "env", "pins.txt"])
     assert name_files(words, tmp_path) == words

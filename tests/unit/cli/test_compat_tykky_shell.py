@@ -76,7 +76,7 @@ def test_tykky_activates_an_environment_by_name_and_by_folder(place: Path, name:
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_what_is_no_environment_is_said_and_changes_nothing(place: Path, name: str) -> None:
+def test_an_unknown_environment_is_reported_and_changes_nothing(place: Path, name: str) -> None:
     script = '. tools/tykky.sh; tykky activate env2 || echo "$PATH"'
     assert shell(name, place, script).splitlines() == [
         "/usr/bin:/bin",
@@ -88,21 +88,21 @@ def test_what_is_no_environment_is_said_and_changes_nothing(place: Path, name: s
     assert "made by tykky itself" in shell(name, place, script)
 
 
-def test_a_shell_below_takes_back_what_one_above_activated(place: Path) -> None:
+def test_a_child_shell_deactivates_what_its_parent_activated(place: Path) -> None:
     script = (
         ". tools/tykky.sh; tykky activate 'all mine/env1'; bash -c '. tools/tykky.sh; tykky deactivate; echo $PATH'"
     )
     assert shell("bash", place, script) == "/usr/bin:/bin"
 
 
-def test_the_prompt_stays_where_that_is_asked(place: Path) -> None:
+def test_the_prompt_stays_unchanged_on_request(place: Path) -> None:
     script = "PS1='$ '; . tools/tykky.sh; tykky activate 'all mine/env1'; echo \"$PS1\""
     assert shell("bash", place, script) == "(env1) $"
     assert shell("bash", place, script, TYKKY_CHANGE_PS1="0") == "$"
 
 
 @pytest.mark.parametrize("words", ["conda-containerize --help", "pip-containerize new -h", "wrap-install --help"])
-def test_the_help_of_a_command_reaches_who_reads_it_through_a_pipe(words: str) -> None:
+def test_the_help_of_a_command_can_be_piped(words: str) -> None:
     command = [sys.executable, "-m", "argosy.cli", "compat", "run", *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -141,7 +141,7 @@ def test_fish_activates_and_completes(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tykky.sh", "tykky-completion.bash"])
-def test_what_shells_read_passes_shellcheck(place: Path, name: str) -> None:
+def test_shell_files_pass_shellcheck(place: Path, name: str) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed here")

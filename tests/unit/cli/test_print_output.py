@@ -44,7 +44,7 @@ def test_a_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output_width() == 40
 
 
-def test_an_explanation_names_the_reason_below_where_columns_do_not_fit() -> None:
+def test_reasons_follow_on_the_next_line_if_columns_do_not_fit() -> None:
     row = Explained("job", "--account", "p", "the reason", "option", "https://a; https://b")
     assert render_explained([row], 40, evidence=True) == [
         "  --account = p",

@@ -116,7 +116,7 @@ def test_a_zombie_is_dead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"host": "login7"}, {"boot": "another"}])
-def test_of_a_process_elsewhere_or_before_a_reboot_only_time_can_tell(change: dict[str, str]) -> None:
+def test_only_age_decides_about_processes_elsewhere_or_before_a_reboot(change: dict[str, str]) -> None:
     assert is_alive(replace(this_owner("w"), **change)) is None  # type: ignore[arg-type] # both are text
 
 
@@ -226,7 +226,7 @@ def test_another_error_of_the_file_system_is_explained(tmp_path: Path, monkeypat
         pass
 
 
-def test_that_nobody_reads_our_output_is_no_error_of_the_file_system(tmp_path: Path) -> None:
+def test_a_broken_pipe_is_not_a_file_system_error(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError), translate_os_errors(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 

@@ -42,7 +42,7 @@ def _needs_matplotlib() -> None:
 
 
 @pytest.mark.parametrize("plot", [LINES, ROWS, RowPlot("Times", "s", ROWS.rows, log=True)])
-def test_a_plot_is_xml_with_its_data_in_words_and_hostile_names_as_text(plot: Plot) -> None:
+def test_a_plot_is_xml_with_its_data_as_text_and_hostile_names_escaped(plot: Plot) -> None:
     root = ET.fromstring(draw(plot))  # noqa: S314 - our own
     words = [text.text or "" for text in root.iter(f"{SPACE}text")]
     assert root.findtext(f"{SPACE}title") == plot.title.replace("\x1b", "\ufffd")
@@ -70,7 +70,7 @@ def test_equal_data_give_equal_bytes_in_another_process() -> None:
     assert len(texts) == 1
 
 
-def test_two_plots_on_a_page_have_no_element_of_one_name() -> None:
+def test_two_plots_on_a_page_share_no_element_id() -> None:
     ids = [
         [each.attrib["id"] for each in ET.fromstring(draw(plot)).iter() if "id" in each.attrib]  # noqa: S314
         for plot in (LINES, ROWS)

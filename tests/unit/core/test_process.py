@@ -19,7 +19,7 @@ from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_chec
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")
 
 
-def test_words_reach_the_program_unchanged() -> None:
+def test_arguments_reach_the_program_unchanged() -> None:
     show = "import sys; sys.stdout.write('\\0'.join(sys.argv[1:]))"
     reply = RealRunner().run(Command((sys.executable, "-c", show, *HOSTILE)))
     assert tuple(reply.stdout.split("\0")) == HOSTILE
@@ -57,7 +57,7 @@ def test_text_and_files_reach_standard_input(tmp_path: Path) -> None:
     assert runner.run(Command(("cat",))).stdout == ""
 
 
-def test_a_missing_program_is_named_with_what_needed_it() -> None:
+def test_a_missing_program_is_named_with_its_purpose() -> None:
     with pytest.raises(ToolMissing, match="'no-such-program' is not installed") as caught:
         RealRunner().run(Command(("no-such-program", "x")))
     assert "no-such-program x" in caught.value.evidence
@@ -79,14 +79,14 @@ def test_a_failure_shows_the_command_its_last_lines_and_the_code() -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("KILL", "memory ran out"), ("XCPU", "ulimit -t"), ("XFSZ", "ulimit -f")])
-def test_what_the_machine_ended_says_which_limit_it_met(name: str, said: str) -> None:
+def test_a_program_ended_by_the_machine_is_reported_with_the_limit(name: str, said: str) -> None:
     with pytest.raises(ToolFailed) as caught:
         run_checked(RealRunner(), Command(("sh", "-c", f"kill -{name} $$")), doing="packing", hint="another")
     assert said in caught.value.hint
 
 
 @pytest.mark.parametrize("said", ["write: No space left on device", "Disk quota exceeded", "no space left on device"])
-def test_a_full_disk_is_said_in_plain_words_whoever_met_it(said: str) -> None:
+def test_a_full_disk_is_reported_in_plain_words_by_any_program(said: str) -> None:
     runner = FakeRunner([(("packer",), Reply(1, "", said))])
     with pytest.raises(CheckFailed, match="packing failed: no space left"):
         run_checked(runner, Command(("packer",)), doing="packing")
@@ -238,7 +238,7 @@ def test_a_signal_that_another_thread_takes_is_passed_on_while_errors_are_copied
     assert child.returncode == 0
 
 
-def test_what_has_the_terminal_is_asked_to_end_where_we_are_killed() -> None:
+def test_the_program_on_the_terminal_is_terminated_when_argosy_is_killed() -> None:
     text = """
         import sys
         from argosy.core.process import Command, RealRunner

@@ -38,11 +38,11 @@ Bytecode compiled 3590 files in 1m 32s
         (100e6, 60, "100 of 100 MB"),
     ],
 )
-def test_the_time_left_is_told_once_the_pace_is_known(done: float, seconds: float, text: str) -> None:
+def test_the_time_left_is_shown_once_the_rate_is_known(done: float, seconds: float, text: str) -> None:
     assert render_amount(done, 100e6, seconds) == text
 
 
-def test_what_uv_says_becomes_stages_with_packages_bytes_and_time_left() -> None:
+def test_uvs_output_becomes_stages_with_packages_bytes_and_time_left() -> None:
     told: list[str] = []
     now = iter(range(0, 100, 10))
     progress = UvProgress(told.append, clock=lambda: float(next(now)))
@@ -59,7 +59,7 @@ def test_what_uv_says_becomes_stages_with_packages_bytes_and_time_left() -> None
     ]
 
 
-def test_a_log_gets_no_progress_while_something_is_said_and_a_line_after_a_silence() -> None:
+def test_a_log_gets_a_progress_line_only_after_a_silence() -> None:
     out = io.StringIO()
     reporter = PlainReporter(out)
     step = Step("packages", "r.txt", lambda _: None)
@@ -71,7 +71,7 @@ def test_a_log_gets_no_progress_while_something_is_said_and_a_line_after_a_silen
     assert out.getvalue() == "packages    downloading torch\n"
 
 
-def test_a_file_with_two_names_takes_its_place_once_and_a_tree_left_out_takes_none(tmp_path: Path) -> None:
+def test_hard_links_count_once_and_excluded_trees_not_at_all(tmp_path: Path) -> None:
     tree = tmp_path / "layer"
     tree.mkdir()
     (tree / "a").write_bytes(os.urandom(100_000))
@@ -93,9 +93,9 @@ def test_the_highest_point_is_kept(tmp_path: Path) -> None:
     assert second.memory >= first.memory > 0
 
 
-def test_sizes_are_told_in_the_unit_that_people_use() -> None:
+def test_sizes_have_decimal_units() -> None:
     assert (render_size(71_400_000), render_size(1_250_000_000)) == ("71 MB", "1.2 GB")
 
 
-def test_packages_are_counted_as_people_say_it() -> None:
+def test_numbers_of_packages_have_singular_and_plural() -> None:
     assert [render_packages(count) for count in (0, 1, 12)] == ["no packages", "1 package", "12 packages"]

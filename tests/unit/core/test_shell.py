@@ -56,7 +56,7 @@ def shell(name: str, script: str) -> str:
 
 @pytest.mark.parametrize("name", SHELLS)
 @given(words=st.lists(st.one_of(st.sampled_from([":", "::", "a:", "", "-"]), texts), max_size=8))
-def test_words_for_srun_hold_no_lone_colon_and_arrive_unchanged(name: str, words: list[str]) -> None:
+def test_arguments_for_srun_have_no_lone_colon_and_arrive_unchanged(name: str, words: list[str]) -> None:
     carried = escape_colons(("printf", "%s\\0", *words))
     assert ":" not in carried
     printed = shell(name, join(carried)).split("\0")[:-1]
@@ -65,7 +65,7 @@ def test_words_for_srun_hold_no_lone_colon_and_arrive_unchanged(name: str, words
 
 @pytest.mark.parametrize("name", SHELLS)
 @pytest.mark.parametrize("word", ["a\r\nb", "\r\n", "a\r\n\r\n", "\r\r\n'", "x\r"])
-def test_a_word_with_the_line_ends_of_dos_arrives_and_leaves_none_in_the_script(name: str, word: str) -> None:
+def test_an_argument_with_dos_line_ends_arrives_and_leaves_none_in_the_script(name: str, word: str) -> None:
     script = join(["printf", "%s", word])
     assert "\r\n" not in script
     assert shell(name, f"{script}; printf end") == f"{word}end"
@@ -73,7 +73,7 @@ def test_a_word_with_the_line_ends_of_dos_arrives_and_leaves_none_in_the_script(
 
 @pytest.mark.parametrize("name", SHELLS)
 @given(words=st.lists(texts, max_size=8))
-def test_quoted_words_reach_a_program_unchanged(name: str, words: list[str]) -> None:
+def test_quoted_arguments_reach_a_program_unchanged(name: str, words: list[str]) -> None:
     printed = shell(name, join(["printf", "%s\\0", *words]) if words else "true")
     assert printed.split("\0")[:-1] == words
 
@@ -92,7 +92,7 @@ def test_an_assignment_gives_its_value(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_late_words_are_expanded_once_and_never_split(name: str) -> None:
+def test_late_expressions_are_expanded_once_and_never_split(name: str) -> None:
     script = f"X='a  *  $HOME'; {join(['printf', '%s.', ShellExpr('$X'), ShellExpr('${X}:1'), '$X'])}"
     assert shell(name, script) == "a  *  $HOME.a  *  $HOME:1.$X."
 
@@ -103,14 +103,14 @@ def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
         render_assignment(name, "x")
 
 
-def test_what_only_a_shell_knows_is_no_plain_word() -> None:
+def test_an_expression_for_the_shell_is_not_a_literal_argument() -> None:
     assert literal_argv(("a", "b")) == ("a", "b")
     with pytest.raises(ValueError, match="only a shell can expand"):
         literal_argv(("a", ShellExpr("$X")))
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_programs_are_written_once_and_run_as_if_they_stood_there(name: str) -> None:
+def test_shell_functions_are_written_once_and_run_as_if_inlined(name: str) -> None:
     inner = ShellFunction("inner", 'printf "%s." "$@"\n')
     outer = ShellFunction("outer", '# A comment; $HOME\nexec "$@"\n')
     words = ("sh", "-c", outer, "x", "sh", "-c", inner, "y", "a b", "$HOME")
@@ -127,7 +127,7 @@ def test_a_program_is_the_text_that_it_is_made_of(word: str) -> None:
     assert quote(ShellFunction("p", word)) == quote(word)
 
 
-def test_a_script_among_the_words_is_shown_once_and_then_what_it_starts() -> None:
+def test_a_script_among_the_arguments_is_shown_once() -> None:
     join, ask = "# Joins.\nexec bwrap", "import sys\nprint(1)"
     told = set[str]()
     first = ("unshare", "--", "sh", "-c", join, "a", "--dev", "--", "python", "-c", ask)

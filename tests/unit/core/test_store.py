@@ -59,7 +59,7 @@ def test_a_file_does_not_appear_when_the_block_fails(tmp_path: Path, force: bool
     assert names(tmp_path) == []
 
 
-def test_what_stands_there_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
     with pytest.raises(UsageError, match="already exists"), atomic_file(path, force=False):
@@ -158,7 +158,7 @@ def test_a_cached_folder_does_not_appear_when_making_it_fails(tmp_path: Path) ->
     assert names(tmp_path) == []
 
 
-def test_what_a_killed_maker_left_is_swept_by_the_next_one(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".thing.0123abcd.part").mkdir()
     (tmp_path / ".thing.0123abcd.part/half").touch()
     with fill_once(tmp_path / "thing", what="w", waiting=silent):
@@ -222,7 +222,7 @@ def test_a_work_folder_keeps_its_owner_until_all_else_is_gone(tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_work_folder_vanishes_with_what_is_in_it_when_the_block_fails(tmp_path: Path) -> None:
+def test_a_work_folder_is_removed_with_its_contents_when_the_block_fails(tmp_path: Path) -> None:
     def fail() -> None:
         with work_folder(tmp_path / "new") as folder:
             (folder / "a/b").mkdir(parents=True)
@@ -257,7 +257,7 @@ def test_removing_a_tree_follows_no_link(tmp_path: Path) -> None:
         (errno.EIO, CheckFailed, "Input/output error"),
     ],
 )
-def test_what_the_system_refuses_is_said_in_plain_words(number: int, kind: type[ArgosyError], words: str) -> None:
+def test_errors_of_the_system_are_explained_in_plain_words(number: int, kind: type[ArgosyError], words: str) -> None:
     error = explain_os_error(OSError(number, os.strerror(number), "/some/file"), Path("/"))
     assert type(error) is kind
     assert words in error.what
@@ -274,7 +274,7 @@ def test_of_a_file_that_only_we_know_the_folder_is_named(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", ["x.sif", "data.1.part", "lib.so.4.deadbeef.txt"])
-def test_of_a_file_of_the_users_its_own_name_is_told(tmp_path: Path, name: str) -> None:
+def test_an_error_about_a_users_file_names_that_file(tmp_path: Path, name: str) -> None:
     error = explain_os_error(OSError(errno.ENOENT, "No", str(tmp_path / name)), tmp_path)
     assert error.what == f"no such file or folder: {tmp_path}/{name}"
 
@@ -299,7 +299,7 @@ def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Pat
     assert raised.value is ours
 
 
-def test_a_link_to_what_is_not_there_takes_no_file_without_being_told(tmp_path: Path) -> None:
+def test_a_broken_link_is_not_replaced_silently(tmp_path: Path) -> None:
     (tmp_path / "x").symlink_to("gone")
     with (
         pytest.raises(UsageError, match="is a broken link to gone"),
@@ -312,7 +312,7 @@ def test_a_link_to_what_is_not_there_takes_no_file_without_being_told(tmp_path: 
     assert (tmp_path / "x").read_text() == "all"
 
 
-def test_a_name_that_was_taken_for_a_moment_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_exists_for_a_moment_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(*_: object) -> None:
         raise FileExistsError(errno.EEXIST, "taken")
 

@@ -12,5 +12,5 @@ KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 @pytest.mark.parametrize(
     ("word", "meant"), [("lumig", "lumi-g"), ("LUMI-G", "lumi-g"), ("dwan", "Dawn"), ("perlmutter", ""), ("", "")]
 )
-def test_the_nearest_word_is_named_whatever_its_case(word: str, meant: str) -> None:
+def test_the_nearest_name_is_suggested_in_any_case(word: str, meant: str) -> None:
     assert suggest_word(word, KNOWN) == meant

@@ -55,7 +55,7 @@ def test_each_fault_is_found_under_its_name(
     assert all(each.hint for each in found if each.state == "fail")
 
 
-def test_what_the_image_prints_is_read_and_an_answer_that_breaks_off_is_none() -> None:
+def test_the_probes_output_is_parsed_and_an_incomplete_one_is_refused() -> None:
     rows = ("glibc=2.36", "entry=yes", 'torch={"__version__": "2.6.0"}', "mpilib=/l/libmpi.so")
     said = "noise\n" + "".join(f"argosy:{row}\n" for row in rows)
     contents = parse_contents(f"{said}argosy:end=yes\n")

@@ -126,7 +126,7 @@ def discovered(folder: Path, answers: dict[str, str], **options: Any) -> Site:
     return read_site(str(file))
 
 
-def test_slurms_nodes_tell_cores_reserved_ones_gpus_and_memory() -> None:
+def test_slurms_nodes_give_cores_reserved_cores_gpus_and_memory() -> None:
     first, second = parse_nodes(NODES)
     assert first.name == "nid1"
     assert first.partitions == ("main", "gpu-debug")
@@ -134,7 +134,7 @@ def test_slurms_nodes_tell_cores_reserved_ones_gpus_and_memory() -> None:
     assert second.shape == NodeShape("x86_64", 2, 128, 1, 8000, 0, "", ())
 
 
-def test_a_count_of_reserved_cores_says_not_which() -> None:
+def test_a_number_of_reserved_cores_does_not_identify_them() -> None:
     (node,) = parse_nodes("NodeName=a Sockets=1 CoresPerSocket=4 CoreSpecCount=1 RealMemory=1 Partitions=p")
     assert node.shape.reserved is None
 
@@ -154,7 +154,7 @@ def test_a_nodes_gres_gives_number_and_type_of_its_gpus(text: str, found: tuple[
     assert parse_gres(text) == found
 
 
-def test_a_partition_without_limits_has_none() -> None:
+def test_a_partition_without_limits_has_no_limits() -> None:
     cpu, main, *_ = parse_partitions(PARTITIONS)
     assert (cpu.default, cpu.max_nodes, cpu.max_time, cpu.whole_nodes) == (True, 0, "1-00:00:00", False)
     assert (main.max_nodes, main.min_nodes, main.whole_nodes) == (16, 1, True)
@@ -165,14 +165,14 @@ def test_mpi_plugins_are_read_in_the_form_of_old_and_new_releases() -> None:
     assert parse_mpi("srun: MPI types are...\nsrun: pmi2\nsrun: none\n") == ("pmi2",)
 
 
-def test_nvidia_smi_tells_numa_nodes_also_with_escapes_and_more_columns() -> None:
+def test_nvidia_smi_gives_numa_nodes_with_escapes_and_more_columns() -> None:
     gpus = parse_nvidia(QUERY, TOPOLOGY)
     assert gpus.numa == (0, 0, 1, 1)
     assert (gpus.model, gpus.memory_gb, gpus.pci[1]) == ("NVIDIA A100-SXM4-40GB", 40, "00000000:0f:00.0")
     assert parse_nvidia(QUERY, TOPOLOGY.replace("8-15,24-31\t1", "8-15,24-31\t0-1")).numa == ()
 
 
-def test_rocm_smi_tells_numa_nodes_buses_and_memory() -> None:
+def test_rocm_smi_gives_numa_nodes_buses_and_memory() -> None:
     gpus = parse_rocm(ROCM)
     assert (gpus.numa, gpus.pci, gpus.memory_gb) == ((3, 3), ("0000:c1:00.0", "0000:c6:00.0"), 64)
     assert gpus.model == "AMD Instinct MI250X"
@@ -203,7 +203,7 @@ def test_the_fastest_ports_are_the_network() -> None:
     assert parse_links(ANSWERS["infiniband"]) == (2, "InfiniBand", 200)
 
 
-def test_runtimes_tell_their_versions() -> None:
+def test_runtimes_report_their_versions() -> None:
     text = "/usr/bin/singularity\nsingularity: singularity-ce version 4.1.3-1\nenroot: enroot 3.4.1"
     assert parse_runtimes(text) == {"singularity": "4.1.3-1", "enroot": "3.4.1"}
 
@@ -281,7 +281,7 @@ def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_
     assert (node.cuda, node.sources["cuda"]) == ("12.7", "asked: nvidia-smi on nid1")
 
 
-def test_amds_driver_is_told_by_the_installed_rocm_and_stays_open_where_there_is_none(tmp_path: Path) -> None:
+def test_amds_driver_version_comes_from_the_installed_rocm_or_stays_open(tmp_path: Path) -> None:
     amd = {**ANSWERS, "nvidia-smi": "", "devices": "kfd\ndri\n", "rocm-smi": ROCM}
     assert discovered(tmp_path, {**amd, "rocm": "6.3.4-76"}, on_node=True).node.rocm == "6.3.4"
     (tmp_path / "hera.toml").unlink()
@@ -290,7 +290,7 @@ def test_amds_driver_is_told_by_the_installed_rocm_and_stays_open_where_there_is
     assert "the ROCm version that the driver supports: add node.rocm" in site.open_questions
 
 
-def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(tmp_path: Path) -> None:
+def test_the_profile_describes_gpu_nodes_and_names_partitions_left_out(tmp_path: Path) -> None:
     site = discovered(tmp_path, ANSWERS, on_node=True)
     assert [(p.name, p.choose, p.debug, p.whole_nodes) for p in site.partitions] == [
         ("main", True, False, True),
@@ -301,7 +301,7 @@ def test_the_profile_describes_gpu_nodes_and_says_which_partitions_it_left_out(t
     assert any("job_submit plugin (lua)" in question for question in site.open_questions)
 
 
-def test_a_partition_whose_gpus_are_others_is_told_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_with_other_gpus_is_reported_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = NODES.splitlines()[0].replace("nid1", "nid3").replace("a100", "h100").replace("main,gpu-debug", "new")
     monkeypatch.setitem(globals(), "NODES", f"{NODES}{other}\n")
     monkeypatch.setitem(globals(), "PARTITIONS", f"{PARTITIONS}PartitionName=new State=UP\n")
@@ -318,7 +318,7 @@ def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:
     assert (site.node.cores, site.node.gpus, site.partitions[0].name) == (128, 0, "cpu")
 
 
-def test_what_no_compute_node_was_asked_is_absent_and_said(tmp_path: Path) -> None:
+def test_facts_that_need_a_compute_node_stay_absent_with_a_note(tmp_path: Path) -> None:
     site = discovered(tmp_path, ANSWERS)
     assert site.node == Node(
         arch="x86_64",
@@ -340,12 +340,12 @@ def test_any_answers_that_are_missing_leave_a_profile_that_can_be_read(tmp_path:
     assert site.open_questions
 
 
-def test_words_of_slurm_with_quotes_and_controls_stay_data(tmp_path: Path) -> None:
+def test_quotes_and_control_characters_of_slurm_stay_data(tmp_path: Path) -> None:
     answers = ANSWERS | {"lscpu": 'Model name: a "b"\\ $(touch x)\x01\n'}
     assert discovered(tmp_path, answers, on_node=True).node.cpu_model == 'a "b"\\ $(touch x)\x01'
 
 
-def test_nothing_is_written_where_a_question_fails(tmp_path: Path) -> None:
+def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "new" / "hera.toml"
     refused = Reply(1, "", "srun: error: Unable to allocate resources: Invalid account")
     with pytest.raises(ToolFailed, match="querying a compute node") as error:

@@ -73,9 +73,7 @@ def with_programs(*names: str) -> MachineFacts:
         (with_programs("singularity", "sbatch"), read_site("lumi-g"), "proot", "warn"),
     ],
 )
-def test_each_fault_is_found_under_its_name_with_what_to_do(
-    seen: MachineFacts, site: Site | None, name: str, state: str
-) -> None:
+def test_each_fault_is_found_with_a_next_step(seen: MachineFacts, site: Site | None, name: str, state: str) -> None:
     assert states(seen, site)[name] == state
     assert all(each.hint for each in check_machine(seen, site) if each.state != "ok")
 
@@ -91,7 +89,7 @@ def test_a_user_without_namespaces_builds_with_proot() -> None:
     assert "proot" not in states(replace(without, host=replace(HOST, programs={**HOST.programs, "proot": "/x"})))
 
 
-def test_a_laptop_is_not_the_site_and_lacks_what_the_site_needs() -> None:
+def test_a_laptop_is_not_the_site_and_lacks_the_sites_programs() -> None:
     laptop, lumi = with_programs("mksquashfs", "bwrap"), read_site("lumi-g")
     here = is_here(lumi, (), laptop.host)
     found = {each.what: each for each in check_machine(laptop, lumi, here=here)}
@@ -126,7 +124,7 @@ def test_the_command_looks_at_this_machine_and_programs_can_read_it() -> None:
     assert done.exit_code == (0 if told["ok"] else 7)
 
 
-def test_the_virtual_environment_that_argosy_runs_from_is_no_problem() -> None:
+def test_the_virtual_environment_of_argosy_itself_is_fine() -> None:
     own = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": sys.prefix}))
     other = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": "/some/other"}))
     assert "variables" not in states(own)

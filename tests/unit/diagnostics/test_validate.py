@@ -94,7 +94,7 @@ def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:
     ("overlay", "bind", "attached", "proof"),
     [("no", "yes", "bind", "validated"), ("yes", "yes", "overlay", "validated"), ("no", "no", "overlay", "")],
 )
-def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_tells_it(
+def test_the_overlays_of_a_run_decide_how_a_layer_attaches_and_explain_shows_it(
     overlay: str, bind: str, attached: str, proof: str
 ) -> None:
     facts = {"attach.overlay": overlay, "attach.bind": bind}
@@ -109,7 +109,7 @@ def test_what_a_run_shows_of_overlays_chooses_how_a_layer_attaches_and_explain_t
     assert ("apptainer 1.4.5" in told.evidence) == bool(proof)
 
 
-def test_what_contradicts_a_documented_value_is_told_and_not_written() -> None:
+def test_a_contradiction_to_a_documented_value_is_reported_and_not_written() -> None:
     merged = merge_result(PROFILE, parse(PROFILE), RESULT)
     assert [(row.key, row.documented, row.found) for row in merged.against] == [
         ("node.gpus", 4, 2),
@@ -119,7 +119,7 @@ def test_what_contradicts_a_documented_value_is_told_and_not_written() -> None:
     assert "gpus = 4 # as documented" in merged.text
 
 
-def test_a_contradiction_is_taken_only_when_asked_and_only_where_it_is_a_plain_value() -> None:
+def test_a_contradicting_plain_value_is_written_on_request_only() -> None:
     site = parse(merge_result(PROFILE, parse(PROFILE), RESULT, accept=True).text)
     assert (site.node.gpus, site.slurm.master_suffix) == (2, "i")
     assert "gpus" in site.node.proofs
@@ -133,7 +133,7 @@ def test_merging_twice_gives_the_same_text_and_a_later_denial_takes_a_proof_away
     assert (after.node.cores, "cores" in after.node.proofs) == (8, False)
 
 
-def test_all_other_lines_of_a_profile_stay_as_they_are() -> None:
+def test_all_other_lines_of_a_profile_stay_unchanged() -> None:
     merged = merge_result(PROFILE, parse(PROFILE), RESULT)
     assert set(PROFILE.splitlines()) <= set(merged.text.splitlines())
 
@@ -165,7 +165,7 @@ def test_a_profile_may_be_written_in_any_form_of_toml(written: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"argosy_validate": 1}', "\xff"])
-def test_a_file_that_is_no_result_is_said(text: str, tmp_path: Path) -> None:
+def test_an_invalid_result_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match="not a result of argosy sites validate"):
@@ -196,7 +196,7 @@ def test_the_maps_masks_are_tried_where_the_site_has_one(tmp_path: Path) -> None
         assert not checked.stdout
 
 
-def test_a_site_without_slurm_has_no_job_to_try_it_by() -> None:
+def test_a_site_without_slurm_cannot_be_validated_by_a_job() -> None:
     done = CliRunner().invoke(app, ["sites", "validate", "local", "--script", "x.sh"])
     assert isinstance(done.exception, UsageError)
 

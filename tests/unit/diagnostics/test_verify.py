@@ -75,7 +75,7 @@ def test_sockets_in_place_of_slingshot_are_bad_and_the_reason_is_shown() -> None
     assert not check_run(log("rccl-fell-back-to-tcp"), (), Expected(), ANY).ok
 
 
-def test_sockets_of_newer_releases_are_told_with_their_interface_and_without_what_does_no_harm() -> None:
+def test_sockets_of_newer_releases_show_their_interface_and_no_harmless_complaints() -> None:
     net = log("nccl-2.27-sockets")
     assert (net.networks, net.interfaces) == (("Socket",), "[0]eth0:10.0.4.51<0> [1]eth1:10.1.4.51<0>")
     assert net.complaints == ("NET/IB : No device found.",)
@@ -86,7 +86,7 @@ def test_sockets_of_newer_releases_are_told_with_their_interface_and_without_wha
     )
 
 
-def test_oneccl_tells_its_provider_and_its_card() -> None:
+def test_oneccl_reports_its_provider_and_card() -> None:
     net = log("oneccl-by-tcp")
     assert (net.networks, net.provider, net.interfaces, net.slow) == (("oneCCL",), "tcp", "ib0", False)
     assert check(check_run(net, (), TWO_NODES, read_site("dawn")), "network") == Finding(
@@ -94,14 +94,14 @@ def test_oneccl_tells_its_provider_and_its_card() -> None:
     )
 
 
-def test_infiniband_is_fine_where_the_profile_says_nothing_and_no_proof_on_slingshot() -> None:
+def test_infiniband_passes_without_a_profile_and_fails_on_slingshot() -> None:
     net = log("infiniband")
     assert (net.networks, net.direct, net.hosts) == (("IB",), True, ("node1", "node2"))
     assert check_run(net, (), TWO_NODES, ANY).ok
     assert not check_run(net, (), TWO_NODES, LUMI).ok
 
 
-def test_sockets_on_one_node_are_no_fault_since_gpus_do_not_use_them_there() -> None:
+def test_sockets_on_one_node_pass_because_gpus_do_not_use_them() -> None:
     verdict = check_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
     assert verdict.ok
     assert check(verdict, "bandwidth").evidence.startswith("301.5 GB/s bus bandwidth; 314 were measured")
@@ -117,7 +117,7 @@ def test_sockets_on_one_node_are_no_fault_since_gpus_do_not_use_them_there() -> 
         (Measured(12.0, 1 << 30, "broadcast"), "ok", ""),
     ],
 )
-def test_a_bandwidth_is_held_against_the_sites_where_both_measured_the_same(
+def test_a_bandwidth_is_compared_with_the_sites_if_both_measured_the_same(
     measured: Measured, state: str, hint: str
 ) -> None:
     verdict = check_run(NetFacts(measured=measured), (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
@@ -144,7 +144,7 @@ def note_bench(state: Path, name: str, job: int, nodes: int, speed: float, opera
     return record
 
 
-def test_a_bandwidth_is_told_beside_that_of_the_last_job_of_its_shape(tmp_path: Path) -> None:
+def test_a_bandwidth_is_shown_beside_that_of_the_last_job_of_its_shape(tmp_path: Path) -> None:
     note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
     note_bench(tmp_path, "2", 2, nodes=2, speed=85.0)
     note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
@@ -159,7 +159,7 @@ def test_a_bandwidth_is_told_beside_that_of_the_last_job_of_its_shape(tmp_path: 
     assert find_earlier(make_session(tmp_path), tmp_path / "runs/1", measured) is None
 
 
-def test_what_jobs_measured_is_listed_beside_the_best_of_its_kind(tmp_path: Path) -> None:
+def test_measurements_of_jobs_are_listed_beside_the_best_of_their_kind(tmp_path: Path) -> None:
     note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
     (note_bench(tmp_path, "2", 2, nodes=2, speed=60.0) / "ends").write_text("2 0 0 node[1-2] 0 9\n")
     note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
@@ -240,7 +240,7 @@ def test_each_fault_is_found_by_its_check_and_by_no_other(ranks: tuple[RankFacts
     assert [each.what for each in verdict.findings if each.state == "fail"] == [name]
 
 
-def test_cores_that_ranks_share_are_bad_only_where_they_compute_on_one() -> None:
+def test_shared_cores_fail_only_if_ranks_compute_on_one_core() -> None:
     for cores, state in (("0", "fail"), ("0-1", "ok")):
         ranks = tuple(replace(each, cores=cores) for each in RANKS)
         (judged,) = (each for each in check_run(NetFacts(), ranks, TWO_NODES, ANY).findings if each.what == "cores")
@@ -253,7 +253,7 @@ def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
     assert (ranks.state, ranks.evidence) == ("fail", "4 on 2 node(s); rank 1 started 2 times")
 
 
-def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
+def test_the_last_run_counts_if_a_job_ran_twice() -> None:
     lines = "".join(
         f"rank={rank} local={rank} host=n1 restart={restart} cores=0-3 devices=1 CUDA_VISIBLE_DEVICES=0\n"
         for restart in (0, 1)
@@ -264,11 +264,11 @@ def test_ranks_of_the_last_run_count_where_a_job_ran_twice() -> None:
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
-def test_cores_are_read_as_they_are_written(cores: set[int]) -> None:
+def test_core_lists_are_parsed_as_rendered(cores: set[int]) -> None:
     assert parse_cores(render_core_list(sum(1 << core for core in cores))) == cores
 
 
-def test_the_command_judges_logs_and_its_code_says_so() -> None:
+def test_verify_judges_logs_and_sets_its_exit_code() -> None:
     good, bad = (str(CORPUS / f"{name}.log") for name in ("rccl-on-slingshot", "rccl-fell-back-to-tcp"))
     done = CliRunner().invoke(app, ["verify", good, "--site", "lumi-g", "--json"])
     told = json.loads(done.output)
@@ -286,9 +286,7 @@ def test_the_command_judges_logs_and_its_code_says_so() -> None:
         ("COMPLETED", None),
     ],
 )
-def test_a_job_that_did_not_reach_its_end_is_not_taken_for_one_that_did(
-    tmp_path: Path, state: str, said: str | None
-) -> None:
+def test_an_unfinished_job_is_not_judged_as_finished(tmp_path: Path, state: str, said: str | None) -> None:
     record = tmp_path / "runs/20260101-000000-abc"
     record.mkdir(parents=True)
     (record / "submitted.json").write_text('{"job": "7", "output": "/none", "site": ""}')

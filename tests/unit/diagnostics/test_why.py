@@ -33,7 +33,7 @@ CORPUS = sorted((Path(__file__).parents[2] / "corpus/logs").glob("*.log"))
 SIGNATURES = read_signatures()
 
 
-def test_there_are_enough_of_them_and_each_says_all() -> None:
+def test_there_are_enough_known_errors_and_each_is_complete() -> None:
     assert len(SIGNATURES) >= 110
     for each in SIGNATURES:
         assert each.cause, each.name
@@ -42,14 +42,14 @@ def test_there_are_enough_of_them_and_each_says_all() -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
-def test_each_error_is_known_by_its_example_and_not_taken_for_another(signature: object) -> None:
+def test_each_known_error_matches_its_own_example_only(signature: object) -> None:
     known = next(each for each in SIGNATURES if each is signature)
     (found,) = find_errors(f"epoch 1\n{known.example}\n", SIGNATURES)
     assert (found.name, found.line, found.times) == (known.name, 2, 1)
 
 
 @pytest.mark.parametrize("log", CORPUS, ids=lambda path: path.stem)
-def test_the_cause_of_a_real_log_is_named_first_and_a_good_run_has_none(log: Path) -> None:
+def test_the_cause_of_a_real_log_comes_first_and_a_good_run_has_no_cause(log: Path) -> None:
     text = log.read_bytes().decode()
     wanted = re.findall(r"^# (?:top|also):[ ]*(.*)$", text, re.MULTILINE)
     body = re.sub(r"^# .*$", "#", text, flags=re.MULTILINE)
@@ -61,16 +61,16 @@ def test_the_cause_of_a_real_log_is_named_first_and_a_good_run_has_none(log: Pat
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_every_text_that_matches_contains_one_of_the_needed_words(signature: Signature, data: st.DataObject) -> None:
+def test_every_matching_text_contains_a_needed_word(signature: Signature, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(re.compile(signature.match, re.MULTILINE)))
     assert any(word in without_digits(text.split("\n")) for word in signature.needs)
 
 
-def test_each_known_error_needs_words_so_that_a_long_log_is_searched_for_few() -> None:
+def test_each_known_error_has_needed_words_to_search_long_logs_fast() -> None:
     assert [each.name for each in SIGNATURES if not each.needs] == []
 
 
-def test_what_stands_behind_the_length_of_any_message_is_no_error() -> None:
+def test_text_beyond_the_longest_message_is_ignored() -> None:
     said = "RuntimeError: No CUDA GPUs are available"
     assert find_errors(f"{' ' * 1000}{said}", SIGNATURES)
     assert find_errors(f"{' ' * 2000}{said}", SIGNATURES) == ()
@@ -113,7 +113,7 @@ def test_of_a_long_stream_the_end_is_searched(monkeypatch: pytest.MonkeyPatch) -
         ("RUNNING", "job 7 runs", 1),
     ],
 )
-def test_why_says_of_a_job_how_it_ended_and_blames_no_rank_of_a_cancelled_one(
+def test_why_tells_how_a_job_ended_and_blames_no_rank_of_a_cancelled_job(
     tmp_path: Path, state: str, end: str, errors: int
 ) -> None:
     output = tmp_path / "out"
@@ -125,7 +125,7 @@ def test_why_says_of_a_job_how_it_ended_and_blames_no_rank_of_a_cancelled_one(
     assert len(found.errors) == errors
 
 
-def test_a_user_adds_errors_and_overrides_ours(tmp_path: Path) -> None:
+def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> None:
     own = tmp_path / "argosy/signatures.toml"
     own.parent.mkdir()
     own.write_text('[[signature]]\nname = "quota"\nmatch = "ours is full"\ncause = "c"\nfix = "f"\n')
@@ -139,7 +139,7 @@ def test_a_user_adds_errors_and_overrides_ours(tmp_path: Path) -> None:
     assert "not a regular expression" in str(raised.value)
 
 
-def test_what_follows_is_told_in_full_only_where_nothing_else_is_known() -> None:
+def test_consequences_are_explained_only_if_no_cause_is_known() -> None:
     text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
     said = render_errors(find_errors(text, SIGNATURES), "job.out")
     assert said.count("  fix ") == 1
@@ -149,7 +149,7 @@ def test_what_follows_is_told_in_full_only_where_nothing_else_is_known() -> None
 
 
 @pytest.mark.parametrize(("state", "told"), [("CANCELLED by 2001", False), ("FAILED", True)])
-def test_ranks_of_a_job_that_was_cancelled_are_not_said_to_have_failed(tmp_path: Path, state: str, told: bool) -> None:  # noqa: FBT001 - a case
+def test_ranks_of_a_cancelled_job_are_not_reported_as_failed(tmp_path: Path, state: str, told: bool) -> None:  # noqa: FBT001 - a case
     log = tmp_path / "18.out"
     log.write_text("slurmstepd-node1: error: *** STEP 18.0 ON node1 CANCELLED AT 2026-11-22T08:11:36 ***\n")
     ended = JobFacts("18", state, "ended", "", "", "node1", str(log), 143, 0, "")
@@ -168,7 +168,7 @@ def test_of_a_job_that_was_started_again_the_last_run_is_explained(tmp_path: Pat
         assert explain_job_end(open_session(), ended).startswith(f"{log}:{line}: RuntimeError: No CUDA GPUs")
 
 
-def test_the_command_tells_by_its_code_whether_something_is_known(tmp_path: Path) -> None:
+def test_the_exit_code_of_why_tells_whether_a_cause_is_known(tmp_path: Path) -> None:
     log = tmp_path / "job.out"
     log.write_text("RuntimeError: No CUDA GPUs are available\n")
     told = CliRunner().invoke(app, ["why", str(log), "--json"])

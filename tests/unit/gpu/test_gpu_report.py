@@ -49,7 +49,7 @@ def test_a_report_comes_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 1}', '{"schema": 2}', "nothing"])
-def test_another_file_is_no_report(text: str) -> None:
+def test_a_file_that_is_not_a_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"schema|Expecting"):
         parse_report(text)
 
@@ -63,7 +63,7 @@ def test_the_page_shows_steps_and_bandwidths() -> None:
     assert "`make gpu` has never run on an AMD GPU." in page
 
 
-def test_without_a_report_the_page_says_so() -> None:
+def test_without_a_report_the_page_tells_so() -> None:
     assert render_page(None) == NOT_RUN
     assert PAGE.read_text(encoding="utf-8").startswith("# GPUs\n\n`make gpu` ")
 

@@ -101,7 +101,7 @@ def test_a_rank_tests_its_own_gpu_only(fake_library: Libraries, local_rank: int)
     assert ["kernel" in device for device in report["devices"]] == [local_rank == 0, local_rank == 1]
 
 
-def test_amd_copies_and_says_that_it_never_ran(fake_library: Libraries) -> None:
+def test_the_amd_probe_copies_and_reports_that_it_never_ran_before(fake_library: Libraries) -> None:
     folder = fake_library("hip", "libamdhip64.so")
     report = run_probe(folder, "--vendor", "amd", code=0)
     assert report["never_ran_before"] is True
@@ -110,7 +110,7 @@ def test_amd_copies_and_says_that_it_never_ran(fake_library: Libraries) -> None:
     assert run_probe(folder, "--vendor", "amd", code=1, FAKE_HIP_EMPTY="1")["error"]["kind"] == "no device"
 
 
-def test_intel_copies_and_says_that_it_never_ran(fake_library: Libraries) -> None:
+def test_the_intel_probe_copies_and_reports_that_it_never_ran_before(fake_library: Libraries) -> None:
     folder = fake_library("ze", "libze_loader.so.1")
     report = run_probe(folder, "--vendor", "intel", code=0)
     assert report["never_ran_before"] is True

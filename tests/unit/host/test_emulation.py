@@ -52,7 +52,7 @@ def request(**more: str) -> BuildRequest:
     return BuildRequest((), "debian:bookworm", Path("out.sif"), **more)  # type: ignore[arg-type]  # of text only
 
 
-def test_an_entry_tells_its_architecture_emulator_and_whether_containers_see_it() -> None:
+def test_an_entry_gives_architecture_emulator_and_visibility_in_containers() -> None:
     assert parse_entry(ARM) == Emulator("aarch64", "/usr/libexec/qemu-binfmt/aarch64-binfmt-P", fixed=True)
     unfixed = parse_entry(ARM.replace("POCF", "OC"))
     assert unfixed
@@ -74,7 +74,7 @@ def test_an_entry_tells_its_architecture_emulator_and_whether_containers_see_it(
     ],
     ids=["jar", "extension", "empty", "no lines", "disabled", "another machine", "big-endian", "short"],
 )
-def test_an_entry_that_runs_no_known_architecture_is_none(text: str) -> None:
+def test_an_entry_for_an_unknown_architecture_is_ignored(text: str) -> None:
     assert parse_entry(text) is None
 
 
@@ -102,7 +102,7 @@ def test_a_host_runs_its_own_programs_and_those_of_its_emulators(binfmt: Path) -
     assert (there.arch, there.target) == ("x86_64", "aarch64")
 
 
-def test_what_does_not_run_here_is_refused_with_what_was_seen(binfmt: Path) -> None:
+def test_a_foreign_architecture_is_refused_with_the_evidence(binfmt: Path) -> None:
     with pytest.raises(CheckFailed, match="cannot run programs for aarch64 on this machine, which is x86_64") as caught:
         emulating(make_host(), "aarch64", binfmt)
     assert caught.value.evidence == f"{binfmt}: no emulator is registered"
@@ -131,9 +131,7 @@ def test_an_image_for_this_kind_of_machine_asks_for_no_emulator(
     assert resolve_target_session(request(**more), session) == session
 
 
-def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_from_here(
-    binfmt: Path, session: Session
-) -> None:
+def test_a_site_of_a_foreign_architecture_is_refused_with_the_way_to_plan_here(binfmt: Path, session: Session) -> None:
     assert list(find_emulators(binfmt)) == []
     with pytest.raises(CheckFailed, match="alps-daint is aarch64: cannot run programs for aarch64") as caught:
         resolve_target_session(request(site="alps-daint"), session)
@@ -147,7 +145,7 @@ def test_a_site_whose_programs_do_not_run_here_is_named_with_the_way_to_plan_fro
         ({"arch": "amd64", "site": "alps-daint"}, "but alps-daint is aarch64"),
     ],
 )
-def test_a_word_that_cannot_be_meant_is_refused(session: Session, more: dict[str, str], what: str) -> None:
+def test_contradicting_options_are_refused(session: Session, more: dict[str, str], what: str) -> None:
     with pytest.raises(UsageError, match=what):
         resolve_target_session(request(**more), session)
 
@@ -174,7 +172,7 @@ def make_of_debian(there: Session, _: Path) -> None:
         (make_of_debian, ("--architectures=arm64", "--skip=check/qemu")),
     ],
 )
-def test_what_makes_a_base_is_told_the_architecture(
+def test_every_tool_that_makes_a_base_gets_the_architecture(
     session: Session, tmp_path: Path, make: Callable[[Session, Path], None], words: tuple[str, ...]
 ) -> None:
     runner = FakeRunner([((), Reply(1, "", "no"))])

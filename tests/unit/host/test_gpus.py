@@ -68,7 +68,7 @@ def test_a_specification_is_read_in_full() -> None:
     )
 
 
-def test_the_device_called_all_stands_for_each() -> None:
+def test_the_device_all_means_each_device() -> None:
     data = {
         "cdiVersion": "0.6.0",
         "kind": "nvidia.com/gpu",
@@ -161,7 +161,7 @@ def test_a_specification_of_another_vendor_is_not_used() -> None:
     assert plan_devices(GpuMode.ROCM, (spec,), ("/dev/kfd",), parse_ldconfig(LDCONFIG)) == Devices(nodes=("/dev/kfd",))
 
 
-def test_cdi_asked_for_without_a_specification_is_said() -> None:
+def test_cdi_without_a_specification_is_refused() -> None:
     with pytest.raises(CheckFailed, match="no CDI specification"):
         plan_devices(GpuMode.CDI, (), ("/dev/nvidia0",), ())
 
@@ -170,7 +170,7 @@ def test_no_gpu_needs_nothing() -> None:
     assert plan_devices(GpuMode.NONE, (), ("/dev/nvidia0",), parse_ldconfig(LDCONFIG)) == Devices()
 
 
-def test_device_nodes_tell_the_gpus(tmp_path: Path) -> None:
+def test_gpus_are_read_from_device_nodes(tmp_path: Path) -> None:
     dev, sys = tmp_path / "dev", tmp_path / "sys"
     for name in (
         "nvidia10",
@@ -201,7 +201,7 @@ def test_device_nodes_tell_the_gpus(tmp_path: Path) -> None:
     assert [gpu.vendor for gpu in read_gpus(str(dev), str(sys))] == ["nvidia", "nvidia", "intel"]
 
 
-def test_a_machine_without_gpus_has_none(tmp_path: Path) -> None:
+def test_a_machine_without_gpus_has_no_gpus(tmp_path: Path) -> None:
     assert read_gpus(str(tmp_path), str(tmp_path)) == ()
     assert read_nodes(GpuMode.NONE, str(tmp_path)) == ()
 

@@ -38,7 +38,7 @@ def names(entries: tuple[CacheEntry, ...]) -> set[str]:
     return {entry.name for entry in entries}
 
 
-def test_what_nobody_uses_goes_and_leaves_nothing(session: Session) -> None:
+def test_unused_entries_are_removed_completely(session: Session) -> None:
     everything = {"trees/one", "trees/two", "bases/debian", "uv"}
     assert names(collect(Limits(NOBODY), session, dry=True)) == everything
     assert names(list_entries(session)) == everything
@@ -47,7 +47,7 @@ def test_what_nobody_uses_goes_and_leaves_nothing(session: Session) -> None:
     assert list((session.paths.cache / "work").iterdir()) == []
 
 
-def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session: Session) -> None:
+def test_entries_of_a_running_process_stay_and_those_of_a_dead_one_go(session: Session) -> None:
     cache = session.paths.cache
     pin_entry(cache, "trees/one", waiting=session.waiting)
     dead = replace(this_owner("trees/two"), started="1")
@@ -56,7 +56,7 @@ def test_what_a_living_process_uses_stays_and_what_a_dead_one_used_goes(session:
     assert set(read_pins(cache)) == {"trees/one"}
 
 
-def test_a_process_of_another_machine_is_believed_for_a_week(session: Session) -> None:
+def test_a_process_of_another_machine_counts_as_running_for_a_week(session: Session) -> None:
     cache = session.paths.cache
     record = cache / USES / "1.far"
     record.parent.mkdir()
@@ -71,7 +71,7 @@ def test_while_something_is_built_only_trees_are_collected(session: Session) -> 
     assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
 
 
-def test_what_the_script_of_a_job_names_stays_with_the_reason(session: Session) -> None:
+def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -> None:
     script = session.paths.state / "runs/1/job.sh"
     script.parent.mkdir(parents=True)
     script.write_text(f"bwrap --ro-bind {session.paths.cache}/trees/one/root /\n")
@@ -109,7 +109,7 @@ entries = st.lists(
 
 
 @given(entries=entries, since=st.floats(0, 100), keep=st.integers(-1, 300))
-def test_what_goes_is_free_and_the_oldest_and_no_more_than_needed(
+def test_the_oldest_unused_entries_go_and_no_more_than_needed(
     entries: list[CacheEntry], since: float, keep: int
 ) -> None:
     gone = choose_garbage(entries, Limits(since, keep))
@@ -125,7 +125,7 @@ def test_what_goes_is_free_and_the_oldest_and_no_more_than_needed(
         assert sum(each.bytes for each in stays) + young[-1].bytes > keep
 
 
-def test_folders_of_ours_are_named_by_variables_with_a_home_in_them() -> None:
+def test_folders_follow_the_xdg_variables_and_the_home() -> None:
     home = Path("/home/ada")
     usual = paths_from({"XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/state"}, home)
     assert (usual.cache, usual.state) == (home / ".cache/argosy", Path("/state/argosy"))

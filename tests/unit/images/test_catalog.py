@@ -62,9 +62,7 @@ def session(tmp_path: Path) -> Session:
         ("a b", None),
     ],
 )
-def test_a_name_is_a_name_or_a_name_with_a_version_and_never_a_way_out_of_the_folder(
-    text: str, word: CatalogName | None
-) -> None:
+def test_a_catalog_name_has_at_most_a_version_and_stays_in_the_folder(text: str, word: CatalogName | None) -> None:
     assert parse_catalog_name(text) == word
 
 
@@ -73,13 +71,13 @@ def test_a_name_alone_is_its_newest_version(session: Session, text: str, file: s
     assert find_in_catalog(text, session) == session.paths.images[0] / f"{file}.sif"
 
 
-def test_latest_is_what_was_called_so_and_not_the_newest(session: Session) -> None:
+def test_latest_is_the_image_with_that_tag_and_not_the_newest(session: Session) -> None:
     link, _ = tag_image("a:1", "a:latest", session)
     assert find_in_catalog("a", session) == link
     assert link.resolve().name == "1.sif"
 
 
-def test_an_alias_moves_and_an_image_never_gives_way(session: Session) -> None:
+def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> None:
     for wanted in ("a:1", "a:2"):
         link, target = tag_image(wanted, "stable", session)
         assert (link.resolve(), link.readlink()) == (target, Path(f"a/{wanted[-1]}.sif"))
@@ -114,7 +112,7 @@ def test_an_alias_that_leads_nowhere_is_not_listed_and_can_be_removed(session: S
     assert not link.is_symlink()
 
 
-def test_images_of_a_project_are_found_and_are_not_ours_to_remove(session: Session) -> None:
+def test_images_of_a_project_are_found_and_never_removed(session: Session) -> None:
     project = Path(session.host.cwd)
     (project / "images").mkdir()
     (project / "images/team.sif").touch()
@@ -135,7 +133,7 @@ def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(sess
     assert catalog_folders(here) == (*session.paths.images, tmp_path / "gpu/x")
 
 
-def test_a_file_that_is_no_image_is_listed_with_the_reason(session: Session) -> None:
+def test_a_file_that_is_not_an_image_is_listed_with_the_reason(session: Session) -> None:
     entries = [describe_catalog_image(held) for held in list_catalog(session)]
     assert [(entry.name, entry.newest, bool(entry.fault)) for entry in entries] == [
         ("a:2", True, True),
@@ -159,7 +157,7 @@ def test_a_reference_has_a_name_by_itself(image: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-5, "0 min"), (120, "2 min"), (7200, "2 h"), (3 * 86400, "3 d")])
-def test_ages_are_said_in_one_unit(seconds: float, text: str) -> None:
+def test_ages_have_one_unit(seconds: float, text: str) -> None:
     assert render_age(seconds) == text
 
 
@@ -173,7 +171,7 @@ def test_a_sif_file_is_one_blob_of_an_artifact_that_is_read_again(tmp_path: Path
     assert (tmp_path / "layout/blobs/sha256" / layer.digest.removeprefix("sha256:")).read_bytes() == b"SIF"
 
 
-def test_a_blob_named_by_a_path_is_no_sif_file() -> None:
+def test_a_blob_named_by_a_path_is_not_a_sif_file() -> None:
     reference = parse_reference("oras://host.example/me/my:1")
     evil = json.dumps({"layers": [{"mediaType": SIF_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]})
     with pytest.raises(ImageError, match="is not a SIF file"):

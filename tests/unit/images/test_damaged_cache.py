@@ -22,7 +22,7 @@ def pack(file: Path) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-def test_a_damaged_base_of_the_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_base_in_the_cache_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "bases/debian/base.sqfs"
     made: list[str] = []
 
@@ -47,7 +47,7 @@ def test_a_damaged_base_of_the_cache_is_made_anew(tmp_path: Path, monkeypatch: p
     [("#!/bin/sh\necho uv 1\n", 0o755, True), ("#!/bin/sh\necho uv 1\n", 0o644, False), ("", 0o755, False)],
     ids=["whole", "not to be started", "empty"],
 )
-def test_a_uv_of_the_cache_that_does_not_run_is_none(tmp_path: Path, text: str, mode: int, *, whole: bool) -> None:
+def test_a_cached_uv_that_does_not_run_is_ignored(tmp_path: Path, text: str, mode: int, *, whole: bool) -> None:
     session = make_session(tmp_path, make_host(), RealRunner())
     version = subprocess.run((installed_uv(session.host), "--version"), capture_output=True, text=True, check=True)
     uv = tmp_path / "tools" / f"uv-{version.stdout.split()[1]}-x86_64-unknown-linux-musl/bin/uv"

@@ -47,13 +47,13 @@ def test_packages_are_found_by_name_and_version_whoever_installed_them(
     assert find_packages(LOCK, parse_requirements(wanted)) == found
 
 
-def test_what_is_no_package_is_told_with_how_to_write_it() -> None:
+def test_an_invalid_requirement_is_refused_with_an_example() -> None:
     with pytest.raises(UsageError) as error:
         parse_requirements(("numpy>=",))
     assert "--has 'numpy>=2'" in error.value.hint
 
 
-def test_images_that_tell_no_packages_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_without_a_package_list_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARGOSY_IMAGES", str(tmp_path))
     (tmp_path / "a.sif").write_bytes(b"x")
     told = CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--has", "numpy"])

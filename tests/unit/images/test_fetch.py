@@ -41,14 +41,14 @@ def test_an_image_is_known_by_its_id() -> None:
         ("error during connect: something new", ToolFailed, ""),
     ],
 )
-def test_what_docker_says_is_explained(said: str, kind: type[ArgosyError], hint: str) -> None:
+def test_errors_of_docker_are_explained(said: str, kind: type[ArgosyError], hint: str) -> None:
     with pytest.raises(kind) as caught:
         ask_image_id(parse_reference("docker-daemon:lab/trian:cu12"), machine(Reply(1, "", said), "docker"))
     assert said in caught.value.evidence
     assert hint in caught.value.hint
 
 
-def test_without_docker_the_way_to_bring_the_image_here_is_said() -> None:
+def test_without_docker_the_way_to_transfer_the_image_is_named() -> None:
     with pytest.raises(ToolMissing) as caught:
         ask_image_id(parse_reference("docker-daemon:mine"), machine(Reply(0, "", ""), "podman"))
     assert "docker save" in caught.value.hint

@@ -70,7 +70,7 @@ def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, data: bytes, kind: K
     assert (found.kind, found.description) == (kind, description)
 
 
-def test_a_git_lfs_pointer_says_how_to_get_the_file(tmp_path: Path) -> None:
+def test_a_git_lfs_pointer_is_reported_with_the_command_to_get_the_file(tmp_path: Path) -> None:
     assert "git lfs pull" in identify(tmp_path, b"version https://git-lfs.github.com/spec/v1\n").description
 
 
@@ -143,7 +143,7 @@ def test_a_tar_of_very_many_members_is_not_read_to_its_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["root.tar.zst", "ROOT.TZST"])
-def test_a_zstd_file_is_a_tar_if_its_name_says_so(tmp_path: Path, name: str) -> None:
+def test_a_zstd_file_named_like_a_tar_is_a_tar(tmp_path: Path, name: str) -> None:
     found = identify(tmp_path, b"\x28\xb5\x2f\xfd????", name)
     assert (found.kind, found.compression) == (Kind.TAR, "zstd")
 
@@ -175,7 +175,7 @@ def test_a_root_directory_whose_bin_is_a_link_is_known(tmp_path: Path) -> None:
     assert identify_file(tmp_path).kind == Kind.ROOT_DIRECTORY
 
 
-def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_a_missing_path_is_missing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     for path in (tmp_path / "gone", tmp_path / "file" / "below", tmp_path / "link", "bad\0name"):
@@ -197,7 +197,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     ("size", "words"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (12_300_000, "12 MB"), (3_400_000_000, "3.4 GB")],
 )
-def test_sizes_are_said_as_people_do(size: int, words: str) -> None:
+def test_file_sizes_have_decimal_units(size: int, words: str) -> None:
     assert render_size(size) == words
 
 

@@ -56,7 +56,7 @@ def test_every_value_reaches_the_environment_unchanged(texts: list[str]) -> None
     assert shown == b"".join(text.encode() + b"\0" for text in texts)
 
 
-def test_path_is_set_always_and_others_only_where_unset() -> None:
+def test_path_is_always_set_and_other_variables_only_if_unset() -> None:
     script = render_env_script([("PATH", "/a:/b"), ("X", "image"), ("Y", "image"), ("not-a-name", "z")])
     shown = sh(script + 'echo "$PATH|$X|$Y"', env={"PATH": "/c", "X": "mine", "Y": ""})
     assert shown == b"/a:/b|mine|image\n"
@@ -78,7 +78,7 @@ def printer(tmp_path: Path) -> str:
         ((), ("x", HOSTILE), (), f"<x><{HOSTILE}>"),
     ],
 )
-def test_the_runscript_gives_cmd_only_where_no_arguments_are(
+def test_the_runscript_uses_cmd_only_without_arguments(
     tmp_path: Path, entrypoint: tuple[str, ...], command: tuple[str, ...], given_words: tuple[str, ...], expected: str
 ) -> None:
     program = printer(tmp_path)
@@ -114,7 +114,7 @@ def test_a_time_that_cannot_be_is_zero(created: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"architecture": 5}', '{"architecture":"a","config":{"Env":[1]}}'])
-def test_what_is_no_configuration_is_no_image(text: str) -> None:
+def test_an_invalid_configuration_is_not_an_image(text: str) -> None:
     with pytest.raises(ImageError, match="it is not a container image"):
         parse_config(text, "it")
 
@@ -163,7 +163,7 @@ def test_mount_points_are_added_with_their_modes_whatever_the_umask(tmp_path: Pa
     assert stat.S_IMODE((tmp_path / RUNSCRIPT).stat().st_mode) == 0o755
 
 
-def test_what_only_root_may_read_becomes_readable_for_its_owner(tmp_path: Path) -> None:
+def test_files_only_root_can_read_become_readable_for_their_owner(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/f").write_text("x")
     (tmp_path / "d/f").chmod(0o111)

@@ -117,7 +117,7 @@ def test_times_and_owners_do_not_count(tree: Path, change: Callable[[Path], None
     ],
     ids=["target", "link", "mode", "folder's mode", "name", "absence", "empty folder", "swap"],
 )
-def test_what_a_program_could_see_counts(tree: Path, change: Callable[[Path], object]) -> None:
+def test_every_visible_property_changes_the_digest(tree: Path, change: Callable[[Path], object]) -> None:
     before = digest_tree(tree)
     change(tree)
     assert digest_tree(tree) != before
@@ -160,7 +160,7 @@ def test_packing_never_takes_less_than_it_needs_nor_a_whole_node(memory: int) ->
     assert 64 <= int(words[words.index("-mem") + 1].removesuffix("M")) <= 768
 
 
-def test_owners_are_kept_only_where_root_made_the_tree() -> None:
+def test_owners_are_kept_only_if_root_made_the_tree() -> None:
     assert "-all-root" in pack_options(host(), time=0)
     assert "-all-root" not in pack_options(host(), time=0, all_root=False)
 
@@ -179,11 +179,11 @@ crw------- 2001/2001         0,  0 2026-11-21 13:02 /etc/motd
 """
 
 
-def test_only_devices_of_number_zero_mark_what_is_gone() -> None:
+def test_only_devices_of_number_zero_are_whiteouts() -> None:
     assert parse_whiteouts(LISTING) == ("usr/bin/x y", "etc/motd")
 
 
-def test_marks_are_put_where_they_are_missing_and_nowhere_else(tmp_path: Path) -> None:
+def test_whiteouts_are_created_only_if_missing(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "there").touch()
@@ -195,7 +195,7 @@ def test_marks_are_put_where_they_are_missing_and_nowhere_else(tmp_path: Path) -
     assert {path.name for path in tmp_path.iterdir()} == {"tree"}
 
 
-def test_where_the_kernel_forbids_the_device_the_other_mark_is_written_or_it_is_said(
+def test_if_the_kernel_forbids_the_device_another_whiteout_is_written_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbid(*_: object) -> None:

@@ -32,7 +32,7 @@ def test_a_digest_is_that_of_the_parts_bytes_and_is_remembered(image: Path, tmp_
     assert cached_digest(part, tmp_path) == part_digest(part, tmp_path)
 
 
-def test_nothing_is_written_where_nothing_is_to_be_remembered(image: Path, tmp_path: Path) -> None:
+def test_without_remember_nothing_is_written(image: Path, tmp_path: Path) -> None:
     assert part_digest(describe_part(image, 0, 4), tmp_path / "cache", remember=False)
     assert not (tmp_path / "cache").exists()
 
@@ -50,7 +50,7 @@ def test_a_file_whose_bytes_changed_under_the_same_times_has_another_digest(imag
     assert part_digest(after, tmp_path) != known
 
 
-def test_a_memo_is_believed_for_its_own_file_alone(image: Path, tmp_path: Path) -> None:
+def test_a_memo_is_valid_for_its_own_file_only(image: Path, tmp_path: Path) -> None:
     """Who may write into the cache could rename the memo of another file."""
     other = tmp_path / "other.sif"
     other.write_bytes(b"other bytes, of another length")
@@ -63,7 +63,7 @@ def test_a_memo_is_believed_for_its_own_file_alone(image: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"part": 1, "digest": "sha256:0"}', b"\xff"])
-def test_a_damaged_memo_is_none(image: Path, tmp_path: Path, text: bytes) -> None:
+def test_a_damaged_memo_is_ignored(image: Path, tmp_path: Path, text: bytes) -> None:
     part = describe_part(image, 4, len(DATA))
     digest = part_digest(part, tmp_path)
     memo_of(tmp_path).write_bytes(text)
@@ -72,7 +72,7 @@ def test_a_damaged_memo_is_none(image: Path, tmp_path: Path, text: bytes) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
-def test_a_memo_of_another_user_is_not_believed(image: Path, tmp_path: Path) -> None:
+def test_a_memo_of_another_user_is_ignored(image: Path, tmp_path: Path) -> None:
     part = describe_part(image, 4, len(DATA))
     digest = part_digest(part, tmp_path)
     memo = memo_of(tmp_path)

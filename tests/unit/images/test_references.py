@@ -113,7 +113,7 @@ def test_a_password_is_never_shown(text: str) -> None:
     assert "geheim" not in str(caught.value)
 
 
-def test_a_login_in_a_reference_is_refused_with_the_way_to_log_in() -> None:
+def test_a_login_in_a_reference_is_refused_with_the_login_command() -> None:
     with pytest.raises(UsageError) as caught:
         parse_reference("docker://me:geheim@ghcr.io/x/y:1")
     assert "skopeo login ghcr.io" in caught.value.hint
@@ -121,12 +121,12 @@ def test_a_login_in_a_reference_is_refused_with_the_way_to_log_in() -> None:
 
 
 @pytest.mark.parametrize("text", ["docker://x", "dockr://x", "docker:x", "oci:dir", "ftp://x", "docker-daemon:x"])
-def test_a_word_with_a_transport_is_a_reference(text: str) -> None:
+def test_a_name_with_a_transport_is_a_reference(text: str) -> None:
     assert is_reference(text)
 
 
 @pytest.mark.parametrize("text", ["x.sif", "/a/b", "debian:bookworm", "my:image", "x/y:1", ""])
-def test_any_other_word_is_none(text: str) -> None:
+def test_any_other_name_is_not_a_reference(text: str) -> None:
     assert not is_reference(text)
 
 

@@ -67,7 +67,7 @@ def test_a_tree_that_is_kept_already_stays(session: Session, layer: Path) -> Non
     assert (session.paths.cache / "layers/key/opt/argosy/enter").exists()
 
 
-def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_its_own(
+def test_a_linked_layer_is_equal_and_files_that_a_build_rewrites_are_its_own(
     session: Session, layer: Path, tmp_path: Path
 ) -> None:
     store_layer(session, "key", layer)
@@ -82,7 +82,7 @@ def test_what_is_lent_is_the_same_tree_and_a_file_that_a_build_writes_again_is_i
 
 
 @pytest.mark.parametrize("kept", ["nothing", "no venv"])
-def test_nothing_is_lent_where_no_venv_is_kept(session: Session, layer: Path, tmp_path: Path, kept: str) -> None:
+def test_nothing_is_linked_without_a_stored_venv(session: Session, layer: Path, tmp_path: Path, kept: str) -> None:
     if kept == "no venv":
         (layer / "opt/argosy/env/pyvenv.cfg").unlink()
         store_layer(session, "key", layer)
@@ -171,7 +171,7 @@ def test_a_file_that_changed_is_read_again_whatever_times_it_shows(layer: Path, 
 
 
 @pytest.mark.parametrize("change", [None, *CHANGES])
-def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
+def test_an_unchanged_borrowed_layer_is_returned(
     session: Session, layer: Path, tmp_path: Path, change: Callable[[Path], None] | None
 ) -> None:
     noted(settled(layer))
@@ -186,7 +186,7 @@ def test_a_layer_that_was_taken_is_put_back_where_it_is_what_it_was(
 
 
 @pytest.mark.parametrize("notes", [b"", b"{", b'{"device": 1, "files": {"a": 5}}'])
-def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> None:
+def test_damaged_notes_are_ignored(session: Session, layer: Path, notes: bytes) -> None:
     digest = noted(settled(layer))
     notes_beside(layer).write_bytes(notes)
     return_layer(session, "key", layer)
@@ -194,12 +194,12 @@ def test_damaged_notes_are_none(session: Session, layer: Path, notes: bytes) -> 
     assert noted(layer) == digest
 
 
-def test_a_tree_with_a_name_that_is_no_text_has_a_digest_and_no_notes(layer: Path) -> None:
+def test_a_tree_with_an_undecodable_name_has_a_digest_and_no_notes(layer: Path) -> None:
     Path(os.fsdecode(os.fsencode(layer) + b"/\xff")).write_text("x")
     assert noted(settled(layer)) == noted(layer) == digest_tree(layer)
 
 
-def test_an_image_that_cannot_be_unpacked_may_be_damaged_and_that_is_said(session: Session, tmp_path: Path) -> None:
+def test_a_failed_unpacking_suggests_a_damaged_image(session: Session, tmp_path: Path) -> None:
     damaged = tmp_path / "x.sqfs"
     damaged.write_bytes(b"hsqs" + bytes(5000))
     with pytest.raises(ToolFailed, match=r"unpacking x\.sqfs failed") as caught:
@@ -207,7 +207,7 @@ def test_an_image_that_cannot_be_unpacked_may_be_damaged_and_that_is_said(sessio
     assert "damaged" in caught.value.hint
 
 
-def test_a_tree_that_was_unpacked_is_not_kept_for_what_its_image_claims(session: Session, layer: Path) -> None:
+def test_an_unpacked_tree_is_not_stored_under_a_claimed_key(session: Session, layer: Path) -> None:
     noted(settled(layer))
     return_layer(session, "claimed", layer)
     assert layer.exists()

@@ -93,7 +93,7 @@ def image(tmp_path: Path, squashfs: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_sif_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "a.sif"
     write(path, PARTS)
     sif = read_sif(path)
@@ -152,7 +152,7 @@ def test_every_number_has_a_name(table: dict[int, str], numbers: type[DataType])
 
 
 @given(arch=st.sampled_from(sorted(form.ARCHES.values())))
-def test_architectures_are_coded_both_ways(arch: str) -> None:
+def test_architecture_codes_convert_both_ways(arch: str) -> None:
     assert form.render_arch(form.parse_arch(arch)) == arch
 
 
@@ -182,7 +182,7 @@ def test_more_parts_than_the_usual_table_holds_enlarge_it(tmp_path: Path) -> Non
     assert [read_part(sif.path, part) for part in sif.parts] == [bytes([number]) for number in range(60)]
 
 
-def test_an_image_without_parts_is_readable_and_has_no_system(tmp_path: Path) -> None:
+def test_an_image_without_parts_is_readable_but_has_no_system(tmp_path: Path) -> None:
     write(tmp_path / "a.sif", [])
     sif = read_sif(tmp_path / "a.sif")
     assert sif.parts == ()
@@ -284,7 +284,7 @@ def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
     "changes",
     [{"name": "n" * 129}, {"name": "a\0b"}, {"extra": b"x" * 385}, {"group": 1 << 28}, {"link": -1}],
 )
-def test_what_a_descriptor_cannot_hold_is_refused(changes: dict[str, str]) -> None:
+def test_values_that_do_not_fit_a_descriptor_are_refused(changes: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"\d"):
         NewPart(DataType.GENERIC, b"", **changes)  # type: ignore[arg-type]
 
@@ -419,14 +419,14 @@ def test_a_part_of_another_file_is_not_read_beyond_the_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_what_is_no_file_is_told_by_what_it_is(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_something_other_than_a_file_is_refused_with_its_kind(tmp_path: Path, make: Callable[[Path], object]) -> None:
     path = tmp_path / "thing"
     make(path)
     with pytest.raises(ImageError, match="is not a SIF image"):
         read_sif(path)
 
 
-def test_a_page_instead_of_an_image_is_told(tmp_path: Path) -> None:
+def test_an_html_page_instead_of_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.sif").write_text("<!DOCTYPE html><title>403</title>")
     with pytest.raises(ImageError, match="HTML page"):
         read_sif(tmp_path / "a.sif")

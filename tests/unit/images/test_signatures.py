@@ -55,7 +55,7 @@ def answering(text: str, code: int = 0, fatal: str = "") -> FakeRunner:
     return FakeRunner(replies=[(("apptainer", "verify"), reply)])
 
 
-def test_each_signer_is_told_once_and_keys_are_compared_however_they_were_copied() -> None:
+def test_each_signer_is_listed_once_and_fingerprints_match_in_any_form() -> None:
     runner = answering(told(ADA, BOB))
     assert find_signers(sif(SIGNATURE), "my.sif", (), runner, HERE) == (ADA, BOB)
     copied = "0x4c56 839d 5966 5b91 f0f1  e5d0 6c85 c10b 0cee 86a0"
@@ -105,7 +105,7 @@ def test_of_an_image_of_several_groups_those_have_signed_it_that_signed_each() -
         (sif(SIGNATURE), answering("no JSON"), ToolFailed, "no JSON"),
     ],
 )
-def test_what_is_not_signed_as_asked_is_refused_with_the_reason(
+def test_an_image_without_the_required_signature_is_refused_with_the_reason(
     image: Sif | None, runner: FakeRunner, error: type[ArgosyError], words: str
 ) -> None:
     with pytest.raises(error) as refused:
@@ -114,12 +114,12 @@ def test_what_is_not_signed_as_asked_is_refused_with_the_reason(
     assert refused.value.hint or error is ToolFailed
 
 
-def test_without_apptainer_a_signed_image_is_not_believed() -> None:
+def test_without_apptainer_a_signature_cannot_be_verified() -> None:
     with pytest.raises(ToolMissing, match="is not installed"):
         find_signers(sif(SIGNATURE), "my.sif", (), FakeRunner(), {"apptainer": "", "bwrap": "/usr/bin/bwrap"})
 
 
-def test_a_short_number_of_a_key_is_no_fingerprint() -> None:
+def test_a_short_key_id_is_refused_as_fingerprint() -> None:
     assert plain_fingerprint(ADA.fingerprint.lower()) == ADA.fingerprint
     with pytest.raises(
         UsageError, match=r"--signed-by: invalid key fingerprint '8A8323FA': use the 40 hexadecimal digits"
@@ -127,7 +127,7 @@ def test_a_short_number_of_a_key_is_no_fingerprint() -> None:
         parse_signer("8A8323FA")
 
 
-def test_a_site_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path) -> None:
+def test_an_option_overrides_the_signers_that_the_site_requires(tmp_path: Path) -> None:
     site = Site(images=Images(signed_by=(ADA.fingerprint,)))
     assert container_at_site(ContainerRequest(), site).signed_by == (ADA.fingerprint,)
     assert container_at_site(ContainerRequest(signed_by=(BOB.fingerprint,)), site).signed_by == (BOB.fingerprint,)
@@ -138,7 +138,7 @@ def test_a_site_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path)
         read_site(str(profile))
 
 
-def test_a_project_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Path) -> None:
+def test_an_option_overrides_the_signers_that_the_project_requires(tmp_path: Path) -> None:
     file = tmp_path / "argosy.toml"
     file.write_text(f'[launch]\nsigned_by = ["{ADA.fingerprint}"]\n[job.train]\ncommand = ["true"]\n')
     project = read_project(file)
@@ -154,7 +154,9 @@ def test_a_project_asks_for_signatures_and_an_option_says_otherwise(tmp_path: Pa
     ("reference", "runtime", "words"),
     [("bare:", "bare", "it is not an image"), ("docker://x/y", "pyxis", "pyxis pulls it itself")],
 )
-def test_what_has_no_file_to_verify_is_refused(reference: str, runtime: str, words: str, tmp_path: Path) -> None:
+def test_without_a_file_to_verify_signatures_are_refused(
+    reference: str, runtime: str, words: str, tmp_path: Path
+) -> None:
     request = ContainerRequest(runtime=runtime, signed_by=(ADA.fingerprint,))
     with pytest.raises(UsageError, match=words):
         open_container(request, reference, make_session(tmp_path))

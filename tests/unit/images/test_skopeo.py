@@ -55,7 +55,7 @@ def reply(message: str) -> Reply:
 
 
 @pytest.mark.parametrize(("fault", "said", "kind"), SAID)
-def test_each_refusal_is_told_apart_and_explained(fault: Fault, said: str, kind: type[ArgosyError]) -> None:
+def test_each_refusal_is_classified_and_explained(fault: Fault, said: str, kind: type[ArgosyError]) -> None:
     assert classify_fault(said) is fault
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply(said))
     assert type(error) is kind
@@ -63,13 +63,13 @@ def test_each_refusal_is_told_apart_and_explained(fault: Fault, said: str, kind:
     assert "reg.example" in error.what
 
 
-def test_the_last_word_is_taken_out_of_the_log_without_credentials() -> None:
+def test_the_last_message_of_a_log_has_no_credentials() -> None:
     assert last_message(reply('Get "https://me:geheim@x/v2/": EOF')) == 'Get "https://***@x/v2/": EOF'
     assert last_message(Reply(1, "", "FATAL:   plain\n\n")) == "FATAL:   plain"
     assert last_message(Reply(1, "", "")) == ""
 
 
-def test_a_refused_login_says_how_to_log_in() -> None:
+def test_a_refused_login_names_the_login_command() -> None:
     error = explain_failure(REFERENCE, Command(("skopeo",)), reply("unauthorized: authentication required"))
     assert "skopeo login reg.example" in error.hint
     assert "check the name" in error.hint
@@ -103,7 +103,7 @@ def test_tls_is_left_out_for_the_named_registries_only() -> None:
     assert not is_insecure(parse_reference("oci:reg.example"), named)
 
 
-def test_a_manifest_tells_its_size_and_digest() -> None:
+def test_a_manifest_gives_size_and_digest() -> None:
     text = json.dumps({"layers": [{"size": 3}, {"size": 4}], "config": {}})
     assert parse_manifest(text, "amd64", "it").size == 7
     assert parse_manifest(text, "amd64", "it").chosen == ""
@@ -160,7 +160,7 @@ BUILDAH = "Error: creating build container: initializing source docker://"
         ("FATAL: conveyor failed to get: failed to retrieve path for a.sif: lstat a.sif: no such file", ""),
     ],
 )  # fmt: skip
-def test_why_an_engine_could_not_fetch_its_base_is_said(said: str, told: str) -> None:
+def test_an_engines_failed_pull_is_explained(said: str, told: str) -> None:
     found = explain_pull(f"$ buildah build .\n{said}")
     assert told in found
     assert bool(told) == found.startswith("cannot fetch the base: ")

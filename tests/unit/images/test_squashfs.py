@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("compressor", ["gzip", "zstd", "xz", "lz4", "lzo"])
-def test_the_compressor_and_block_size_are_what_mksquashfs_was_told(tmp_path: Path, compressor: str) -> None:
+def test_the_superblock_has_mksquashfs_compressor_and_block_size(tmp_path: Path, compressor: str) -> None:
     image = pack(tmp_path, "-comp", compressor, "-b", "256K", "-mkfs-time", "77", "-no-xattrs")
     block = read_superblock(image)
     assert (block.compressor, block.block_size, block.mkfs_time, block.inodes) == (compressor, 262144, 77, 2)
@@ -97,7 +97,7 @@ def test_an_offset_outside_of_the_file_is_an_error(tmp_path: Path, whole: bytes,
         read_superblock(tmp_path / "image", offset)
 
 
-def test_what_is_no_file_is_an_error_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_anything_but_a_file_is_an_error_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "gone", "bad\0name"):
         with pytest.raises(ImageError):

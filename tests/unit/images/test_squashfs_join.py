@@ -151,7 +151,7 @@ def test_base_and_layer_become_one_tree(tmp_path: Path, options: tuple[str, ...]
     assert image.stat().st_size % 4096 == 0
 
 
-def test_what_the_base_says_of_its_own_tables_is_not_said_of_all(tmp_path: Path) -> None:
+def test_flags_of_the_base_are_not_claimed_for_the_joined_image(tmp_path: Path) -> None:
     below = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD, "-no-fragments")
     above = pack(make(tmp_path / "l", {"b": "b"}), tmp_path / "l.sqfs", *ZSTD, "-no-xattrs")
     image = written(join_squashfs(whole_of(below), (whole_of(above),), time=0), tmp_path / "j")
@@ -174,7 +174,7 @@ def test_a_folder_over_a_link_lands_where_the_link_leads(tmp_path: Path) -> None
     assert [found[name] for name in ("round/five", "file/six", "nowhere/seven")] == ["5", "6", "7"]
 
 
-def test_a_file_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_file_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
     found = tree_in(joined(tmp_path, {"a": "old", "b": "/a"}, {"b": "new"}, *ZSTD), tmp_path / "out")
     assert found == {"a": "old", "b": "new"}
 
@@ -413,7 +413,7 @@ def facts_of(folder: Path) -> dict[str, object]:
 
 @pytest.mark.usefixtures("with_kernel")
 @pytest.mark.parametrize("options", [ZSTD, (*ZSTD, "-b", "4096"), ("-no-fragments",), (*ZSTD, "-always-use-fragments")])
-def test_the_kernel_shows_what_mksquashfs_packs_of_all_trees(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_the_kernel_shows_the_same_as_for_one_mksquashfs_of_all_trees(tmp_path: Path, options: tuple[str, ...]) -> None:
     base, *layers = (fill(tmp_path / name, name, owner) for name, owner in (("b", 1000), ("l", 2000), ("m", 1000)))
     below, *above = (whole_of(pack_as_it_is(tree, tree.with_suffix(".sqfs"), *options)) for tree in (base, *layers))
     image = written(join_squashfs(below, above, time=0), tmp_path / "j")
@@ -448,7 +448,7 @@ def packed_bytes(image: Path, path: Path) -> bytes:
     return subprocess.run(words, check=True, capture_output=True).stdout
 
 
-def test_a_list_without_records_may_have_no_place(tmp_path: Path) -> None:
+def test_an_empty_table_may_have_no_position(tmp_path: Path) -> None:
     options = (*ZSTD, "-no-fragments", "-no-xattrs")
     images = []
     for name in ("b", "l"):
@@ -554,9 +554,7 @@ def overlaid(base: Tree, layer: Tree) -> Tree | None:
 
 @settings(max_examples=30)
 @given(trees(layer=False), trees(layer=True))
-def test_any_two_trees_become_what_an_overlay_shows(
-    tmp_path_factory: pytest.TempPathFactory, base: Tree, layer: Tree
-) -> None:
+def test_any_two_trees_join_to_their_overlay(tmp_path_factory: pytest.TempPathFactory, base: Tree, layer: Tree) -> None:
     expected = overlaid(base, layer)
     folder = tmp_path_factory.mktemp("any")
     found = tree_in(joined(folder, base, layer, *ZSTD), folder / "out")
@@ -565,7 +563,7 @@ def test_any_two_trees_become_what_an_overlay_shows(
 
 @settings(max_examples=20)
 @given(trees(layer=False), st.lists(trees(layer=True), max_size=4))
-def test_any_number_of_layers_becomes_what_their_overlay_shows(
+def test_any_number_of_layers_joins_to_their_overlay(
     tmp_path_factory: pytest.TempPathFactory, base: Tree, layers: list[Tree]
 ) -> None:
     expected: Tree | None = base
@@ -621,7 +619,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
 @given(
     st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4), st.sampled_from(["base", "layer"])
 )
-def test_a_damaged_file_is_told_or_joined_and_nothing_else(
+def test_a_damaged_file_is_refused_or_joined_and_nothing_else_happens(
     pair: tuple[bytes, Path], tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], part: str
 ) -> None:
     data = bytearray(pair[0])
@@ -636,7 +634,7 @@ def test_a_damaged_file_is_told_or_joined_and_nothing_else(
         )
 
 
-def test_a_folder_of_the_layer_that_holds_itself_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_contains_itself_is_refused(tmp_path: Path) -> None:
     base = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD)
     options = (*ZSTD, "-noI", "-no-xattrs")
     layer = pack(make(tmp_path / "l", {"d/e": None}), tmp_path / "l.sqfs", *options)
@@ -684,7 +682,7 @@ def test_paths_that_are_left_out_are_gone_unless_the_layer_brings_them(tmp_path:
 
 
 @pytest.mark.parametrize("options", [(), ("-no-fragments",)])
-def test_what_is_replaced_or_left_out_counts_as_dead(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_replaced_and_excluded_data_counts_as_dead(tmp_path: Path, options: tuple[str, ...]) -> None:
     base: Tree = {name: os.urandom(200_000).hex() for name in ("a", "b", "c", "d")}
     base["same"] = base["a"]
     below = pack(make(tmp_path / "b", base), tmp_path / "b.sqfs", *ZSTD, *options)

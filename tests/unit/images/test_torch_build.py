@@ -43,14 +43,12 @@ def check(version: str, vendor: str = "amd", request: LaunchRequest = REQUEST) -
         ("", "amd", ""),
     ],
 )
-def test_the_version_of_a_torch_tells_for_which_gpus_it_was_built_or_nothing(
-    version: str, vendor: str, told: str
-) -> None:
+def test_the_version_of_torch_gives_its_gpus_or_nothing(version: str, vendor: str, told: str) -> None:
     said = describe_wrong_build(torch_of_version(version), vendor)
     assert said == (f"torch {version} was built for {told}" if told else "")
 
 
-def test_an_image_that_lists_a_torch_without_the_back_end_is_refused_with_what_to_do() -> None:
+def test_an_image_with_a_torch_of_another_back_end_is_refused_with_a_next_step() -> None:
     with pytest.raises(CheckFailed, match="cannot use the GPUs of here") as error:
         check("2.6.0+cpu")
     assert "built for the CPU only" in error.value.evidence
@@ -62,14 +60,14 @@ def test_an_image_that_lists_a_torch_without_the_back_end_is_refused_with_what_t
     check("2.6.0+cpu", request=replace(REQUEST, container=own))
 
 
-def test_a_plan_that_is_only_shown_has_a_row_that_says_what_a_launch_is_refused_for() -> None:
+def test_a_dry_run_shows_a_row_for_what_a_launch_would_refuse() -> None:
     container = container_of(Image("/x.sif", ImageKind.SIF, "", "amd64", torch="2.6.0+cpu"))
     shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), start=False)
     (row,) = (choice for choice in shown.choices if choice.key == "torch")
     assert (row.value, "built for the CPU only" in row.why) == ("2.6.0+cpu", True)
 
 
-def test_an_image_that_is_not_here_is_not_refused_but_that_is_said() -> None:
+def test_an_image_elsewhere_passes_with_a_note() -> None:
     notes: list[str] = []
 
     class Noting(QuietReporter):
@@ -82,6 +80,6 @@ def test_an_image_that_is_not_here_is_not_refused_but_that_is_said() -> None:
     assert notes == ["torch in /not/here.sif was not checked: the image is not a file on this machine"]
 
 
-def test_what_python_prints_before_the_answer_is_passed_over() -> None:
+def test_output_before_the_answer_is_skipped() -> None:
     assert parse_torch('warning\n{"__version__": "2.6.0", "cuda": "12.4"}\n')["cuda"] == "12.4"
     assert parse_torch("Traceback\n") == {}

@@ -12,13 +12,13 @@ from argosy.jobs.launch_plan import LaunchPlan, Shape
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 
 
-def test_a_job_that_ran_out_of_time_names_the_line_that_said_how_much() -> None:
+def test_a_job_that_ran_out_of_time_names_the_line_to_change() -> None:
     assert advise_end("TIMEOUT", SCRIPT, {}).startswith("increase --time, which was 5:00 (line 3 of its script)")
     named = advise_end("TIMEOUT", SCRIPT, {"--time": "argosy.toml:6"})
     assert named.startswith("increase --time, which was 5:00 (argosy.toml:6); or use --resume")
 
 
-def test_a_source_without_a_line_is_no_place_to_change() -> None:
+def test_a_source_without_a_line_gives_no_line_to_change() -> None:
     assert "(line 3 of its script)" in advise_end("TIMEOUT", SCRIPT, {"--time": "option"})
 
 
@@ -31,7 +31,7 @@ def test_other_ends_name_no_line(state: str) -> None:
     assert advise_end(state, SCRIPT, {}) == ""
 
 
-def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
+def test_a_rank_killed_for_its_memory_is_reported_as_out_of_memory() -> None:
     said = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
     assert true_state("FAILED", said) == "OUT_OF_MEMORY"
     assert true_state("FAILED", "srun: error: n1: task 3: Out Of Memory") == "OUT_OF_MEMORY"
@@ -39,7 +39,7 @@ def test_a_rank_that_the_kernel_ended_for_its_memory_is_told_as_such() -> None:
     assert true_state("TIMEOUT", said) == "TIMEOUT"
 
 
-def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output() -> None:
+def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
     plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
     assert [*warn_before(plan, "/run/me")] == [
         "nodes may not see /run/me, which is local to each machine: start from a shared folder"
@@ -50,7 +50,7 @@ def test_a_folder_of_the_login_node_alone_is_said_before_a_job_loses_its_output(
     assert [*warn_before(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
 
 
-def test_an_output_that_a_node_could_not_open_is_told_by_its_name() -> None:
+def test_an_output_that_a_node_could_not_open_is_named() -> None:
     told = no_output({"ExitCode": "0:53", "BatchHost": "node1"}, "/root/x.out")
     assert told.startswith("node1 could not open /root/x.out")
     assert not no_output({"ExitCode": "0:9"}, "/root/x.out")

@@ -51,7 +51,7 @@ def test_srun_names_the_task_that_failed_and_not_those_that_it_ended() -> None:
     assert judge_end(SRUN) == RankEnd(3, "node2", 42)
 
 
-def test_codes_that_ending_leaves_are_no_first_failure() -> None:
+def test_codes_of_ended_ranks_are_not_the_first_failure() -> None:
     assert judge_end(SHELL_BETWEEN) == RankEnd(2, "node2", 7)
 
 
@@ -63,7 +63,7 @@ def test_a_signal_counts_as_a_shell_counts_it() -> None:
 
 
 @pytest.mark.parametrize(("code", "how"), [(3, "code 3"), (137, "code 137, signal 9"), (255, "code 255")])
-def test_only_signals_that_there_are_are_told(code: int, how: str) -> None:
+def test_only_existing_signals_are_named(code: int, how: str) -> None:
     assert RankEnd(0, "node1", code).text == f"rank 0 on node1 failed first ({how})"
 
 
@@ -88,11 +88,11 @@ srun: Force Terminated StepId=7.0
         ("Terminated", 143),
     ],
 )
-def test_every_signal_that_ends_a_rank_is_told(word: str, code: int) -> None:
+def test_every_signal_that_ends_a_rank_is_named(word: str, code: int) -> None:
     assert judge_end(BY_SIGNAL.format(word)) == RankEnd(1, "node1", code)
 
 
-def test_ranks_that_srun_of_22_05_ended_are_no_first_failure() -> None:
+def test_ranks_that_srun_of_22_05_ended_did_not_fail_first() -> None:
     text = "srun: launch/slurm: _step_signal: Terminating StepId=3.0\nsrun: error: node1: task 0: Terminated\n"
     assert judge_end(text) is None
     assert judge_end(f"srun: error: node2: task 2: Terminated\n{text}") == RankEnd(2, "node2", 143)
@@ -103,13 +103,13 @@ def test_a_progress_bar_that_left_its_line_open_hides_no_failure() -> None:
     assert judge_end("50%|#####     | 5/10srun: error: n1: task 0: Exited with exit code 4\n") == RankEnd(0, "n1", 4)
 
 
-def test_ranks_that_slurm_ended_are_no_first_failure() -> None:
+def test_ranks_that_slurm_ended_did_not_fail_first() -> None:
     text = "slurmstepd-node1: error: *** JOB 22 ON node1 CANCELLED AT 2026-11-22T08:22:32 DUE TO PREEMPTION ***\n"
     text += "srun: forcing job termination\nsrun: error: node2: task 1: Terminated\nsrun: Terminating StepId=22.0\n"
     assert judge_end(text) is None
 
 
-def test_torchruns_report_is_believed_before_sruns() -> None:
+def test_torchruns_report_precedes_sruns() -> None:
     assert judge_end(report("12:54:50", "node2", 3, 42) + TASKS) == RankEnd(3, "node2", 42)
 
 
@@ -118,7 +118,7 @@ def test_the_earliest_of_several_reports_counts() -> None:
     assert judge_end(text) == RankEnd(3, "node2", 42)
 
 
-def test_workers_that_torchrun_ended_are_no_root_cause() -> None:
+def test_workers_that_torchrun_ended_are_not_the_root_cause() -> None:
     text = report("12:54:49", "node1", 0, -15) + report("12:54:50", "node2", 3, 42)
     assert judge_end(text) == RankEnd(3, "node2", 42)
 
@@ -137,7 +137,7 @@ def test_the_failing_task_is_found_in_any_output(rank: int, code: int, noise: st
     assert judge_end(text) == RankEnd(rank, "n1", code)
 
 
-def test_output_that_tells_nothing_gives_no_verdict() -> None:
+def test_output_without_evidence_gives_no_verdict() -> None:
     assert judge_end("") is None
     assert judge_end("Exited with exit code 3\nerror: node1: task 0\n") is None
 
@@ -152,7 +152,7 @@ def test_only_the_last_run_of_a_requeued_job_counts() -> None:
     assert judge_end(first + "argosy: job 7 ended with code 9\n" + "argosy: job 7 ended with code 9\n") is None
 
 
-def test_what_srun_was_asked_to_end_has_no_rank_that_failed_first() -> None:
+def test_a_step_that_srun_was_asked_to_end_has_no_first_failure() -> None:
     text = """\
 srun: forcing job termination
 srun: Job step aborted: Waiting up to 5 seconds for job step to finish.
@@ -166,7 +166,7 @@ srun: error: node2: task 1: Killed
     assert judge_end(own + text) == RankEnd(1, "node2", 3)
 
 
-def test_who_is_killed_after_slurm_ended_the_step_did_not_fail_first() -> None:
+def test_ranks_killed_after_the_step_ended_did_not_fail_first() -> None:
     text = """\
 srun: Job step aborted: Waiting up to 5 seconds for job step to finish.
 slurmstepd-node1: error: *** STEP 79.0 ON node1 CANCELLED AT 2026-11-22T19:10:42 ***
@@ -181,7 +181,7 @@ srun: error: node1: task 0: Exited with exit code 143
 @pytest.mark.parametrize(
     "said", ["what runs before the ranks failed (code 3)", "the image cannot be copied to /x on every node"]
 )
-def test_what_fails_before_the_ranks_begin_is_no_rank(said: str) -> None:
+def test_a_failure_before_the_ranks_begin_is_not_a_ranks(said: str) -> None:
     task = "srun: error: node1: task 0: Exited with exit code 3\n"
     assert judge_end(f"{task}argosy: {said}\n") is None
     assert judge_end(task) == RankEnd(0, "node1", 3)

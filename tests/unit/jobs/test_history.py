@@ -43,7 +43,7 @@ def ask(*words: str) -> Result:
     return CliRunner().invoke(app, ("jobs", *words))
 
 
-def test_what_slurm_does_not_know_is_not_shown(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_slurm_does_not_know_are_not_shown(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = state / "bin/squeue"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho '7|PENDING|None|N/A|1|0:00|5:00|main||train'\n")
@@ -57,7 +57,7 @@ def test_what_slurm_does_not_know_is_not_shown(state: Path, monkeypatch: pytest.
     assert shown.keys() == {"id", "state", "kind", "meaning", "output", "restarts"}
 
 
-def test_past_jobs_are_told_newest_first_with_how_they_ended(state: Path) -> None:
+def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:
     record(state, "1", "1 0 0 n[1-2] 1000 4725\n")
     record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4]\n")
     record(state, "3")
@@ -77,7 +77,7 @@ def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(sta
     assert ask("--past", "1").output.rstrip().endswith("ended with code 42 on n1")
 
 
-def test_no_past_job_is_said(state: Path) -> None:
+def test_without_past_jobs_a_message_is_printed(state: Path) -> None:
     assert ask("--past", "5").output == "no job was submitted from this machine\n"
     assert list(state.iterdir()) == []
 
@@ -115,13 +115,13 @@ def test_two_images_are_compared_by_the_command_that_is_named(state: Path) -> No
     assert ask("diff", "1", "2").output.splitlines()[-1] == "packages: argosy images diff /p/a.sif /p/b.sif"
 
 
-def test_jobs_that_were_submitted_alike_are_said_to_be(state: Path) -> None:
+def test_equal_jobs_have_no_differences(state: Path) -> None:
     record(state, "1")
     record(state, "2")
     assert ask("diff", "1", "2").output.splitlines()[2:] == ["both jobs have the same image, settings and options"]
 
 
-def test_a_job_of_no_record_and_one_of_a_damaged_record_are_no_traceback(state: Path) -> None:
+def test_a_missing_and_a_damaged_record_are_clear_errors(state: Path) -> None:
     record(state, "1")
     assert isinstance(ask("diff", "1", "9").exception, UsageError)
     next((state / "runs").glob("*")).joinpath("job.json").write_text("[")

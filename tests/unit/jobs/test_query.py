@@ -70,7 +70,7 @@ class Telling:
         raise AssertionError(command)
 
 
-def test_following_goes_on_through_the_queue_a_requeue_and_a_silent_controller(tmp_path: Path) -> None:
+def test_following_continues_through_the_queue_a_requeue_and_a_silent_controller(tmp_path: Path) -> None:
     output = tmp_path / "out"
     runner = Telling(
         output,
@@ -104,7 +104,7 @@ def array_row(task: str, state: str, output: Path, code: str = "0:0") -> str:
     return f"{own} NodeList=n1 StdOut={output} Power=\n"
 
 
-def test_an_array_is_followed_to_the_end_of_its_last_task_and_one_that_failed_tells_the_code(tmp_path: Path) -> None:
+def test_an_array_is_followed_to_its_last_task_and_a_failed_task_sets_the_code(tmp_path: Path) -> None:
     zero, one = tmp_path / "0", tmp_path / "1"
     zero.write_text("zero fails\n")
     failed, going = array_row("0", "FAILED", zero, "3:0"), array_row("1", "RUNNING", one)
@@ -137,7 +137,7 @@ def test_each_task_of_an_array_is_printed_under_its_files_name(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("pattern", ["%x-%A_%a.out", "%x-%j.out", "[%x]-%3a.out"])
-def test_what_an_array_wrote_is_found_when_slurm_has_forgotten_it(pattern: str, tmp_path: Path) -> None:
+def test_outputs_of_an_array_are_found_after_slurm_forgot_it(pattern: str, tmp_path: Path) -> None:
     record = array_record(tmp_path)
     (record / "submitted.json").write_text(json.dumps({"job": "7", "output": f"{tmp_path}/{pattern}"}))
     (record / "job.json").write_text('{"name": "train"}')
@@ -228,7 +228,7 @@ def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
         find_job(place, "8")
 
 
-def test_memory_that_ran_out_says_which_line_to_change(tmp_path: Path) -> None:
+def test_a_job_out_of_memory_names_the_line_to_change(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x/%j.out")
     (record / "job.sh").write_text("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --mem=4G\n")
     (record / "job.json").write_text('{"choices": [{"key": "--mem", "value": "4G", "source": "argosy.toml:7"}]}')
@@ -258,7 +258,7 @@ def test_of_a_job_its_own_record_counts_before_that_of_steps_within_it(tmp_path:
     assert find_record(asked, "7") == tmp_path / "runs/3"
 
 
-def test_a_silent_controller_is_no_missing_job(tmp_path: Path) -> None:
+def test_a_silent_controller_does_not_mean_a_missing_job(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="does not answer"):
         find_job(session(tmp_path, [(("scontrol",), SILENT)]), "7")
     with pytest.raises(CheckFailed, match="does not answer"):
@@ -325,13 +325,13 @@ def test_a_job_of_several_components_keeps_its_number(tmp_path: Path) -> None:
     assert facts.outputs == ("/x/slurm-33.out", "/x/slurm-34.out")
 
 
-def test_a_job_that_will_not_start_by_itself_says_what_to_do(tmp_path: Path) -> None:
+def test_a_job_that_can_never_start_has_advice(tmp_path: Path) -> None:
     waits = "JobId=19 JobState=PENDING Reason=DependencyNeverSatisfied Restarts=0 ExitCode=0:0 NodeList= StdOut=/x"
     facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, waits, ""))]), "19")
     assert facts.advice == "it will never start: the job that it waits for failed; argosy cancel 19"
 
 
-def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_machine_without_slurm_is_reported_as_such(tmp_path: Path) -> None:
     class Nothing(FakeRunner):
         def run(self, command: Command, on_line: object = None) -> Reply:  # noqa: ARG002 - the runner's signature
             raise ToolMissing(f"'{command.argv[0]}' is not installed here")
@@ -344,7 +344,7 @@ def test_a_machine_without_slurm_is_said_to_be_one(tmp_path: Path) -> None:
 # Cancelling
 
 
-def test_cancelling_says_what_was_cancelled_and_what_had_ended_already(tmp_path: Path) -> None:
+def test_cancel_lists_cancelled_and_already_ended_jobs(tmp_path: Path) -> None:
     write_record(tmp_path, "/x.out")
     asked = ("scontrol", "show", "job", "--oneliner")
     runner = FakeRunner(
@@ -366,13 +366,13 @@ def test_cancelling_says_what_was_cancelled_and_what_had_ended_already(tmp_path:
     )
 
 
-def test_of_several_tasks_it_is_not_said_where_they_ran(tmp_path: Path) -> None:
+def test_nodes_of_several_array_tasks_are_not_listed(tmp_path: Path) -> None:
     shown = Reply(0, "JobId=1 ArrayJobId=1 ArrayTaskId=0 JobName=train JobState=RUNNING NodeList=n1\n", "")
     runner = FakeRunner([(("scontrol", "show", "job", "--oneliner", "1"), shown)])
     assert cancel_jobs(make_session(tmp_path, HOST, runner), ("1_[3-5]",)) == ("job 1_[3-5] is cancelled (train)",)
 
 
-def test_nothing_is_cancelled_where_one_number_is_nobodys(tmp_path: Path) -> None:
+def test_an_unknown_number_cancels_nothing(tmp_path: Path) -> None:
     going = Reply(0, "JobId=1 JobName=train JobState=RUNNING NodeList=n1\n", "")
     asked = ("scontrol", "show", "job", "--oneliner")
     runner = FakeRunner([((*asked, "1"), going), ((*asked, "9"), FORGOTTEN), (("sacct",), Reply(1, "", ""))])
@@ -383,7 +383,7 @@ def test_nothing_is_cancelled_where_one_number_is_nobodys(tmp_path: Path) -> Non
 # Killed while a job was submitted
 
 
-def test_a_job_whose_number_nobody_could_note_is_found_by_its_script_and_then_known(tmp_path: Path) -> None:
+def test_a_job_without_a_recorded_number_is_found_by_its_script(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x.out")
     (record / "submitted.json").write_text(json.dumps({"job": "", "output": "/x.out", "site": "lab"}))
     assert find_record(make_session(tmp_path), "7") is None
@@ -394,7 +394,7 @@ def test_a_job_whose_number_nobody_could_note_is_found_by_its_script_and_then_kn
     assert read_submitted(record) == {"job": "7", "output": "/x.out", "site": "lab"}
 
 
-def test_a_record_is_taken_for_no_other_job_than_its_own(tmp_path: Path) -> None:
+def test_a_record_matches_its_own_job_only(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x.out")
     line = f"JobId=9 JobState=RUNNING NodeList=n1 Command={record}/job.sh StdOut=/x.out\n"
     found = find_job(session(tmp_path, [(("scontrol", "show", "job"), Reply(0, line, ""))]), "9")
@@ -407,7 +407,7 @@ def test_a_record_is_taken_for_no_other_job_than_its_own(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text"), [("ends", "7 0 0 n1 100 200\n"), ("ranks-n1", "rank=0 local=0 host=n1 job=7 restart=0\n")]
 )
-def test_a_job_whose_number_nobody_could_note_is_known_by_what_it_noted(tmp_path: Path, name: str, text: str) -> None:
+def test_a_job_without_a_recorded_number_is_found_by_its_files(tmp_path: Path, name: str, text: str) -> None:
     record = write_record(tmp_path, "/x.out")
     (record / "submitted.json").write_text(json.dumps({"job": "", "output": "/x.out", "site": "lab"}))
     (record / name).write_text(text)
@@ -425,7 +425,7 @@ class Stopping(FakeRunner):
 
 
 @pytest.mark.parametrize(("seen", "said"), [("7", "stopped; job 7 is submitted and continues"), ("", "no such job")])
-def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: Path, seen: str, said: str) -> None:
+def test_an_interrupted_submission_reports_whether_the_job_is_queued(tmp_path: Path, seen: str, said: str) -> None:
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)
     rows = f"5|/other/job.sh\n{seen}|{folder}/job.sh\n" if seen else "5|/other/job.sh\n"
@@ -439,7 +439,7 @@ def test_who_is_stopped_while_a_job_is_submitted_hears_whether_it_is(tmp_path: P
 
 
 @pytest.mark.parametrize("word", ["", "0", "abc", "7.0", "-1", "7_", "7;id"])
-def test_a_word_that_is_no_number_of_a_job_is_not_asked_of_slurm(tmp_path: Path, word: str) -> None:
+def test_slurm_is_not_asked_about_an_invalid_job_number(tmp_path: Path, word: str) -> None:
     runner = FakeRunner()
     with pytest.raises(UsageError, match="is not a job number"):
         find_job(make_session(tmp_path, HOST, runner), word)
@@ -448,7 +448,7 @@ def test_a_word_that_is_no_number_of_a_job_is_not_asked_of_slurm(tmp_path: Path,
     assert runner.seen == []
 
 
-def test_a_task_of_a_job_that_is_no_array_is_told_as_not_there(tmp_path: Path) -> None:
+def test_a_task_of_a_job_without_an_array_is_not_found(tmp_path: Path) -> None:
     record = write_record(tmp_path, "/x.out")
     (record / "job.json").write_text('{"directives": ["--nodes=1"]}')
     replies: list[tuple[tuple[str, ...], Reply]] = [(("scontrol",), FORGOTTEN), (("sacct",), Reply(1, "", ""))]
@@ -459,7 +459,7 @@ def test_a_task_of_a_job_that_is_no_array_is_told_as_not_there(tmp_path: Path) -
     assert find_job(session(tmp_path, replies), "7_[2-5%1]").id == "7"
 
 
-def test_slurms_programs_without_a_cluster_are_told_as_such(tmp_path: Path) -> None:
+def test_slurms_programs_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None:
     said = (
         "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source"
     )

@@ -101,7 +101,7 @@ def end(record: Path, shell: str, code: int, output: str = "", restart: int = 0)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_rank_notes_what_it_has_and_its_program_starts_as_before(record: Path, shell: str) -> None:
+def test_a_rank_records_its_facts_and_its_program_starts_unchanged(record: Path, shell: str) -> None:
     done = rank(record, shell, 3, CUDA_VISIBLE_DEVICES="0,1", ROCR_VISIBLE_DEVICES="a b; rm -rf")
     assert done.stderr == ""
     assert done.stdout.endswith("a  b|$HOME||")
@@ -129,7 +129,7 @@ def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, s
     assert subprocess.run(line, env=task | where, capture_output=True, text=True, check=True).stdout == done.stdout
 
 
-def test_a_record_that_was_removed_ends_a_job_without_a_word(record: Path) -> None:
+def test_a_removed_record_ends_a_job_silently(record: Path) -> None:
     call = render_end_call(str(record))
     values = "argosy_nodes=1 argosy_ranks_per_node=1 argosy_code=0"
     text = "\n".join([values, *render_script_functions(call), call, "echo done"])
@@ -165,7 +165,7 @@ def test_a_record_that_was_removed_does_not_keep_a_rank_from_its_work(record: Pa
         ("./x.sh", "exit 4\n", 4, ""),
     ],
 )
-def test_a_program_that_cannot_start_is_named_with_its_image_and_no_file_of_ours(
+def test_a_program_that_cannot_start_is_named_with_its_image_only(
     record: Path, shell: str, program: str, text: str | None, code: int, said: str
 ) -> None:
     if text is not None:
@@ -199,7 +199,7 @@ def test_a_program_of_no_container_is_looked_for_on_the_node(record: Path) -> No
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_end_says_what_the_run_proved_and_notes_it(record: Path, shell: str) -> None:
+def test_the_end_of_a_job_prints_and_records_its_verdict(record: Path, shell: str) -> None:
     for number in range(4):
         line = f"rank={number} local={number % 2} host=node{number // 2 + 1} restart=0 cores={number % 2} devices=2\n"
         with (record / f"ranks-node{number // 2 + 1}").open("a") as file:
@@ -257,7 +257,7 @@ def test_a_program_that_leaves_its_line_open_hides_nothing(record: Path, shell: 
     assert read_first(record) == RankEnd(3, "node2", 42)
 
 
-def test_what_an_earlier_run_noted_is_not_taken_for_the_last(record: Path) -> None:
+def test_facts_of_an_earlier_run_are_not_used_for_the_last(record: Path) -> None:
     end(record, SHELLS[0], 1, TORCHRUN)
     end(record, SHELLS[0], 1, "", restart=1)
     assert read_first(record) is None
@@ -294,7 +294,7 @@ def test_scontrol_leaves_node_step_and_task_of_an_output_to_be_filled() -> None:
     assert of_batch({"StdOut": "/a/x-%N.out"}) == "/a/x-%N.out"
 
 
-def test_of_an_array_a_task_that_failed_tells_how_it_ended() -> None:
+def test_a_failed_task_gives_the_end_of_its_array() -> None:
     requeued, array = (Run("7", 0, 1, "n1"), Run("7", 1, 0, "n1")), (Run("8", 0, 3, "n1"), Run("9", 0, 0, "n1"))
     assert last_run(()) is None
     assert (last_run(requeued), last_run(array)) == (requeued[1], array[0])

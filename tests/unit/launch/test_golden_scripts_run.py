@@ -106,7 +106,7 @@ def run_script(folder: Path, script: str, shell: str = "dash", **facts: str) -> 
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
-def test_lumi_starts_one_container_per_node_with_what_its_profile_says(tmp_path: Path, shell: str) -> None:
+def test_lumi_starts_one_container_per_node_with_its_profiles_settings(tmp_path: Path, shell: str) -> None:
     told = run_golden(tmp_path, "lumi-g/many-nodes", shell)
     assert "--ntasks=2 --ntasks-per-node=1" in told.starts
     assert told.words[-4:] == ["-u", "train.py", "50", "10"]
@@ -121,7 +121,7 @@ def test_the_cache_folder_is_there_before_the_container_starts_and_is_the_users_
     assert told.cache_mode == 0o40700
 
 
-def test_masks_stand_without_a_number_of_cores_on_lumi(tmp_path: Path) -> None:
+def test_masks_on_lumi_need_no_number_of_cores(tmp_path: Path) -> None:
     told = run_golden(tmp_path, "lumi-g/many-nodes-srun", SRUN_CPUS_PER_TASK="7")
     (start,) = [line for line in told.starts.splitlines() if "mask_cpu" in line]
     assert "--cpus-per-task" not in start
@@ -177,7 +177,7 @@ def test_mn5s_module_is_loaded_before_its_runtime_is_looked_for(tmp_path: Path) 
     assert "--nv" in told.words
 
 
-def test_what_pyxis_passes_on_is_named_so_that_no_image_overrides_it(tmp_path: Path) -> None:
+def test_variables_for_pyxis_are_named_so_that_no_image_overrides_them(tmp_path: Path) -> None:
     given = {"SLURM_JOB_CPUS_PER_NODE": "64(x2)", "SLURM_GPUS_ON_NODE": "2"}
     told = run_golden(tmp_path, "nvidia-pyxis/many-nodes-srun", **given)
     (start,) = [line for line in told.starts.splitlines() if "--container-image" in line]
@@ -215,7 +215,7 @@ def test_every_golden_script_reaches_its_program(tmp_path: Path, path: Path) -> 
 HOSTILE = "$(touch ran) `touch ran` \"; touch ran; ' \\\n*"
 
 
-def test_nothing_that_a_profile_says_is_ever_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_profile_is_never_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = json.dumps(HOSTILE)
     profile = tmp_path / "hostile.toml"
     profile.write_text(

@@ -59,7 +59,7 @@ def test_without_a_number_of_nodes_a_shared_node_gives_a_gpu_for_each_rank_and_a
     assert plan(site, wanted, partition=partition).shape.gpus_per_node == gpus
 
 
-def test_gpu_none_asks_for_a_cpu_job_and_whole_nodes_whose_gpus_idle_are_told_with_their_cost() -> None:
+def test_gpu_none_requests_a_cpu_job_and_idle_gpus_of_whole_nodes_are_shown_with_their_cost() -> None:
     shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuMode.NONE)
     assert shared.shape.gpus_per_node == 0
     assert not any("gpu" in line for line in shared.directives)
@@ -69,7 +69,7 @@ def test_gpu_none_asks_for_a_cpu_job_and_whole_nodes_whose_gpus_idle_are_told_wi
     assert "0 of 8 GPUs are used" in warned
 
 
-def test_a_header_says_how_gpus_enter_where_no_option_of_the_runtime_does_it() -> None:
+def test_a_header_tells_how_gpus_enter_without_a_runtime_option() -> None:
     for site in ("lumi-g", "dawn"):
         assert "#   gpu = by /dev: " in plan(site, Wanted(nodes=1)).script
     assert "#   gpu = none" not in plan("lumi-c", Wanted(ranks=2, cpus_per_rank=1)).script
@@ -89,7 +89,7 @@ def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ra
 
 
 @pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])
-def test_a_site_whose_number_of_gpus_is_unknown_refuses_a_job_that_names_none(site: str) -> None:
+def test_a_site_with_an_unknown_number_of_gpus_refuses_a_job_without_one(site: str) -> None:
     with pytest.raises(UsageError, match="GPU") as caught:
         plan(site, Wanted(nodes=2), image=SQUASHFS)
     assert "--gpus-per-node" in caught.value.hint

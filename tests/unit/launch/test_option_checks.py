@@ -66,7 +66,7 @@ def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: A
 # Elastic
 
 
-def test_an_elastic_job_takes_what_slurm_gives_and_outlives_a_lost_node() -> None:
+def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
     made = plan(elastic="2:4")
     assert {"--nodes=2-4", "--no-kill"} <= set(made.directives)
     assert '"2:$argosy_nodes"' in made.script
@@ -75,7 +75,7 @@ def test_an_elastic_job_takes_what_slurm_gives_and_outlives_a_lost_node() -> Non
     assert "--node-rank" not in made.script
 
 
-def test_an_elastic_job_ends_well_where_its_least_number_of_nodes_did(tmp_path: Path) -> None:
+def test_an_elastic_job_succeeds_if_its_minimum_of_nodes_did(tmp_path: Path) -> None:
     call = "\n".join(render_well(str(tmp_path), 2))
     script = "\n".join([*render_script_functions(call), "argosy_code=1", call, 'echo "$argosy_code"'])
 
@@ -92,7 +92,7 @@ def test_an_elastic_job_ends_well_where_its_least_number_of_nodes_did(tmp_path: 
     assert code() == "0"
 
 
-def test_the_price_of_an_elastic_job_is_said() -> None:
+def test_the_trade_off_of_an_elastic_job_is_explained() -> None:
     (row,) = (choice for choice in plan(elastic="2:4").choices if choice.key == "elastic")
     assert "rank 0 may run on any node" in row.why
 
@@ -110,14 +110,14 @@ def test_the_price_of_an_elastic_job_is_said() -> None:
         ({"stage_to": "/local/$(id)"}, "not a valid folder for --stage-to"),
     ],
 )
-def test_wishes_that_cannot_be_meant_are_refused(asked: dict[str, Any], says: str) -> None:
+def test_impossible_requests_are_refused(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError) as refused:
         plan(**asked)
     assert says in str(refused.value)
 
 
 @pytest.mark.parametrize("asked", [{"elastic": "1:2"}, {"gpu_type": "a100"}, {"stage_to": "/local"}])
-def test_wishes_of_a_cluster_are_refused_where_there_is_none(asked: dict[str, Any]) -> None:
+def test_requests_for_a_cluster_are_refused_without_one(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="site with Slurm"):
         plan(HERE, **asked)
 
@@ -136,7 +136,7 @@ def test_labels_are_sruns_own_and_torchruns_in_the_same_form() -> None:
 @pytest.mark.parametrize(
     ("option", "words"), [("gres", "--gres=gpu:a100:2"), ("gpus-per-node", "--gpus-per-node=a100:2")]
 )
-def test_a_kind_of_gpu_is_asked_for_in_the_sites_words(option: str, words: str) -> None:
+def test_a_gpu_type_is_requested_by_the_sites_name(option: str, words: str) -> None:
     site = Site(
         name="x",
         title="x",
@@ -196,7 +196,7 @@ def test_an_image_is_not_staged_into_memory() -> None:
     assert "stage_image /disk /shared/train.sif " in plan(site, stage_to="/disk").script
 
 
-def test_what_is_no_file_is_not_staged() -> None:
+def test_only_a_file_can_be_staged() -> None:
     with pytest.raises(UsageError, match="SIF image"):
         plan(image=replace(IMAGE, kind=ImageKind.TREE), stage_to="/local")
 
@@ -204,7 +204,7 @@ def test_what_is_no_file_is_not_staged() -> None:
 # What runs before
 
 
-def test_what_runs_before_the_ranks_runs_once_and_stops_the_job_when_it_fails(tmp_path: Path) -> None:
+def test_commands_before_the_ranks_run_once_and_stop_the_job_on_failure(tmp_path: Path) -> None:
     script = plan(before=("python fetch.py", "cat 'a b'")).script
     assert script.index("python fetch.py") < script.index("run_step srun ")
     assert 'srun --nodes=1 --ntasks=1 --nodelist="$argosy_first"' in script
@@ -229,7 +229,7 @@ def smoke(site: Site = QUEUES, **request: Any) -> LaunchRequest:
     return as_smoke(LaunchRequest(image="i.sif", command=("x",), **request), site)
 
 
-def test_a_smoke_run_is_the_same_on_two_nodes_for_three_minutes_where_tests_are_run() -> None:
+def test_a_smoke_run_takes_two_nodes_for_three_minutes_in_the_test_partition() -> None:
     asked = smoke(
         wanted=Wanted(nodes=8, ranks=32, cpus_per_rank=7),
         options=JobOptions(time="1-0", array="0-9", account="a"),
@@ -245,7 +245,7 @@ def test_a_smoke_run_of_one_node_stays_one() -> None:
     assert smoke(wanted=Wanted(gpus=4)).wanted == Wanted(nodes=1, gpus=4)
 
 
-def test_where_no_queue_for_tests_is_known_it_is_said() -> None:
+def test_a_smoke_run_notes_a_missing_test_partition() -> None:
     asked = smoke(LAB)
     assert asked.options.partition == ""
     assert "names no partition" in asked.choices[0].why
@@ -289,7 +289,7 @@ def test_a_job_of_the_project_file_is_a_whole_launch(project: Project) -> None:
     assert [(v.name, v.value) for v in request.container.variables] == [("B", "x y")]
 
 
-def test_each_value_tells_its_line_and_an_option_wins(project: Project) -> None:
+def test_each_value_has_its_line_and_an_option_wins(project: Project) -> None:
     request = make_request(with_job(project, "train", {"nodes": 2, "bind": ("/more",), "env": ("B=z",)}), HOST)
     assert request.wanted.nodes == 2
     assert request.given["account"] == ("p1", "argosy.toml:5")
@@ -299,7 +299,7 @@ def test_each_value_tells_its_line_and_an_option_wins(project: Project) -> None:
     assert [v.value for v in request.container.variables] == ["z"]
 
 
-def test_the_plan_tells_file_and_line(project: Project) -> None:
+def test_the_plan_shows_file_and_line(project: Project) -> None:
     words = with_job(project, "train", {})
     request = replace(make_request({**words, "resume": 0, "site": "lab"}, HOST), image=IMAGE.path)
     rows = {choice.key: choice for choice in plan_of(request).choices}
@@ -313,13 +313,13 @@ def plan_of(request: LaunchRequest) -> LaunchPlan:
     return plan_launch(LaunchContext(request, choose_target(request, LAB, HOST), container, HOST))
 
 
-def test_a_launch_that_is_no_job_of_the_file_still_takes_its_defaults(project: Project) -> None:
+def test_a_launch_outside_the_projects_jobs_takes_its_defaults(project: Project) -> None:
     request = make_request(with_defaults(project, {"image": "x.sif", "command": ("id",), "site": "local"}), HOST)
     assert (request.site, request.options.account, request.given["account"][1]) == ("local", "p1", "argosy.toml:5")
     assert [v.name for v in request.container.variables] == ["A"]
 
 
-def test_a_job_that_is_not_there_is_told_with_the_nearest(project: Project) -> None:
+def test_an_unknown_job_is_refused_with_the_nearest(project: Project) -> None:
     with pytest.raises(UsageError, match="did you mean train"):
         with_job(project, "trian", {})
 
@@ -327,7 +327,7 @@ def test_a_job_that_is_not_there_is_told_with_the_nearest(project: Project) -> N
 # Interactive, and folders
 
 
-def test_an_allocation_has_no_options_of_a_batch_job() -> None:
+def test_an_allocation_has_no_batch_options() -> None:
     words = plan_allocation(("--job-name=a b", "--nodes=2", "--output=/x", "--array=1-2", "--requeue"))
     assert words == ("salloc", "--job-name=a b", "--nodes=2")
 
@@ -353,7 +353,7 @@ def test_the_folders_of_output_and_error_are_made() -> None:
         output_folders(plan(options=JobOptions(error="/b/%j/x")), "alice")
 
 
-def test_a_percent_sign_in_a_folders_name_is_no_pattern_and_a_backslash_is_refused() -> None:
+def test_a_percent_sign_in_a_folder_is_escaped_and_a_backslash_refused() -> None:
     there = replace(HOST, cwd="/w/50%j done")
     made = plan(host=there)
     assert made.output == "/w/50%%j done/t-%j.out"
@@ -364,7 +364,7 @@ def test_a_percent_sign_in_a_folders_name_is_no_pattern_and_a_backslash_is_refus
         output_folders(plan(host=replace(HOST, cwd="/w/back\\slash")), "alice")
 
 
-def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_refused_before_the_queue(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(UsageError, match="is a folder, not a file"):
         make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/logs")), "alice")
@@ -379,7 +379,7 @@ def test_an_output_that_nobody_could_write_is_refused_before_the_queue(tmp_path:
 
 
 @pytest.mark.parametrize("option", ["account", "partition", "qos", "constraint", "reservation", "nodelist", "exclude"])
-def test_what_only_a_queue_heeds_is_told_as_not_used_where_there_is_none(option: str) -> None:
+def test_options_for_a_queue_are_shown_as_unused_without_one(option: str) -> None:
     made = plan(HERE, options=make_request({option: "x"}, HOST).options)
     (row,) = [row for row in made.choices if row.key == f"--{option}"]
     assert (row.value, row.why) == ("x", UNUSED)
@@ -406,7 +406,7 @@ def test_the_options_that_are_not_used_are_named_in_one_line() -> None:
         ("resume", {"restarts": 3}),
     ],
 )
-def test_what_would_change_what_runs_is_refused_without_a_queue_and_told_where_the_project_file_says_it(
+def test_options_that_change_the_run_are_refused_without_a_queue_unless_the_project_file_sets_them(
     name: str, asked: dict[str, Any]
 ) -> None:
     with pytest.raises(UsageError, match=f"--{name} needs a site with Slurm"):
@@ -440,7 +440,7 @@ def test_lines_of_copies_that_no_launcher_starts_are_not_labelled() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu_type", "elastic", "stage_to", "mode"])
-def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name: str) -> None:
+def test_options_for_slurm_in_the_project_file_are_shown_as_unused_elsewhere(name: str) -> None:
     value = {"elastic": "2:4", "stage_to": "/tmp"}.get(name, "x")  # noqa: S108 - a name in a record
     asked: dict[str, Any] = {name: value}
     with pytest.raises(ArgosyError):
@@ -450,7 +450,7 @@ def test_what_only_slurms_sites_have_is_told_where_the_project_file_says_it(name
     assert [(row.key, row.source) for row in made.choices if row.why == UNUSED] == [(option, "argosy.toml:3")]
 
 
-def test_a_wire_up_without_mpi_is_refused_and_told_where_the_project_file_says_it() -> None:
+def test_mpi_without_the_mpi_launcher_is_refused_or_shown_as_unused_from_the_project_file() -> None:
     with pytest.raises(UsageError, match="--mpi needs the mpi launcher"):
         plan(launcher="srun", mpi="pmix")
     made = plan(launcher="srun", mpi="pmix", given={"mpi": ("pmix", "argosy.toml:3")})
@@ -469,7 +469,7 @@ def test_pmi2_is_refused_where_the_runtime_closes_its_file() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["pyxis", "edf"])
-def test_a_second_command_is_started_by_srun_where_only_srun_starts_the_container(tmp_path: Path, runtime: str) -> None:
+def test_srun_starts_a_second_command_if_only_srun_starts_the_container(tmp_path: Path, runtime: str) -> None:
     made = plan(image=SQUASHFS, host=NODES, container=ContainerRequest(runtime=runtime))
     tell = tmp_path / "srun"
     tell.write_text('#!/bin/sh\nprintf "<%s>\\n" "$@"; echo "step ${SLURM_CPU_BIND-unset}"\n')
@@ -486,7 +486,7 @@ def test_a_second_command_is_started_by_srun_where_only_srun_starts_the_containe
 
 
 @pytest.mark.parametrize("word", ["--nnodes=9", "--nproc_per_node", "--master-port=1", "--rdzv-backend=c10d"])
-def test_words_for_torchrun_that_contradict_the_plan_are_refused(word: str) -> None:
+def test_torchrun_arguments_that_contradict_the_plan_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="is set by"):
         plan(launcher_arguments=(word,))
     assert "--max-restarts=3" in plan(launcher_arguments=("--max-restarts=3",)).script
@@ -534,7 +534,7 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("arch", "most"), [("x86_64", 8), ("aarch64", 8), ("ppc64le", 32), ("", 32)])
-def test_more_cores_than_a_node_has_are_refused_and_hardware_threads_said(arch: str, most: int) -> None:
+def test_more_cores_than_a_node_has_are_refused_with_hardware_threads(arch: str, most: int) -> None:
     site = msgspec.structs.replace(LAB, node=msgspec.structs.replace(LAB.node, arch=arch))
     with pytest.raises(UsageError, match=rf"a node of lab has 8 cores; 2 rank\(s\) with {most + 1} cores each"):
         plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most + 1))
@@ -592,7 +592,7 @@ def test_steps_of_an_allocation_cannot_have_other_numbers_than_it_has(wanted: Wa
     assert (row.value, row.source) == ("1", "argosy.toml:3")
 
 
-def test_steps_of_several_components_are_refused_where_slurm_names_no_nodes_for_them() -> None:
+def test_steps_of_several_components_need_their_node_list() -> None:
     with pytest.raises(UsageError, match="several components"):
         inside(environment=INSIDE | {"SLURM_HET_SIZE": "2"})
     assert inside(environment=INSIDE | {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST": "n[1-2]"}).shape.nodes == 2

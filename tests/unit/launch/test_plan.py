@@ -95,7 +95,7 @@ def directives(script: str) -> list[str]:
         (Wanted(gpus=2, ranks=1, cpus_per_rank=3), FULL, Shape(1, 1, 2, 3)),
     ],
 )
-def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site, shape: Shape) -> None:
+def test_the_options_of_the_field_give_the_shape(wanted: Wanted, site: Site, shape: Shape) -> None:
     found, choices = choose_job_shape(wanted, site)
     assert found == shape
     assert all(choice.why for choice in choices)
@@ -112,7 +112,7 @@ def test_a_shape_is_what_the_words_of_the_field_mean(wanted: Wanted, site: Site,
         (Wanted(nodes=2, gpus_per_node=12), ("--nodes 3",)),
     ],
 )
-def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numbers: tuple[str, ...]) -> None:
+def test_impossible_numbers_are_refused_with_the_numbers(wanted: Wanted, numbers: tuple[str, ...]) -> None:
     with pytest.raises(ArgosyError) as refused:
         choose_job_shape(wanted, FULL)
     assert refused.value.code == 2
@@ -120,12 +120,12 @@ def test_numbers_that_cannot_be_meant_are_refused_with_them(wanted: Wanted, numb
         assert number in str(refused.value)
 
 
-def test_a_rank_has_a_core_where_they_are_more_than_the_gpus_cores() -> None:
+def test_each_rank_has_a_core_if_there_are_more_ranks_than_cores_per_gpu() -> None:
     site = msgspec.structs.replace(LAB, node=Node(cores=8, gpus=2), slurm=Slurm(cpus_per_gpu=2))
     assert choose_job_shape(Wanted(gpus_per_node=1, ranks=4), site)[0] == Shape(1, 4, 1, 1)
 
 
-def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
+def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
     by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_cores_per_rank}"' in by_rank
@@ -145,7 +145,7 @@ def test_a_step_has_what_slurm_gave_where_jobs_ask_for_no_cores() -> None:
         ("torchrun", "14", "7", 9),
     ],
 )
-def test_a_script_says_where_an_allocation_has_too_few_cores(
+def test_a_script_reports_an_allocation_with_too_few_cores(
     launcher: str, cpus: str, each: str, code: int, tmp_path: Path
 ) -> None:
     for name, text in {"srun": "exit 9", "scontrol": "echo n1; echo n2"}.items():
@@ -212,7 +212,7 @@ def test_a_mask_is_its_list_of_cores(cores: set[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,x", "-2"])
-def test_what_is_no_list_of_cores_is_refused(text: str) -> None:
+def test_an_invalid_list_of_cores_is_refused(text: str) -> None:
     with pytest.raises(SiteError, match="list of cores"):
         parse_ranges(text)
 
@@ -236,14 +236,14 @@ def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: i
     assert "mask_cpu" not in script
 
 
-def test_whole_nodes_that_the_user_asked_for_are_no_choice_of_the_sites() -> None:
+def test_whole_nodes_requested_by_the_user_are_not_a_choice_of_the_site() -> None:
     for exclusive, said in ((False, ["yes"]), (True, [])):
         made = plan(FULL, wanted=Wanted(gpus_per_node=8), options=JobOptions(exclusive=exclusive))
         assert [row.value for row in made.choices if row.key == "--exclusive"] == said
         assert "--exclusive" in directives(made.script)
 
 
-def test_what_the_user_or_the_caller_says_of_a_variable_is_all_that_is_said_of_it() -> None:
+def test_a_variable_set_by_the_user_or_caller_has_one_row() -> None:
     site = msgspec.structs.replace(
         FULL, settings=(Setting(name="NCCL_DEBUG", value="WARN"), Setting(name="X_MINE", value="site"))
     )
@@ -314,7 +314,7 @@ def test_ranks_are_counted_by_the_gpus_that_a_step_gets(
     assert counted.stdout == f"{ranks * devices}\n"
 
 
-def test_part_of_a_node_that_is_there_already_has_no_map() -> None:
+def test_a_partial_node_of_an_allocation_has_no_masks() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS_ON_NODE": "8"}
     for cores, masked in (("56", True), ("56(x2)", True), ("48", False), ("56,48", False)):
         host = replace(HOST, environment={**environment, "SLURM_JOB_CPUS_PER_NODE": cores})
@@ -393,7 +393,7 @@ def test_a_job_that_slurm_starts_again_keeps_the_log_of_its_first_run(
         ({"launcher": "srun", "launcher_arguments": ("--x",)}, "torchrun"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], says: str) -> None:
+def test_impossible_launches_are_refused(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError) as refused:
         plan(**asked)
     assert says in str(refused.value)
@@ -419,7 +419,7 @@ def test_srun_needs_a_scheduler() -> None:
         (("python",), ("--no-python", "python")),
     ],
 )
-def test_a_users_command_is_said_in_torchruns_words(command: tuple[str, ...], ours: tuple[str, ...]) -> None:
+def test_a_command_becomes_torchruns_program(command: tuple[str, ...], ours: tuple[str, ...]) -> None:
     assert as_torchrun_program(command) == ours
 
 
@@ -449,7 +449,7 @@ def test_a_layer_over_a_vendors_base_is_started_by_torchrun_since_the_base_may_h
     assert choose_launcher("", image, COMMAND, Shape(1, 1)).value == "none"
 
 
-def test_torchrun_is_refused_before_the_queue_where_the_image_has_no_torch_for_certain() -> None:
+def test_torchrun_is_refused_before_the_queue_if_the_image_surely_lacks_torch() -> None:
     bare = replace(IMAGE, packages=frozenset({"numpy"}), complete=True)
     with pytest.raises(UsageError, match="needs PyTorch, which this image does not contain") as caught:
         plan(image=bare, launcher="torchrun")
@@ -471,7 +471,7 @@ def test_torchrun_is_refused_before_the_queue_where_the_image_has_no_torch_for_c
         (("/usr/bin/mpirun", "-n", "2", "hello"), "-- python train.py;"),
     ],
 )
-def test_what_starts_ranks_itself_is_not_started_several_times(command: tuple[str, ...], meant: str) -> None:
+def test_a_program_that_starts_ranks_itself_is_not_started_per_rank(command: tuple[str, ...], meant: str) -> None:
     image = Image("x.sif", ImageKind.SIF, "", "", packages=frozenset({"torch"}))
     with pytest.raises(UsageError, match="starts ranks itself") as caught:
         choose_launcher("", image, command, Shape(1, 2))

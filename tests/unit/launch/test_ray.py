@@ -136,7 +136,7 @@ def test_a_folder_that_a_stranger_made_is_not_used(nodes: Nodes, planted: str) -
     assert "is not a private folder of this user" in said
 
 
-def test_a_stranger_at_the_meeting_is_no_node(nodes: Nodes) -> None:
+def test_a_foreign_connection_to_the_rendezvous_is_not_a_node(nodes: Nodes) -> None:
     head = nodes.start(0, "echo", "begun")
     stranger = None
     while stranger is None and head.poll() is None:
@@ -149,7 +149,7 @@ def test_a_stranger_at_the_meeting_is_no_node(nodes: Nodes) -> None:
         assert ended(head)[:2] == (0, "begun\n")
 
 
-def test_one_node_needs_nobody_to_meet(nodes: Nodes) -> None:
+def test_one_node_needs_no_rendezvous(nodes: Nodes) -> None:
     assert ended(nodes.start(0, "echo", "a  b", nodes=1, MASTER_PORT="")) == (0, "a  b\n", "")
 
 
@@ -169,27 +169,27 @@ def test_a_signal_while_the_command_starts_is_not_lost(nodes: Nodes) -> None:
     assert ended(nodes.start(0, "sh", "-c", program, nodes=1, BEGUN=begun))[:2] == (9, "saved\n")
 
 
-def test_a_command_that_is_not_there_is_told(nodes: Nodes) -> None:
+def test_a_missing_command_is_reported(nodes: Nodes) -> None:
     code, _, said = ended(nodes.start(0, "no-such-program", nodes=1))
     assert (code, said) == (127, "argosy: no-such-program does not start: No such file or directory\n")
     assert not nodes.left
 
 
-def test_a_node_on_which_ray_does_not_begin_says_why(nodes: Nodes) -> None:
+def test_a_node_on_which_ray_fails_to_start_reports_the_reason(nodes: Nodes) -> None:
     nodes.start(0, "true", BROKEN="1")
     code, _, said = ended(nodes.start(1, "unused", BROKEN="1"))
     assert code == 1
     assert "it ended with code 1\nray: no shared memory" in said
 
 
-def test_an_image_without_ray_is_told_as_that(nodes: Nodes) -> None:
+def test_an_image_without_ray_is_reported_as_such(nodes: Nodes) -> None:
     (nodes.folder / "ray").unlink()
     code, _, said = ended(nodes.start(0, "true", nodes=1, PATH="/nowhere"))
     assert code == 1
     assert "the image does not contain Ray: add ray" in said
 
 
-def test_the_program_can_stand_in_a_script() -> None:
+def test_the_program_can_be_embedded_in_a_script() -> None:
     text = RAY.read_text()
     assert "'" not in text
     started = find_launcher("ray")(LauncherSpec(("python", "x.py"), Counts("2", "1")))

@@ -8,7 +8,7 @@ from argosy.launch.script.reasons import WIDTH, render_choices, render_exports, 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
 
 
-def test_the_reason_of_a_variable_stands_beside_it_and_nowhere_else() -> None:
+def test_the_reason_of_a_variable_is_beside_its_export_only() -> None:
     rows = (Choice("nodes", "2", "requested", "option"), Choice("X", "1", "because", "site s"))
     head, beside = split_choices(rows, EXPORTS)
     assert head == rows[:1]
@@ -24,7 +24,7 @@ def test_variables_with_one_reason_have_it_above_them() -> None:
     assert list(render_exports(EXPORTS[1:], beside)) == ["# because", "export APPTAINERENV_X=1 APPTAINERENV_Y=2"]
 
 
-def test_a_reason_of_several_variables_stays_in_the_head_where_one_of_them_is_not_exported() -> None:
+def test_a_reason_of_several_variables_stays_in_the_head_unless_all_are_exported() -> None:
     row = Choice("X, Z", "1", "because", "site s")
     assert split_choices((row,), EXPORTS) == ((row,), {})
 
@@ -37,7 +37,7 @@ def test_a_long_reason_is_its_first_clause_and_never_cut() -> None:
     assert list(render_choices(rows)) == ["#   runtime = edf: short and whole"]
 
 
-def test_the_head_explains_what_nobody_asked_for_and_first_what_is_left_out() -> None:
+def test_the_head_explains_unrequested_values_beginning_with_omitted_ones() -> None:
     rows = (
         Choice("nodes", "2", "requested", "option"),
         Choice("partition", "x", "requested", "option"),
@@ -53,7 +53,7 @@ def test_the_head_explains_what_nobody_asked_for_and_first_what_is_left_out() ->
     assert all(len(line) <= WIDTH for line in render_choices(rows))
 
 
-def test_a_doubtful_choice_comes_first_and_is_never_cut_whatever_its_reason_says() -> None:
+def test_a_doubtful_choice_comes_first_and_is_never_shortened() -> None:
     doubtful = Choice("nodes", "0", "so " * 60, "default", mark=Mark.DOUBTFUL)
     lines = list(render_choices([Choice("mode", "cray", "did you mean laif", "site s"), doubtful]))
     assert " ".join(line.removeprefix("#").strip() for line in lines[:-1]) == f"nodes = 0: {'so ' * 60}".strip()

@@ -56,7 +56,7 @@ def test_a_port_on_which_somebody_listens_is_skipped(shell: str, busy: int) -> N
     assert busy < int(choose_port(shell, busy, 50, busy)) < busy + 50
 
 
-def test_where_there_is_no_ss_the_kernels_own_list_is_read(busy: int, tmp_path: Path) -> None:
+def test_without_ss_the_kernels_list_of_ports_is_read(busy: int, tmp_path: Path) -> None:
     for name in ("find", "grep"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")
     words = ("/bin/sh", "-c", FREE_PORT, FREE_PORT.name, *map(str, (busy, 50, busy)))
@@ -146,7 +146,7 @@ def limits(*command: str, variables: tuple[Variable, ...] = (), environment: dic
     check_limits(container, command, environment or {})
 
 
-def test_one_word_may_be_as_long_as_the_kernel_allows() -> None:
+def test_one_argument_may_be_as_long_as_the_kernel_allows() -> None:
     limits("true", "x" * (ONE_STRING - 1))
     with pytest.raises(UsageError, match=r"argument 2 of the command is too long") as refused:
         limits("true", "x" * ONE_STRING)
@@ -163,7 +163,7 @@ def test_a_variable_counts_with_the_name_that_forces_it() -> None:
         limits("true", variables=(Variable("X", "x" * (ONE_STRING - len("APPTAINERENV_X="))),))
 
 
-def test_all_words_together_are_refused_with_both_numbers() -> None:
+def test_too_many_arguments_are_refused_with_both_numbers() -> None:
     limits(*["x" * 100_000] * 10)
     with pytest.raises(UsageError, match="too long") as refused:
         limits(*["x" * 100_000] * 11)
@@ -260,14 +260,14 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("something new", ""),
     ],
 )
-def test_what_slurm_refuses_stands_in_its_own_words_with_a_way_out(said: str, hint: str) -> None:
+def test_a_refusal_of_slurm_is_quoted_with_a_next_step(said: str, hint: str) -> None:
     line = f"sbatch: error: Batch job submission failed: {said}"
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE.name)
     assert line in str(error)
     assert hint in error.hint
 
 
-def test_a_refused_option_that_nobody_typed_is_traced_to_its_variable() -> None:
+def test_a_refused_default_is_traced_to_its_variable() -> None:
     rows = (
         Choice("--constraint", "zz", "your default, SBATCH_CONSTRAINT", "environment"),
         Choice("SBATCH_X", "not used", "y", "environment"),

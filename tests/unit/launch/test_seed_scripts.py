@@ -261,7 +261,7 @@ ROWS = [pytest.param(name, row, id=f"{name}: {row.theirs}") for name, rows in TA
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS)
-def test_each_line_of_todays_scripts_is_in_ours_or_differs_for_a_reason(name: str, row: Row) -> None:
+def test_each_line_of_a_seed_script_is_in_the_golden_script_or_differs_for_a_reason(name: str, row: Row) -> None:
     script = "\n".join(line for line in (GOLDEN / f"{name}.sh").read_text().splitlines() if not line.startswith("#  "))
     assert re.search(row.ours, script, re.MULTILINE), row.theirs
     assert not row.never or not re.search(row.never, script, re.MULTILINE), row.theirs

@@ -58,7 +58,7 @@ def test_a_machine_and_a_folder_are_read(text: str, remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":/x", "-oProxyCommand=id", "a b:/x", "\nx", "/scratch/x", "./x:y"])
-def test_what_ssh_would_take_for_something_else_is_refused(text: str) -> None:
+def test_a_destination_that_ssh_would_misread_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid ssh destination"):
         parse_remote(text)
 
@@ -66,7 +66,7 @@ def test_what_ssh_would_take_for_something_else_is_refused(text: str) -> None:
 @settings(max_examples=10, deadline=None)
 @example(words=["aé", "argosÿ", "%é"])
 @given(words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\1\r"), max_size=20), max_size=4))
-def test_words_and_texts_arrive_as_they_are(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_arguments_and_texts_arrive_unchanged(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     far = OverSsh(NearSsh(tmp_path_factory.mktemp("far"), says=f"welcome\n{MARK[:5]}\n"), Remote("far"))
     reply = far.run(Command(("printf", r"%s\001", *words)))
     assert (reply.stdout.split("\1")[:-1] or [""]) == (words or [""])
@@ -84,14 +84,14 @@ def test_a_file_is_written_and_its_bytes_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", [name for name in ("sh", "bash", "zsh", "tcsh", "fish") if shutil.which(name)])
-def test_a_program_is_one_word_that_every_login_shell_reads_alike(shell: str) -> None:
+def test_a_program_is_one_argument_that_every_login_shell_reads_alike(shell: str) -> None:
     word = render_word("printf '%s|' 'a  b' \"$HOME\" 'it'\\''s !x' '$y' 'ü'\nexit 3\n")
     assert re.fullmatch(r"""exec sh -c 'eval "\$\(printf "[\\0-7]+"\)"'""", word)
     done = subprocess.run([shell, "-c", word], capture_output=True, text=True, check=False, env={"HOME": "/h", **PATH})
     assert (done.returncode, done.stdout) == (3, "a  b|/h|it's !x|$y|ü|")
 
 
-def test_a_folder_and_a_connection_that_are_not_there_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_failed_connection_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="no such folder on far: none"):
         OverSsh(NearSsh(tmp_path), Remote("far", "none")).run(Command(("true",)))
     with pytest.raises(CheckFailed, match="cannot connect to far by ssh"):
@@ -111,7 +111,7 @@ def test_a_folder_and_a_connection_that_are_not_there_are_told_apart(tmp_path: P
         ("../x", "/far/../x"),
     ],
 )
-def test_the_folder_here_stands_for_the_folder_there(path: str, there: str) -> None:
+def test_a_local_folder_maps_to_the_remote_one(path: str, there: str) -> None:
     assert remote_path(path, "/here", "/far") == there
 
 
@@ -142,7 +142,7 @@ def copied(far: OverSsh, record: Path, output: str) -> str:
     return copy_output(far, record, output)
 
 
-def test_what_a_job_left_is_copied_and_its_output_grows(tmp_path: Path) -> None:
+def test_a_jobs_files_are_copied_and_its_output_grows(tmp_path: Path) -> None:
     there, record = tmp_path / "there", tmp_path / "record"
     there.mkdir()
     record.mkdir()

@@ -63,7 +63,7 @@ class TestChannels:
     def test_names_become_addresses_in_their_order(self, tmp_path: Path, names: str, addresses: list[str]) -> None:
         assert plan_of(tmp_path, environment("a", channels=names), TOKEN="s3cret").channels == tuple(addresses)  # noqa: S106 - planted
 
-    def test_what_a_condarc_says_of_names_is_followed(self, tmp_path: Path) -> None:
+    def test_names_in_a_condarc_are_resolved(self, tmp_path: Path) -> None:
         condarc = parse_condarc(
             "channel_alias: https://mirror.example/conda/\n"
             "default_channels: [https://mirror.example/main]\n"
@@ -85,7 +85,7 @@ class TestChannels:
         assert plan.notes == ()
 
     @pytest.mark.parametrize("name", ["'not a name'", "local", "'https://a.example/$UNSET_X'", "ftp://a"])
-    def test_what_is_no_channel_is_refused_with_its_line(self, tmp_path: Path, name: str) -> None:
+    def test_an_invalid_channel_is_refused_with_its_line(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(UsageError, match=r"environment\.yml:1"):
             plan_of(tmp_path, environment("a", channels=name))
 
@@ -156,7 +156,7 @@ class TestTarget:
         assert parse_glibc(said) == version
 
     @pytest.mark.parametrize("text", ["12.8.1", "cu128", "12,8", "-1"])
-    def test_what_is_no_version_of_cuda_is_refused(self, text: str) -> None:
+    def test_an_invalid_cuda_version_is_refused(self, text: str) -> None:
         assert parse_cuda("12.8") == "12.8"
         with pytest.raises(UsageError):
             parse_cuda(text)
@@ -175,7 +175,7 @@ class TestCondarc:
         with pytest.raises(UsageError, match=r"/home/me/\.condarc"):
             parse_condarc(text, "/home/me/.condarc", Condarc())
 
-    def test_the_network_is_reached_as_it_says(self, tmp_path: Path) -> None:
+    def test_network_settings_of_a_condarc_are_used(self, tmp_path: Path) -> None:
         condarc = parse_condarc(
             "mirrored_channels: {conda-forge: [https://m.example/cf]}\nssl_verify: /etc/site.pem\n", "c", Condarc()
         )
@@ -245,14 +245,14 @@ class TestAnswers:
             ("PanicException", "called `unwrap` on https://me:planted@a.example", ToolFailed, "PanicException"),
         ],
     )
-    def test_each_failure_says_what_it_means(self, kind: str, message: str, error: type, words: str) -> None:
+    def test_each_failure_is_explained(self, kind: str, message: str, error: type, words: str) -> None:
         with pytest.raises(ArgosyError) as caught:
             parse_answer(said(kind, message), PLAN)
         assert type(caught.value) is error
         assert words in str(caught.value)
         assert "planted" not in str(caught.value)
 
-    def test_what_the_machine_lacks_is_explained_by_what_was_solved_for(self) -> None:
+    def test_a_missing_system_package_is_explained_by_the_solvers_platform(self) -> None:
         tree = "x\n└─ x 1.0 would require\n   └─ {} >=99, for which no candidates were found."
         with pytest.raises(CheckFailed) as caught:
             parse_answer(said("SolverError", tree.format("__glibc")), PLAN)
@@ -269,7 +269,7 @@ class TestAnswers:
         ],
     )
     @pytest.mark.parametrize(("spec", "said_so"), [("vc=14.2=h21ff451_1", True), ("vc=14.2", False)])
-    def test_a_build_of_another_platform_is_said_to_be_one(self, message: str, spec: str, *, said_so: bool) -> None:
+    def test_a_build_of_another_platform_is_reported_as_such(self, message: str, spec: str, *, said_so: bool) -> None:
         plan = replace(PLAN, asked=(parse_conda_spec(spec, Where("win.yml", 7)),))
         with pytest.raises(CheckFailed) as caught:
             parse_answer(said("SolverError", message), plan)
@@ -287,14 +287,14 @@ def test_a_shortened_tree_is_short_and_made_of_the_trees_own_lines(rows: list[tu
     assert {line for line in found if not line.startswith("…")} <= {line.rstrip() for line in text.splitlines()}
 
 
-def test_a_cause_that_two_ways_lead_to_is_told_once() -> None:
+def test_a_repeated_cause_is_shown_once() -> None:
     told = shorten_tree(
         "├─ the constraint numpy <1.26 cannot be fulfilled\n└─ the constraint numpy <1.26 cannot be fulfilled"
     )
     assert told == ["└─ the constraint numpy <1.26 cannot be fulfilled"]
 
 
-def test_a_cause_deep_in_a_long_tree_is_shown_below_what_led_to_it() -> None:
+def test_a_deep_cause_is_shown_below_its_origin() -> None:
     noise = "\n".join(f"   ├─ other {n}" for n in range(200))
     text = (
         f"The following packages are incompatible\n└─ a * can be installed\n{noise}\n   └─ b 1 would require\n      └─ "
@@ -321,7 +321,7 @@ def activation(*scripts: str, tmp_path: Path, **before: str) -> str:
 
 
 class TestActivation:
-    def test_what_scripts_set_becomes_plain_exports(self, tmp_path: Path) -> None:
+    def test_variables_of_scripts_become_plain_exports(self, tmp_path: Path) -> None:
         script = activation(
             'export DATA="$CONDA_PREFIX/share"\nexport A=package\nfunction_of_its_own() { :; }\n',
             'PATH="$CONDA_PREFIX/more:$PATH"\nexport CONDA_BACKUP_X=1\n_hidden=1\nfalse\n',
@@ -332,7 +332,7 @@ class TestActivation:
         assert "export A=file\n" in script
         assert not re.search("BACKUP|_hidden|VIRTUAL_ENV|package", script)
 
-    def test_lists_are_put_before_what_is_there_when_it_runs(self, tmp_path: Path) -> None:
+    def test_lists_are_prepended_to_the_value_at_run_time(self, tmp_path: Path) -> None:
         here = "/.argosy/what-was-there"
         script = activation(
             'export LD_LIBRARY_PATH="$CONDA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n',
@@ -394,7 +394,7 @@ class TestPipBesideConda:
     PYTHON = BasePython("3.11.7", "/opt/argosy/env/bin/python", (("torch", "2.5.1"), ("own", "1.0")), ())
 
     @pytest.mark.parametrize("line", ["torch==2.4", "torch<2", "Torch @ https://x.example/torch.whl"])
-    def test_what_conda_brought_is_not_replaced(self, tmp_path: Path, line: str) -> None:
+    def test_conda_packages_are_not_replaced(self, tmp_path: Path, line: str) -> None:
         recipe = recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n")
         with pytest.raises(CheckFailed, match="pip would replace the conda package torch") as caught:
             judge_pip(recipe, self.PYTHON, self.HELD)
@@ -421,7 +421,7 @@ class TestWorker:
     def test_a_request_that_makes_no_sense_is_answered(self) -> None:
         assert conda_worker.answer({})["event"] == "error"
 
-    def test_it_is_asked_what_the_plan_holds(self, tmp_path: Path) -> None:
+    def test_the_request_has_the_contents_of_the_plan(self, tmp_path: Path) -> None:
         text = render_request(PLAN, cache=tmp_path, tree=tmp_path / "env", prefix="/opt/argosy/env")
         assert json.loads(text)["channels"] == list(PLAN.channels)
         assert "planted" not in repr(PLAN)

@@ -64,7 +64,7 @@ LOCK = Lock(
 )
 
 
-def test_a_lock_tells_the_versions_that_conditions_of_sites_ask_for() -> None:
+def test_a_lock_gives_the_versions_that_site_conditions_need() -> None:
     nccl = LockedPackage("nvidia-nccl-cu12", "2.21.5")
     assert listed_versions(replace(LOCK, packages=(*LOCK.packages, nccl))) == ("2.6.0+rocm6.2.4", "2.21.5")
     assert listed_versions(LOCK) == ("2.6.0+rocm6.2.4", "")
@@ -77,7 +77,7 @@ def test_a_lock_reads_back_as_it_was_rendered(lock: Lock) -> None:
 
 
 @given(st.text(max_size=80))
-def test_no_text_makes_the_parser_fail_with_anything_but_an_error_of_ours(text: str) -> None:
+def test_any_text_parses_or_raises_an_argosy_error(text: str) -> None:
     with contextlib.suppress(ArgosyError):
         parse_lock(text, "argosy.lock")
 
@@ -144,7 +144,7 @@ def test_no_credential_ends_in_a_lock_or_bill() -> None:
     assert "planted" not in render_sbom(lock)
 
 
-def test_a_bill_of_materials_says_what_the_lock_says_and_nothing_of_the_moment() -> None:
+def test_a_bill_of_materials_matches_the_lock_and_has_no_date() -> None:
     text = render_sbom(LOCK)
     assert text == render_sbom(replace(LOCK, packages=LOCK.packages[::-1]))
     bill = json.loads(text)
@@ -207,7 +207,7 @@ def test_no_credential_of_a_channel_ends_in_a_lock_or_bill() -> None:
         ("debian:bookworm", (), (LockedStep(run=("pip install torch",)),), False),
     ],
 )
-def test_a_lock_tells_whether_python_sees_other_packages_than_its_own(
+def test_a_lock_knows_whether_python_sees_other_packages(
     reference: str, packages: tuple[LockedPackage, ...], steps: tuple[LockedStep, ...], *, complete: bool
 ) -> None:
     base = LockedBase(reference, "sha256:" + "a" * 64, 1, "amd64")

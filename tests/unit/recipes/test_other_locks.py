@@ -159,7 +159,7 @@ def test_an_explicit_list_gives_each_file_and_its_hash(tmp_path: Path) -> None:
     assert recipe.notes == ()
 
 
-def test_a_list_as_conda_lock_writes_it_is_told_by_its_text_and_keeps_the_pip_packages(tmp_path: Path) -> None:
+def test_an_explicit_list_is_recognised_by_its_text_and_keeps_pip_packages(tmp_path: Path) -> None:
     wheel = "https://files.pythonhosted.org/packages/aa/Flask_Login-0.6.3-py3-none-any.whl"
     git = "git+https://git.example/mine@abc"
     text = f"{EXPLICIT}# pip flask-login @ {wheel}#sha256={SHA}\n# pip mine @ {git}\n"
@@ -173,7 +173,7 @@ def test_a_list_as_conda_lock_writes_it_is_told_by_its_text_and_keeps_the_pip_pa
         read_recipe([write(tmp_path, "other.lock", EXPLICIT + "# pip flask-login\n")], cwd=tmp_path)
 
 
-def test_a_line_of_an_explicit_list_that_is_no_package_is_shown(tmp_path: Path) -> None:
+def test_an_invalid_line_of_an_explicit_list_is_shown(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="invalid address of a conda package") as error:
         read_recipe([write(tmp_path, "spec.txt", "@EXPLICIT\nnumpy=1.26\n")], cwd=tmp_path)
     assert "spec.txt:2: numpy=1.26" in error.value.evidence
@@ -189,7 +189,7 @@ def test_a_conda_lock_gives_one_platform_and_its_main_packages(tmp_path: Path) -
     assert "linux-64, osx-64" in error.value.evidence
 
 
-def test_a_conda_lock_of_another_name_is_told_by_its_text_and_its_categories_are_chosen(tmp_path: Path) -> None:
+def test_a_conda_lock_of_any_name_is_recognised_and_its_categories_are_chosen(tmp_path: Path) -> None:
     write(tmp_path, "conda-lock.yml", CONDA_LOCK)
     named = read_recipe([write(tmp_path, "py311.lock.yml", CONDA_LOCK)], cwd=tmp_path)
     assert [pin.name for pin in named.conda_pins] == ["python"]
@@ -213,7 +213,7 @@ def test_a_pixi_lock_gives_the_environment_asked_for_by_the_name_of_its_platform
     assert error.value.hint == "other environments: pixi.lock[cuda]"
 
 
-def test_what_pixi_builds_itself_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_package_that_pixi_builds_is_refused_with_its_line(tmp_path: Path) -> None:
     text = PIXI.replace(
         f"- conda: {HOST}/linux-64/python-3.11.9-hb806964_0_cpython.conda", "- conda_source: mine[1f] @ ."
     )
@@ -230,7 +230,7 @@ def test_what_pixi_builds_itself_is_told_with_its_line(tmp_path: Path) -> None:
         ("[tool.conda-lock.dependencies]\nsqlite = '*'\n", "conda-lock.yml"),
     ],
 )
-def test_conda_packages_of_a_project_are_not_left_out_without_a_word(tmp_path: Path, table: str, lock: str) -> None:
+def test_conda_packages_of_a_project_are_noted(tmp_path: Path, table: str, lock: str) -> None:
     recipe = read_recipe([write(tmp_path, "pyproject.toml", PROJECT + table)], cwd=tmp_path)
     assert f"pass {lock} to install them" in str(recipe.notes[-1])
 
@@ -255,7 +255,7 @@ BOMB = "".join(f"{to}: &{to} [{','.join(['*' + of] * 10)}]\n" for of, to in pair
         ("pylock.toml", 'lock-version = "1.0"\n[[packages]]\nname = "a"\nwheels = "x"\n', "$.packages[0].wheels"),
     ],
 )
-def test_a_lock_of_another_form_is_told_with_the_place(tmp_path: Path, name: str, text: str, evidence: str) -> None:
+def test_a_lock_of_another_format_is_refused_with_its_line(tmp_path: Path, name: str, text: str, evidence: str) -> None:
     write(tmp_path, "pyproject.toml", PROJECT)
     bomb = f"a: &a [x]\n{BOMB}" if name.endswith((".yml", "pixi.lock")) else ""
     with pytest.raises(UsageError) as error:
@@ -270,7 +270,7 @@ def test_lists_in_lists_without_end_are_refused(tmp_path: Path, name: str, text:
         read_recipe([write(tmp_path, name, text)], cwd=tmp_path)
 
 
-def test_a_pixi_project_is_told_where_its_lock_is(tmp_path: Path) -> None:
+def test_a_pixi_project_is_refused_with_its_lock_file(tmp_path: Path) -> None:
     for name in ("pixi.toml", "pyproject.toml"):
         with pytest.raises(UsageError) as error:
             read_recipe([write(tmp_path, name, "[tool.pixi.dependencies]\npython = '3.11'\n")], cwd=tmp_path)
@@ -286,7 +286,7 @@ def test_a_pixi_lock_gives_its_default_environment(tmp_path: Path) -> None:
         read_recipe([write(tmp_path, "pixi.lock", "version: 6\nenvironments: {}\n")], cwd=tmp_path)
 
 
-def test_a_project_gives_what_it_needs_its_index_and_its_sources(tmp_path: Path) -> None:
+def test_a_project_gives_dependencies_index_and_sources(tmp_path: Path) -> None:
     write(tmp_path, "pyproject.toml", PROJECT)
     recipe = read_recipe(["pyproject.toml[gpu]"], cwd=tmp_path)
     specs = [line.spec for line in recipe.pip]
@@ -309,7 +309,7 @@ def test_a_uv_lock_holds_the_versions_of_its_project(tmp_path: Path) -> None:
     assert [Path(source.path).name for source in recipe.sources] == ["pyproject.toml", "uv.lock"]
 
 
-def test_a_pylock_gives_each_package_where_its_marker_holds(tmp_path: Path) -> None:
+def test_a_pylock_gives_each_package_whose_marker_applies(tmp_path: Path) -> None:
     recipe = read_recipe([write(tmp_path, "pylock.toml", PYLOCK)], cwd=tmp_path)
     assert [line.spec for line in recipe.pip] == ["click==8.1.7", 'torch==2.6.0+cu126 ; sys_platform == "linux"']
     assert [option.value for option in recipe.options] == ["https://download.example/cu126"]

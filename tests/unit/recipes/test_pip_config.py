@@ -114,9 +114,7 @@ def test_no_credential_is_an_argument_or_is_shown(indexes: list[str], links: lis
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(FRAGMENTS)).map(" ".join))
-def test_no_text_in_pip_conf_fails_with_anything_but_an_error_of_ours(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
+def test_any_pip_conf_parses_or_raises_an_argosy_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.mktemp("home")
     (folder / "pip.conf").write_text(text, encoding="utf-8")
     with contextlib.suppress(ArgosyError):
@@ -152,18 +150,18 @@ def test_a_named_configuration_file_replaces_the_users(tmp_path: Path) -> None:
     assert config.find("retries") == PipSetting("retries", "3", f"{tmp_path}/own.conf [global]")
 
 
-def test_the_null_device_as_configuration_file_means_none(tmp_path: Path) -> None:
+def test_the_null_device_as_configuration_file_means_no_file(tmp_path: Path) -> None:
     home_with(tmp_path, "[global]\nretries = 2\n")
     assert read(tmp_path, {"PIP_CONFIG_FILE": os.devnull}).settings == ()
 
 
-def test_a_configuration_that_does_not_parse_is_said_with_its_file(tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_refused_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is invalid") as caught:
         read(home_with(tmp_path, "index-url = x\n"))
     assert str(tmp_path) in caught.value.evidence
 
 
-def test_a_links_folder_that_is_not_there_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_missing_find_links_folder_is_dropped_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     home_with(tmp_path, f"[global]\nfind-links = {tmp_path}/here {tmp_path}/gone\n")
     planned = plan_uv_settings(read(tmp_path), Recipe())
@@ -172,7 +170,7 @@ def test_a_links_folder_that_is_not_there_is_left_out_and_said(tmp_path: Path) -
     assert any("gone" in note for note in planned.notes)
 
 
-def test_certificates_and_constraints_must_be_seen_where_uv_runs(tmp_path: Path) -> None:
+def test_certificates_and_constraints_must_be_visible_to_uv(tmp_path: Path) -> None:
     for name in ("ca.pem", "me.pem", "limits.txt", ".netrc"):
         (tmp_path / name).write_text("", encoding="utf-8")
     home_with(tmp_path, "[global]\ncert = ~/ca.pem\nclient-cert = me.pem\nconstraint = limits.txt\n")
@@ -202,7 +200,7 @@ def test_a_setting_that_pip_would_stop_at_is_an_error_that_names_its_source(key:
     assert "pip.conf [global]" in caught.value.evidence
 
 
-def test_the_rest_is_translated_word_by_word() -> None:
+def test_other_settings_are_translated_one_by_one() -> None:
     config = config_of(
         trusted_host="a:8080 b", timeout="2.5", retries="7", pre="on", no_binary="Foo_Bar", only_binary=":all:",
         proxy="proxy:3128", prefer_binary="yes", disable_pip_version_check="1",
@@ -218,7 +216,7 @@ def test_the_rest_is_translated_word_by_word() -> None:
     assert [note for note in planned.notes if "prefer-binary" in note] == list(planned.notes)
 
 
-def test_a_files_own_index_replaces_the_configured_ones_as_in_pip_and_says_so() -> None:
+def test_an_index_in_a_file_replaces_the_configured_ones_with_a_note() -> None:
     config = config_of(index_url="https://a.example.org/s", extra_index_url="https://b.example.org/s")
     planned = plan_uv_settings(config, Recipe(options=(option("index-url", "https://c.example.org/s"),)))
     assert values_of("--default-index", planned) == ["https://c.example.org/s"]
@@ -253,7 +251,7 @@ def test_nothing_configured_leaves_uv_as_it_is() -> None:
         ({"UV_INDEX": " ", "UV_PYTHON": "3.9", "UV_SYSTEM_PYTHON": "1"}, ""),
     ],
 )  # fmt: skip
-def test_what_uvs_variables_say_holds_beside_pips(tmp_path: Path, variables: dict[str, str], arguments: str) -> None:
+def test_uvs_variables_are_used_beside_pips(tmp_path: Path, variables: dict[str, str], arguments: str) -> None:
     (tmp_path / "my wheels").mkdir()
     home = str(tmp_path)
     told = {"PIP_CONFIG_FILE": "/dev/null"} | {key: value.replace("HOME", home) for key, value in variables.items()}
@@ -273,7 +271,7 @@ def test_a_named_index_of_uvs_has_the_login_of_its_variables(tmp_path: Path) -> 
     assert dict(planned.environment)["UV_INDEX_ARGOSY_1_PASSWORD"] == told["UV_INDEX_MY_SITE_EU_PASSWORD"]
 
 
-def test_variables_of_uv_that_would_change_what_is_chosen_are_named(tmp_path: Path) -> None:
+def test_uv_variables_that_would_change_versions_are_noted(tmp_path: Path) -> None:
     told = {"UV_EXCLUDE_NEWER": "2024-01-01", "UV_TORCH_BACKEND": "auto", "PIP_CONFIG_FILE": "/dev/null"}
     planned = plan_uv_settings(read(tmp_path, told), Recipe())
     assert planned.notes == (

@@ -104,7 +104,7 @@ def test_of_a_poetry_lock_extras_and_groups_are_chosen_in_brackets(tmp_path: Pat
     assert [option.value for option in recipe.options] == ["https://download.pytorch.org/whl/cpu"]
 
 
-def test_a_poetry_lock_that_does_not_tell_its_groups_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_a_poetry_lock_without_groups_is_refused_with_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has version 2\.0") as error:
         read(tmp_path, "poetry.lock", POETRY.replace('"2.1"', '"2.0"'))
     assert "poetry export" in error.value.hint
@@ -125,12 +125,12 @@ def test_poetrys_versions_of_python_are_understood(tmp_path: Path, written: str,
     assert read(tmp_path, "poetry.lock", POETRY.replace("^3.10", written)).python == meant
 
 
-def test_an_empty_poetry_lock_is_none(tmp_path: Path) -> None:
+def test_an_empty_poetry_lock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a Poetry lock file"):
         read(tmp_path, "poetry.lock", "")
 
 
-def test_a_poetry_lock_without_the_extra_says_which_it_has(tmp_path: Path) -> None:
+def test_an_unknown_extra_of_a_poetry_lock_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no extra or group 'rocm'") as error:
         read(tmp_path, "poetry.lock", POETRY, "[rocm]")
     assert error.value.evidence == "known: cpu, cuda, dev"
@@ -177,9 +177,7 @@ def test_the_categories_of_a_pipfile_lock_are_chosen_in_brackets(tmp_path: Path)
         ({"file": "https://example.org/mine.tar.gz"}, "mine @ https://example.org/mine.tar.gz"),
     ],
 )
-def test_what_a_pipfile_lock_names_by_an_address_comes_from_there(
-    tmp_path: Path, row: dict[str, Any], spec: str
-) -> None:
+def test_a_url_in_a_pipfile_lock_is_used(tmp_path: Path, row: dict[str, Any], spec: str) -> None:
     assert specs(read(tmp_path, "Pipfile.lock", pipfile(default={"mine": row}))) == [spec]
 
 
@@ -205,7 +203,7 @@ def test_a_project_that_leaves_its_versions_to_a_lock_names_it(tmp_path: Path, n
     assert lock in error.value.hint
 
 
-def test_a_poetry_lock_beside_a_project_is_said_not_to_be_followed(tmp_path: Path) -> None:
+def test_an_unused_poetry_lock_beside_a_project_is_noted(tmp_path: Path) -> None:
     (tmp_path / "poetry.lock").write_text(POETRY)
     recipe = read(tmp_path, "pyproject.toml", '[project]\nname = "x"\ndependencies = ["six"]\n')
     assert "the versions of poetry.lock are not used; pass that file to use them" in [

@@ -87,7 +87,7 @@ def test_a_whole_project_file_becomes_records(tmp_path: Path) -> None:
     assert sorted(table.job) == ["fine tune", "train"]
 
 
-def test_a_job_tells_only_what_was_written(tmp_path: Path) -> None:
+def test_a_job_has_only_its_written_keys(tmp_path: Path) -> None:
     given = project(tmp_path, "[job.a]\ncommand = ['true']\nnodes = 2\n").table.job["a"].given()
     assert given == {"command": ("true",), "nodes": 2}
 
@@ -99,7 +99,7 @@ def test_a_key_is_found_on_its_line_among_tables_of_one_name(tmp_path: Path) -> 
     assert read.where("job", "train", "nodes") == f"argosy.toml:{lines.index('nodes = 2') + 1}"
 
 
-def test_a_folder_without_a_project_file_has_none(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_file_has_no_project(tmp_path: Path) -> None:
     assert find_project(tmp_path) is None
 
 
@@ -142,13 +142,13 @@ def test_every_option_of_launch_that_describes_a_job_is_a_key_of_a_job() -> None
         ("[image]\nbuild_arg = { A = 1 }\n", 2, "image.build_arg.KEY: expected text in quotes"),
     ],
 )
-def test_what_cannot_be_meant_is_said_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_an_impossible_value_is_refused_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     error = refusal(tmp_path, text)
     assert f"argosy.toml:{line}:" in error.evidence
     assert said in str(error)
 
 
-def test_a_link_to_a_project_file_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_a_broken_link_to_a_project_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").symlink_to("gone.toml")
     with pytest.raises(UsageError, match=r"is a broken link to gone\.toml"):
         find_project(tmp_path)
@@ -157,9 +157,7 @@ def test_a_link_to_a_project_file_that_is_gone_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "more"), [("step", "to = '/x'\n"), ("stage", "name='a'\nbase='b'\nrun='c'\nresults={a='/b'}\n")]
 )
-def test_what_is_to_be_copied_and_is_not_there_is_told_before_anything_is_made(
-    tmp_path: Path, kind: str, more: str
-) -> None:
+def test_a_missing_file_to_copy_is_reported_before_the_build(tmp_path: Path, kind: str, more: str) -> None:
     (tmp_path / "argosy.toml").write_text(f"[[{kind}]]\ncopy = ['there', 'gone']\n{more}")
     (tmp_path / "there").touch()
     project = read_project(tmp_path / "argosy.toml")
@@ -169,13 +167,13 @@ def test_what_is_to_be_copied_and_is_not_there_is_told_before_anything_is_made(
     assert caught.value.evidence.startswith("argosy.toml:2:")
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_bytes(b"\xff\xfe\x00[")
     with pytest.raises(UsageError, match="cannot read"):
         read_project(tmp_path / "argosy.toml")
 
 
-def test_the_image_that_the_project_makes_is_told_to_be_made(tmp_path: Path) -> None:
+def test_the_projects_missing_image_is_reported_with_the_command_to_build_it(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text('[image]\nbase = "debian:bookworm"\noutput = "my own.sif"\n')
     session = make_session(tmp_path, make_host(cwd=str(tmp_path)))
     for word in (str(tmp_path / "my own.sif"), "my own.sif"):

@@ -60,7 +60,7 @@ def test_extras_that_name_the_project_itself_and_groups_are_followed(
     assert specs(project(tmp_path, EXTRAS, asked=asked)) == wanted
 
 
-def test_an_extra_that_is_none_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_extra_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no extra 'cpu' and no group of that name") as error:
         project(tmp_path, EXTRAS, asked="[cpu]")
     assert "gpu, test-all; groups: lint, dev" in error.value.evidence
@@ -100,7 +100,7 @@ def test_dependencies_that_only_the_build_knows_are_refused(tmp_path: Path) -> N
         project(tmp_path, '[project]\nname = "x"\ndynamic = ["dependencies"]\n')
 
 
-def test_a_poetry_project_is_told_to_name_its_lock(tmp_path: Path) -> None:
+def test_a_poetry_project_is_refused_with_its_lock_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no \[project\]") as error:
         project(tmp_path, '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\npython = "^3.10"\n')
     assert "pyproject.toml:1: a Poetry project" in error.value.evidence
@@ -129,7 +129,7 @@ def test_packages_that_poetry_alone_would_install_are_refused(tmp_path: Path, te
     assert "poetry.lock" in error.value.hint
 
 
-def test_what_poetry_says_again_of_the_projects_packages_is_no_fault(tmp_path: Path) -> None:
+def test_poetrys_repeated_dependencies_are_accepted(tmp_path: Path) -> None:
     more = 'Click = ">=8"\nrequests = { version = "^2", optional = true }\n'
     assert specs(project(tmp_path, POETRY + more)) == ["click"]
 
@@ -159,7 +159,7 @@ def test_packages_in_groups_alone_are_refused_when_no_group_is_asked_for(
     assert hint in error.value.hint
 
 
-def test_a_poetry_project_with_dynamic_dependencies_is_told_to_name_its_lock(tmp_path: Path) -> None:
+def test_a_poetry_project_with_dynamic_dependencies_is_refused_with_its_lock_file(tmp_path: Path) -> None:
     text = '[project]\nname = "x"\ndynamic = ["dependencies"]\n[tool.poetry.dependencies]\nrequests = "*"\n'
     with pytest.raises(UsageError, match=r"dependencies in .* \(dynamic\)") as error:
         project(tmp_path, text)
@@ -181,7 +181,7 @@ def test_a_poetry_project_with_dynamic_dependencies_is_told_to_name_its_lock(tmp
         ('[tool.pdm.resolution.overrides]\nidna = "1"', "overrides of [tool.pdm.resolution] are ignored"),
     ],
 )
-def test_what_other_tools_would_install_beside_a_project_is_noted(tmp_path: Path, table: str, noted: str) -> None:
+def test_tables_that_other_tools_would_install_are_noted(tmp_path: Path, table: str, noted: str) -> None:
     recipe = project(tmp_path, f'[project]\nname = "x"\ndependencies = ["click"]\n{table}\n')
     assert specs(recipe) == ["click"]
     (note,) = [note for note in recipe.notes if noted in note.text]
@@ -223,7 +223,7 @@ explicit = true
 """
 
 
-def test_what_uvs_tables_say_is_followed(tmp_path: Path) -> None:
+def test_uvs_tables_are_used(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/pyproject.toml").touch()
     recipe = project(tmp_path, SOURCES)
@@ -238,7 +238,7 @@ def test_what_uvs_tables_say_is_followed(tmp_path: Path) -> None:
     ]
 
 
-def test_an_override_holds_but_for_what_the_base_brought(tmp_path: Path) -> None:
+def test_an_override_applies_except_to_packages_of_the_base(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/pyproject.toml").touch()
     text = render_overrides(project(tmp_path, SOURCES), {"torch"})
@@ -371,7 +371,7 @@ MINE = "[tool.uv.sources]\nmine = {index = 'own'}\n"
         ),
     ],
 )
-def test_an_index_serves_whom_uv_would_let_it_serve(tmp_path: Path, text: str, arguments: str, own: str) -> None:
+def test_an_index_serves_the_same_packages_as_with_uv(tmp_path: Path, text: str, arguments: str, own: str) -> None:
     folders = {name: tmp_path / "its" / name for name in ("own", "other")}
     for folder in folders.values():
         folder.mkdir(parents=True)
@@ -385,7 +385,7 @@ def test_an_index_serves_whom_uv_would_let_it_serve(tmp_path: Path, text: str, a
         assert [line.index and line.index.address for line in recipe.pip] == [str(folders["own"])]
 
 
-def test_a_lock_lets_all_be_looked_for_where_one_package_comes_from(tmp_path: Path) -> None:
+def test_with_a_lock_every_package_may_come_from_any_index(tmp_path: Path) -> None:
     recipe = project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n")
     assert ("extra-index-url", "https://download.example/rocm6.4") in [(x.name, x.value) for x in recipe.options]
     assert "extra-index-url https://download.example/rocm6.4" in locked_indexes(project(tmp_path, ONE_INDEX))
@@ -404,11 +404,11 @@ def test_a_source_that_names_no_index_is_an_error_that_names_those_there_are(tmp
     assert "known: pytorch-rocm, page" in error.value.hint
 
 
-def test_what_a_lock_holds_may_come_from_a_mirror(tmp_path: Path) -> None:
+def test_a_locked_package_may_come_from_a_mirror(tmp_path: Path) -> None:
     assert not any(line.index for line in project(tmp_path, ONE_INDEX, lock="[[package]]\nname = 'torch'\n").pip)
 
 
-def test_a_package_whose_build_needs_more_is_told(tmp_path: Path) -> None:
+def test_a_package_with_build_requirements_of_its_own_is_noted(tmp_path: Path) -> None:
     text = """\
 [project]
 name = "x"
@@ -422,14 +422,14 @@ earth2grid = ["torch"]
     assert notes == [f"{begin}--no-build-isolation torch-sparse builds it against the installed packages"]
 
 
-def test_a_uv_lock_without_its_project_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_uv_lock_without_its_project_is_refused(tmp_path: Path) -> None:
     (tmp_path / "uv.lock").write_text("version = 1\n")
     with pytest.raises(UsageError, match=r"there is no pyproject\.toml next to it"):
         read_recipe(["uv.lock"], cwd=tmp_path)
 
 
 @pytest.mark.parametrize(("name", "hint"), [("pdm.lock", "pdm export"), ("setup.py", "write the folder")])
-def test_files_of_other_tools_are_answered_with_what_to_name(tmp_path: Path, name: str, hint: str) -> None:
+def test_unsupported_files_are_refused_with_the_file_to_use(tmp_path: Path, name: str, hint: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match="Argosy does not support") as error:
         read_recipe([name], cwd=tmp_path)

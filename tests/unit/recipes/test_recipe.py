@@ -69,7 +69,7 @@ def asks(text: str) -> PipLine:
 @example("a @ http://[x")
 @example("--hash")
 @example("[[[[" * 500)
-def test_no_text_makes_a_parser_fail_with_anything_but_an_error_of_ours(text: str) -> None:
+def test_any_text_parses_or_raises_an_argosy_error(text: str) -> None:
     for parse in (
         lambda: parse_requirements(text, "r.txt", environment={"A": "b"}),
         lambda: parse_environment(text, "e.yml", environment={}),
@@ -136,7 +136,7 @@ def test_a_channel_may_be_named_with_the_folder_of_a_platform(text: str, rendere
 
 
 @pytest.mark.parametrize("text", ["", "=1.2", "numpy=>1", "numpy>=", "numpy===1", "numpy[bogus=1]", "numpy,scipy"])
-def test_what_conda_would_not_understand_is_refused_with_its_line(text: str) -> None:
+def test_an_invalid_conda_spec_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_conda_spec(text, HERE)
     assert "environment.yml:3" in caught.value.evidence
@@ -159,7 +159,7 @@ def test_a_continued_line_keeps_the_number_of_its_first() -> None:
     ]
 
 
-def test_a_hash_sign_within_a_url_is_no_comment() -> None:
+def test_a_hash_sign_within_a_url_does_not_begin_a_comment() -> None:
     assert (
         asks("git+https://example.org/a.git#egg=tool  # but this is").spec == "git+https://example.org/a.git#egg=tool"
     )
@@ -189,7 +189,7 @@ def test_a_variable_cannot_smuggle_in_a_line() -> None:
         ("--editable=.[test]", PipKind.LOCAL, ""),
     ],
 )
-def test_each_way_to_name_a_package_is_recognised(text: str, kind: PipKind, name: str) -> None:
+def test_each_form_of_a_requirement_is_recognised(text: str, kind: PipKind, name: str) -> None:
     line = asks(text)
     assert (line.kind, line.name) == (kind, name)
 
@@ -276,7 +276,7 @@ def test_files_that_contradict_each_other_are_refused_with_both_lines(
 
 
 @pytest.mark.parametrize("name", ["base.sif", "Dockerfile", "tox.ini", "notes.md"])
-def test_a_file_of_another_kind_is_refused_with_what_is_understood(tmp_path: Path, name: str) -> None:
+def test_a_file_of_another_kind_is_refused_with_the_supported_ones(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x", encoding="utf-8")
     with pytest.raises(UsageError) as caught:
         read_recipe([name], cwd=tmp_path)
@@ -284,14 +284,14 @@ def test_a_file_of_another_kind_is_refused_with_what_is_understood(tmp_path: Pat
     assert "requirements.txt" in caught.value.hint
 
 
-def test_a_missing_file_is_said_with_the_nearest_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
     write(tmp_path, environment_yml="dependencies: []\n")
     with pytest.raises(UsageError) as caught:
         read_recipe(["enviroment.yml"], cwd=tmp_path)
     assert "environment.yml" in caught.value.hint
 
 
-def test_a_folder_in_place_of_a_file_is_said(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.txt").mkdir()
     with pytest.raises(UsageError):
         read_recipe(["r.txt"], cwd=tmp_path)
@@ -314,7 +314,7 @@ def test_a_folder_that_is_not_a_package_is_passed_over_for_the_current_directory
     assert [(line.path, line.extras) for line in recipe.pip] == [(str(tmp_path), "[torch,docs]")]
 
 
-def test_a_missing_links_folder_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_missing_find_links_folder_is_dropped_with_a_note(tmp_path: Path) -> None:
     write(tmp_path, r_txt="-f nowhere\nnumpy\n")
     recipe = read_recipe(["r.txt"], cwd=tmp_path)
     assert recipe.options == ()
@@ -333,7 +333,7 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
         read_recipe(["pipe.txt"], cwd=tmp_path)
 
 
-def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
+def test_a_broken_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").symlink_to("gone.txt")
     with pytest.raises(UsageError, match=r"no such file: requirements\.txt") as error:
         read_recipe(["requirements.txt"], cwd=tmp_path)
@@ -341,7 +341,7 @@ def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path: Path) -> None:
     assert suggest_file(tmp_path / "requirements.txt") == ""
 
 
-def test_a_name_that_the_shell_cut_at_its_blank_is_told_in_quotes(tmp_path: Path) -> None:
+def test_a_suggested_name_with_a_blank_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "my list.txt").touch()
     assert suggest_file(tmp_path / "my") == f"'{tmp_path}/my list.txt'"
 
@@ -351,7 +351,7 @@ def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:
     assert render_requirements(read_recipe(["a\nb.txt"], cwd=tmp_path)) == "# a b.txt:1\nsix\n"
 
 
-def test_a_yaml_file_of_another_kind_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
+def test_a_yaml_file_of_another_kind_is_not_called_misspelt(tmp_path: Path) -> None:
     (tmp_path / "mkdocs.yml").write_text("site_name: mine\nplugins: []\n")
     with pytest.raises(UsageError, match="is not an environment file"):
         read_recipe(["mkdocs.yml"], cwd=tmp_path)

@@ -19,7 +19,7 @@ FILES = sorted(file.name for file in CORPUS.iterdir() if file.suffix in {".yml",
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_reads_as_its_expected_file_says(name: str) -> None:
+def test_a_file_parses_as_recorded(name: str) -> None:
     expected = CORPUS / f"{name}.expected"
     text = describe(name).replace(CORPUS.resolve().as_uri(), "file://CORPUS").replace(str(CORPUS.resolve()), "CORPUS")
     if os.environ.get("ARGOSY_RECORD"):

@@ -59,7 +59,7 @@ def test_a_lock_becomes_the_recipe_that_installs_it() -> None:
     assert (recipe.name, recipe.variables, recipe.requested) == ("mine", (("A", "1"),), ("tool>=1",))
 
 
-def test_what_the_bases_own_layer_has_is_not_installed_again() -> None:
+def test_packages_of_the_bases_layer_are_not_installed_again() -> None:
     recipe = without_held(locked_recipe(LOCK, "argosy.lock"), (replace(NUMPY, sha256=()), OF_CONDA))
     assert [line.name for line in recipe.pip] == ["mine"]
     assert recipe.conda_pins == ()
@@ -71,7 +71,7 @@ def test_a_package_from_a_folder_cannot_be_brought_back() -> None:
         locked_recipe(replace(LOCK, packages=(local,)), "argosy.lock")
 
 
-def test_what_a_bundle_brings_is_asked_for_by_its_hash_and_elsewhere_by_its_address() -> None:
+def test_a_bundled_package_is_installed_by_its_hash_and_otherwise_by_its_url() -> None:
     url, digest = "git+https://host.example/a.git@77", "a" * 64
     git = LockedPackage("a", "1.0", (digest,), SourceKind.VCS, url=url)
     there, elsewhere = (
@@ -83,7 +83,7 @@ def test_what_a_bundle_brings_is_asked_for_by_its_hash_and_elsewhere_by_its_addr
     assert as_locked((seen, NUMPY), (git,)) == (git, NUMPY)
 
 
-def test_all_but_what_is_upgraded_stays() -> None:
+def test_only_upgraded_packages_change() -> None:
     recipe = held_recipe(Recipe(), LOCK, ["NumPy"])
     assert [line.spec for line in recipe.constraints] == []
     assert [(limit.name, limit.version, limit.build) for limit in recipe.conda_limits] == [("tool", "==1.0", "h0")]
@@ -112,7 +112,7 @@ def test_changed_new_and_missing_files_are_named() -> None:
     assert changed_sources(LOCK, LOCK.sources) == ()
 
 
-def test_a_comparison_tells_what_came_went_and_changed() -> None:
+def test_a_comparison_lists_added_removed_and_changed_packages() -> None:
     other = replace(LOCK, packages=(replace(NUMPY, version="2.0"), GIT), variables=(("A", "2"), ("B", "1")))
     assert [str(change) for change in compare_locks(LOCK, other)] == [
         "~ package numpy (pypi) 1.26.4 -> 2.0",

@@ -140,7 +140,7 @@ def installed(recipe: Recipe, folder: Path) -> list[str]:
     return [line.requirement.replace(str(folder.resolve()), "") for line in recipe.pip]
 
 
-def test_projects_of_a_workspace_are_installed_with_what_they_need(workspace: Path) -> None:
+def test_projects_of_a_workspace_are_installed_with_their_dependencies(workspace: Path) -> None:
     recipe = read_recipe(["pyproject.toml"], cwd=workspace)
     assert installed(recipe, workspace) == [
         "my-lib[fast] @ file:///packages/lib",
@@ -174,12 +174,12 @@ def test_a_member_is_built_with_the_lock_and_the_index_of_its_workspace(workspac
     ]
 
 
-def test_a_project_that_the_workspace_leaves_out_stands_alone(workspace: Path) -> None:
+def test_an_excluded_project_of_a_workspace_is_independent(workspace: Path) -> None:
     (workspace / "uv.lock").write_text(LOCK)
     assert read_recipe(["packages/old/pyproject.toml"], cwd=workspace).constraints == ()
 
 
-def test_a_project_that_no_workspace_has_is_told_with_those_that_it_has(workspace: Path) -> None:
+def test_an_unknown_project_of_a_workspace_is_refused_with_its_line(workspace: Path) -> None:
     (workspace / "packages/lib/pyproject.toml").write_text("[project]\nname = 'other'\n")
     with pytest.raises(UsageError, match="the workspace has no such project") as error:
         read_recipe(["pyproject.toml"], cwd=workspace)

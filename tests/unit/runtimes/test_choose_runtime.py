@@ -30,7 +30,7 @@ def test_the_first_runtime_that_is_here_is_taken(programs: tuple[str, ...], chos
     assert (runtime.name, choice.value, choice.source) == (chosen, chosen, "machine")
 
 
-def test_the_reason_names_what_was_passed_over() -> None:
+def test_the_reason_names_the_runtimes_that_were_skipped() -> None:
     _, choice = choose_runtime("", make_host("bwrap"), LAYERED)
     assert choice.why == "found on PATH; apptainer is not installed; singularity is not installed"
 
@@ -40,14 +40,14 @@ def test_an_option_wins() -> None:
     assert (runtime.name, choice.source) == ("bwrap", "option")
 
 
-def test_a_missing_runtime_is_answered_with_its_package_and_what_is_here() -> None:
+def test_a_missing_runtime_is_refused_with_its_package_and_the_installed_ones() -> None:
     with pytest.raises(ToolMissing) as caught:
         choose_runtime("singularity", make_host("bwrap"), LAYERED)
     assert "installed: bwrap" in caught.value.evidence
     assert caught.value.hint == "install singularity-ce (sylabs.io), or use --runtime bwrap"
 
 
-def test_a_machine_where_none_works_gets_each_reason() -> None:
+def test_if_no_runtime_works_each_reason_is_shown() -> None:
     with pytest.raises(ToolMissing) as caught:
         choose_runtime("", make_host("bwrap", user_namespaces=False), LAYERED)
     assert caught.value.evidence.splitlines() == [
@@ -98,7 +98,7 @@ INTEL = (Gpu("intel", 0, "/dev/dri/renderD128"),)
         (NVIDIA + INTEL, GpuMode.NV, "4 nvidia GPUs, 1 intel GPU; apptainer finds the driver"),
     ],
 )
-def test_auto_takes_what_is_seen(gpus: tuple[Gpu, ...], way: GpuMode, why: str) -> None:
+def test_auto_chooses_by_the_visible_gpus(gpus: tuple[Gpu, ...], way: GpuMode, why: str) -> None:
     chosen, choice = choose_gpu_mode(GpuMode.AUTO, make_host(gpus=gpus), "apptainer")
     assert (chosen, choice.why) == (way, why)
 
@@ -121,7 +121,7 @@ def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuMode, gpus: tuple[
     assert caught.value.code == 7
 
 
-def test_none_asked_for_is_none_though_gpus_are_here() -> None:
+def test_gpu_none_wins_over_visible_gpus() -> None:
     assert choose_gpu_mode(GpuMode.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuMode.NONE
 
 

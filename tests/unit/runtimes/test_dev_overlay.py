@@ -39,7 +39,7 @@ def test_each_image_has_a_folder_of_its_own_below_the_project() -> None:
     assert plan_dev(plan_with(), HOST, "mine").entry.dev == "/project/mine"
 
 
-def test_an_image_that_does_not_say_what_is_in_it_is_told_by_its_file(tmp_path: Path) -> None:
+def test_an_image_without_a_digest_is_identified_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "other.sif"
     file.write_text("one")
     image = Image(str(file), ImageKind.SIF, "", "")
@@ -54,12 +54,12 @@ def test_a_runtime_that_lays_no_folder_over_an_image_is_refused_by_name(name: st
         plan_dev(plan_with(name), HOST)
 
 
-def test_where_the_machine_skips_overlays_it_is_said() -> None:
+def test_a_machine_that_skips_overlays_is_reported() -> None:
     with pytest.raises(CheckFailed, match="cannot make this image writable"):
         plan_dev(plan_with("apptainer", attach=Attach.BIND), HOST)
 
 
-def test_one_at_a_time_writes_and_the_folder_is_no_matter_of_git(tmp_path: Path) -> None:
+def test_one_process_at_a_time_writes_and_git_ignores_the_folder(tmp_path: Path) -> None:
     plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
     with opened_dev(plan, print):
         assert {path.name for path in Path(plan.entry.dev).iterdir()} >= {"upper", "work"}
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> Non
     assert "upper" not in str(caught.value).splitlines()[0] or place == "/proc/none"
 
 
-def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
+def test_files_unpacked_by_another_user_are_refused(tmp_path: Path) -> None:
     stranger = replace(HOST.person, uid=HOST.person.uid + 1)
     plan = plan_dev(plan_with(trees=(str(tmp_path),), person=stranger), HOST, str(tmp_path / "dev"))
     with pytest.raises(CheckFailed, match="belong to another user") as caught, opened_dev(plan, print):
@@ -123,7 +123,7 @@ def test_unpacked_files_of_another_user_are_said(tmp_path: Path) -> None:
     assert "ARGOSY_CACHE" in caught.value.hint
 
 
-def test_the_note_names_the_folder_and_the_way_to_an_image(tmp_path: Path) -> None:
+def test_the_note_names_the_folder_and_the_command_to_build_an_image(tmp_path: Path) -> None:
     (tmp_path / "bin").symlink_to("versions/1/bin")
     wrapped = dev_note(RunRequest(str(tmp_path), ()), "/project/.argosy/dev/x-bwrap", "/project")
     assert f"argosy wrap update {tmp_path} PACKAGE…" in wrapped

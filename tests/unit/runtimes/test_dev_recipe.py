@@ -14,7 +14,7 @@ from argosy.runtimes.dev_recipe import DevRecipe, Installed, base_of, plan_recip
 BEFORE = Installed(apt={"bash": "bash"}, pip={"torch": "torch==2.9.0", "rich": "rich==13.0"})
 
 
-def test_a_recipe_has_what_was_added_or_changed_and_names_what_was_removed() -> None:
+def test_a_recipe_has_added_and_changed_packages_and_names_removed_ones() -> None:
     after = Installed(
         apt={"bash": "bash", "graphviz": "graphviz"}, pip={"torch": "torch==2.10.0", "mine": "-e /home/ada/mine"}
     )

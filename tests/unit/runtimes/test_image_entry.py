@@ -41,7 +41,7 @@ def entered(planned: ContainerPlan) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("mode", "expected"), [("run", ("/bin/sh", "with_runscript")), ("with-conda", ("/bin/bash", "with_conda"))]
 )
-def test_the_profile_of_the_site_says_how_its_image_is_entered(mode: str, expected: tuple[str, str]) -> None:
+def test_the_sites_profile_decides_how_its_image_is_entered(mode: str, expected: tuple[str, str]) -> None:
     planned = plan(IMAGE, mode)
     assert entered(planned) == expected
     choice = planned.choices[-1]
@@ -74,7 +74,7 @@ def test_a_link_of_the_site_is_its_image(tmp_path: Path) -> None:
     assert entered(plan(fetched, "run", reference="docker://a/b:1", name="docker://a/b:1"))[1] == "with_runscript"
 
 
-def test_a_runtime_that_pulls_the_image_says_that_it_has_no_start_script() -> None:
+def test_a_runtime_that_pulls_the_image_runs_no_start_script() -> None:
     planned = plan(Image("a/b:1", ImageKind.REGISTRY, "", ""), "run", reference="docker://a/b:1", name="docker://a/b:1")
     assert planned.entry.image.enter == ""
     choice = planned.choices[-1]

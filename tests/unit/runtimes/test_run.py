@@ -51,12 +51,12 @@ def test_a_program_file_that_is_not_here_is_refused_with_the_nearest_name(tmp_pa
         ("python",),
     ],
 )
-def test_what_may_be_the_images_or_no_file_is_not_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_program_that_may_be_in_the_image_is_not_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "train.py").touch()
     refuse(tmp_path, *command)
 
 
-def test_of_a_job_only_what_nodes_see_too_is_looked_for() -> None:
+def test_for_a_job_only_files_that_nodes_see_are_checked() -> None:
     host = replace(HOST, cwd="/home/ada/project")
     with pytest.raises(UsageError, match=r"cannot run absent\.py"):
         refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="apptainer"), host, at_nodes=True)
@@ -65,7 +65,7 @@ def test_of_a_job_only_what_nodes_see_too_is_looked_for() -> None:
     refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="pyxis"), host, at_nodes=True)
 
 
-def test_a_whole_line_as_one_word_is_refused_and_a_files_name_is_not(tmp_path: Path) -> None:
+def test_a_quoted_command_line_is_refused_and_a_file_name_is_not(tmp_path: Path) -> None:
     (tmp_path / "my tool").touch()
     for word in ("my tool", "/opt/my tool", "python", " train.sh"):
         refuse_quoted_line((word,), replace(HOST, cwd=str(tmp_path)))
@@ -128,7 +128,7 @@ def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Pat
         ("E: something else\n", ToolFailed, "creating debian:nosuite failed"),
     ],
 )
-def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], what: str) -> None:
+def test_apts_output_becomes_one_sentence(said: str, kind: type[Exception], what: str) -> None:
     error = explain_bootstrap("nosuite", "http://mirror", MADE, Reply(25, "", said))
     assert isinstance(error, kind)
     assert what in str(error)
@@ -143,7 +143,7 @@ def test_what_apt_says_becomes_one_sentence(said: str, kind: type[Exception], wh
         (False, 1, ()),
     ],
 )
-def test_a_debian_is_made_where_nothing_outlives_a_kill_unless_only_its_own_way_is_left(
+def test_a_debian_base_is_made_in_a_private_namespace_if_possible(
     *, can_mount: bool, code: int, begin: tuple[str, ...]
 ) -> None:
     host = replace(HOST, can_mount=can_mount, programs={"unshare": "/usr/bin/unshare"})
@@ -171,13 +171,13 @@ def test_a_debian_is_made_where_nothing_outlives_a_kill_unless_only_its_own_way_
         (("python", "install.py", "install"), False),
     ],
 )
-def test_who_is_about_to_write_into_an_image_is_told_the_way_out(command: tuple[str, ...], *, said: bool) -> None:
+def test_a_command_that_writes_into_an_image_gets_a_note(command: tuple[str, ...], *, said: bool) -> None:
     note = read_only_note(RunRequest("my.sif", command))
     assert ("argosy build requirements.txt --base my.sif" in note) == said
     assert ("--dev" in note) == said
 
 
-def test_pip_install_user_is_answered_with_what_works() -> None:
+def test_pip_install_user_gets_a_note_with_alternatives() -> None:
     note = read_only_note(RunRequest("my.sif", ("pip", "install", "--user", "einops")))
     assert "~/.local" in note
     assert "--dev" in note
@@ -196,7 +196,7 @@ def test_a_python_path_that_is_dropped_is_noted_once_for_each_value(tmp_path: Pa
     assert stream.getvalue().count("does not enter the container; to pass it: --env PYTHONPATH") == 2
 
 
-def test_the_way_out_names_an_image_as_a_shell_takes_it() -> None:
+def test_the_note_quotes_the_image_for_a_shell() -> None:
     assert "--base 'my own.sif' -o" in read_only_note(RunRequest("my own.sif", ()))
 
 

@@ -76,7 +76,7 @@ class TestEvery:
         assert runtime.package
 
     @given(command=st.lists(TEXT, min_size=1, max_size=5))
-    def test_command_stays_the_last_words_unchanged(self, name: str, command: list[str]) -> None:
+    def test_the_command_comes_last_and_unchanged(self, name: str, command: list[str]) -> None:
         words = load_runtime(name).argv(ENTRY, tuple(command))
         assert words[-len(command) :] == tuple(command)
 
@@ -87,7 +87,7 @@ class TestEvery:
         scripts = [word for word in plain if isinstance(word, str) and "\n" in word]
         assert [word for word in load_runtime(name).argv(entry, ("true",)) if word in scripts] == scripts
 
-    def test_image_of_ours_is_entered_through_its_layer(self, name: str) -> None:
+    def test_an_argosy_image_is_entered_through_its_layer(self, name: str) -> None:
         if ImageKind.HOST in load_runtime(name).traits.images:
             return  # there is no image
         words = load_runtime(name).argv(replace(ENTRY, image=replace(IMAGE, argosy=True)), ("true",))
@@ -95,7 +95,7 @@ class TestEvery:
         assert words[place - 1] == "/bin/sh"
         assert f". {LAYER_ENTER}" in str(words[place + 1])
 
-    def test_refusal_is_empty_where_nothing_is_in_the_way(self, name: str) -> None:
+    def test_a_possible_entry_is_not_refused(self, name: str) -> None:
         assert load_runtime(name).refuse(ENTRY, HOST) == ""
 
 
@@ -116,7 +116,7 @@ def test_a_mistyped_runtime_is_answered_with_the_nearest_name() -> None:
     assert "bwrap" in caught.value.evidence
 
 
-def test_apptainer_says_an_entry_in_full() -> None:
+def test_apptainer_gets_every_part_of_an_entry() -> None:
     entry = replace(
         ENTRY,
         binds=(Bind("/data", "/d"), Bind("/ro", "/ro", read_only=True), Bind("/a,b", "/c:d")),
@@ -133,7 +133,7 @@ def test_apptainer_says_an_entry_in_full() -> None:
 
 
 @given(source=PATHS, target=PATHS, read_only=st.booleans())
-def test_a_mount_word_reads_back_as_csv(source: str, target: str, read_only: bool) -> None:  # noqa: FBT001 - hypothesis
+def test_a_bind_option_parses_as_csv(source: str, target: str, read_only: bool) -> None:  # noqa: FBT001 - hypothesis
     option, word = bind_option(Bind(source, target, read_only))
     if option == "-B":
         assert word.split(":") == [
@@ -164,7 +164,7 @@ def test_apptainer_refuses_cdi_and_a_home_of_ones_own_by_name() -> None:
     assert "HOME" in APPTAINER.refuse(replace(ENTRY, variables=(Variable("HOME", "/x"),)), HOST)
 
 
-def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
+def test_bwrap_refuses_without_the_right_to_mount() -> None:
     root = replace(ENTRY, person=Person(0, 0, "root", "/root"))
     assert "user namespaces" in BWRAP.refuse(ENTRY, replace(HOST, user_namespaces=False))
     assert "not allowed to mount" in BWRAP.refuse(root, HOST)
@@ -173,7 +173,7 @@ def test_bwrap_refuses_where_it_can_mount_nothing() -> None:
     assert "nvccli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
 
 
-def test_with_a_folder_for_what_is_written_the_image_is_not_made_read_only() -> None:
+def test_with_a_writable_folder_the_image_is_not_remounted_read_only() -> None:
     written = replace(ENTRY, dev="/project/.argosy/dev/x")
     assert "--remount-ro" in BWRAP.argv(ENTRY, ("true",))
     assert "--remount-ro" not in BWRAP.argv(written, ("true",))
@@ -193,7 +193,7 @@ def test_bwrap_makes_mount_points_but_never_hides_a_link_of_the_image() -> None:
     assert "upper/home\nupper/data/set" in words
 
 
-def test_a_private_tmp_is_where_tmpdir_points_unless_asked_otherwise() -> None:
+def test_tmpdir_points_to_the_private_tmp_unless_set() -> None:
     contained = replace(ENTRY, contain=True)
     assert forced_variables(contained) == (Variable("TMPDIR", "/tmp"),)  # noqa: S108 - a name
     asked = replace(contained, variables=(Variable("TMPDIR", "/mine"),))
@@ -207,7 +207,7 @@ def test_a_private_home_in_a_private_tmp_is_not_hidden_by_it() -> None:
     assert paths == ["/tmp", "/var/tmp", "/tmp/ci"]  # noqa: S108 - names
 
 
-def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there() -> None:
+def test_the_callers_tmpdir_is_bound_if_it_exists() -> None:
     host = make_host("apptainer", "bwrap", environment={"TMPDIR": "/scratch/me"})
     mine = Bind("/scratch/me", "/scratch/me", optional=True)
     assert mine in plan_binds(ContainerRequest(), host)
@@ -220,7 +220,7 @@ def test_the_callers_own_folder_for_temporary_files_is_bound_where_it_is_there()
     assert "TMPDIR" in plan_container(ContainerRequest(contain=True), IMAGE, host).entry.drop
 
 
-def test_what_the_user_asks_wins_over_the_drivers_variables() -> None:
+def test_the_users_variables_win_over_the_drivers() -> None:
     devices = Devices(variables=(Variable("A", "driver"), Variable("B", "driver")))
     entry = replace(ENTRY, devices=devices, variables=(Variable("A", "mine"),))
     assert forced_variables(entry) == (Variable("B", "driver"), Variable("A", "mine"))
@@ -245,7 +245,7 @@ def test_a_mount_is_named_from_here_and_whole_inside(text: str, source: str, tar
     assert plan_binds(ContainerRequest(binds=(parse_bind(text),), contain=True), host) == (Bind(source, target),)
 
 
-def test_a_place_inside_that_is_not_whole_is_no_mount() -> None:
+def test_a_relative_target_of_a_bind_mount_is_refused() -> None:
     with pytest.raises(UsageError, match="invalid bind mount"):
         parse_bind("/scratch/a:b")
 
@@ -254,7 +254,7 @@ HOME = "/home/alice"
 
 
 @pytest.mark.parametrize(("cwd", "is_bound"), [("/opt", False), ("/usr/local", False), ("/opt/project", True)])
-def test_a_folder_of_the_system_is_the_images_own_also_where_somebody_starts_in_it(cwd: str, *, is_bound: bool) -> None:
+def test_a_system_folder_stays_the_images_even_as_working_folder(cwd: str, *, is_bound: bool) -> None:
     binds = plan_binds(ContainerRequest(), make_host("apptainer", cwd=cwd))
     assert (Bind(cwd, cwd) in binds) is is_bound
 
@@ -284,7 +284,7 @@ def test_a_folder_of_the_system_is_the_images_own_also_where_somebody_starts_in_
         (HOME, f"{HOME}/a", {f"{HOME}/a": f"{HOME}/a/a"}, [(HOME, HOME)]),
     ],
 )
-def test_what_lies_behind_a_link_is_seen_inside(
+def test_the_target_of_a_link_is_bound(
     cwd: str, asked: str, links: dict[str, str], binds: list[tuple[str, str]]
 ) -> None:
     host = make_host("apptainer", cwd=cwd, links=links)
@@ -292,7 +292,7 @@ def test_what_lies_behind_a_link_is_seen_inside(
     assert [(bind.source, bind.target) for bind in plan_binds(request, host)] == binds
 
 
-def test_links_on_the_way_to_a_folder_are_found_with_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_on_the_way_to_a_folder_are_found_with_their_targets(tmp_path: Path) -> None:
     for folder in ("home", "scratch/real/p"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "scratch/me").symlink_to("real")
@@ -322,7 +322,7 @@ def test_binds_of_a_sites_modules_are_read() -> None:
         ("enable overlay = driver\nenable underlay = no", "yes"),
     ],
 )
-def test_the_configuration_tells_whether_a_layer_is_mounted(text: str, answer: str) -> None:
+def test_the_configuration_decides_whether_a_layer_is_mounted(text: str, answer: str) -> None:
     assert parse_apptainer_conf(text) == answer
 
 
@@ -346,7 +346,7 @@ def test_a_reference_is_written_as_enroot_reads_it() -> None:
     assert enroot_reference("ubuntu") == "ubuntu"
 
 
-def test_pyxis_says_an_entry_in_full() -> None:
+def test_pyxis_gets_every_part_of_an_entry() -> None:
     home = Bind("/home/alice", "/home/alice")
     entry = replace(ENTRY, image=REFERENCE, binds=(home, Bind("/data", "/in", read_only=True)), gpu=GpuMode.NV)
     assert PYXIS.srun_options(entry) == (
@@ -361,13 +361,13 @@ def test_pyxis_says_an_entry_in_full() -> None:
     )
 
 
-def test_what_the_user_forces_replaces_what_the_gpu_hook_is_told() -> None:
+def test_a_forced_variable_replaces_the_gpu_hooks() -> None:
     entry = replace(ENTRY, variables=(Variable("NVIDIA_VISIBLE_DEVICES", "0"),), gpu=GpuMode.NV)
     assert [v.value for v in PYXIS.variables(entry) if v.name == "NVIDIA_VISIBLE_DEVICES"] == ["0"]
 
 
 @pytest.mark.parametrize(("name", "path"), [("pyxis", "/a,b"), ("edf", "/a b"), ("pyxis", "/a b"), ("enroot", "/a:b")])
-def test_a_mount_that_enroot_cannot_say_is_refused(name: str, path: str) -> None:
+def test_a_mount_that_enroot_cannot_express_is_refused(name: str, path: str) -> None:
     entry = replace(ENTRY, image=SQUASHFS, binds=(Bind(path, "/c"),))
     assert path in load_runtime(name).refuse(entry, HOST)
 
@@ -379,7 +379,7 @@ def test_enroot_mounts_paths_with_blanks_and_commas() -> None:
     assert "/a,\\040b\\134\\012:/c\\040d:none:x-create=auto,rbind,ro" in words
 
 
-def test_enroot_is_told_only_what_its_hooks_read_and_the_rest_is_exported_inside() -> None:
+def test_enroot_gets_only_its_hooks_variables_and_others_are_exported_inside() -> None:
     odd = 'one\nPATH="two"'
     variables = (Variable("ODD", odd), Variable("MELLANOX_VISIBLE_DEVICES", "void"))
     words = ENROOT.argv(replace(ENTRY, image=SQUASHFS, gpu=GpuMode.NV, variables=variables), ("env",))
@@ -400,7 +400,7 @@ def test_a_value_with_line_breaks_is_not_named_to_pyxis_which_would_set_a_variab
 
 
 @pytest.mark.parametrize("name", ["enroot", "docker"])
-def test_which_gpus_are_a_ranks_own_is_among_what_enters_by_name(name: str) -> None:
+def test_variables_that_give_a_rank_its_gpus_enter(name: str) -> None:
     program = next(word for word in load_runtime(name).argv(ENTRY, ("x",)) if isinstance(word, ShellFunction))
     listing = program[program.index("$(") + 2 : program.index('"); do')] + '"'
     given = {"CUDA_VISIBLE_DEVICES": "1", "ZE_AFFINITY_MASK": "2", "PMI_RANK": "3", "MINE": "4", "XPMI_RANK": "5"}
@@ -415,7 +415,7 @@ def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_t
     assert "ENROOT_LOGIN_SHELL=no\nexport ENROOT_LOGIN_SHELL\n" in str(ENROOT.argv(ENTRY, ("x",))[2])
 
 
-def test_podman_hpc_reads_none_of_the_programs_words_as_a_flag_of_its_own() -> None:
+def test_podman_hpc_takes_no_argument_of_the_program_as_its_own() -> None:
     entry = replace(ENTRY, image=REFERENCE, gpu=GpuMode.NV, options=("--nccl",))
     words = load_runtime("podman-hpc").argv(entry, ("python", "--gpu", "--help"))
     assert words[:6] == ("podman-hpc", "run", "--gpu", "--nccl", "--", "--rm")
@@ -446,7 +446,7 @@ def test_docker_quotes_a_mount_as_a_field_of_csv() -> None:
     assert 'type=bind,"source=/a,""b"":",target=/c,readonly' in words
 
 
-def test_docker_fetches_no_image_that_it_is_said_to_have() -> None:
+def test_docker_never_pulls_an_image_of_its_daemon() -> None:
     image = fileless_image("docker-daemon:mine:1", "docker")
     assert image is not None
     words = load_runtime("docker").argv(replace(ENTRY, image=image), ("x",))
@@ -454,13 +454,13 @@ def test_docker_fetches_no_image_that_it_is_said_to_have() -> None:
 
 
 @pytest.mark.parametrize("name", ["podman", "podman-hpc"])
-def test_a_mount_with_a_colon_is_said_in_the_long_form(name: str) -> None:
+def test_a_mount_with_a_colon_uses_the_long_form(name: str) -> None:
     binds = (Bind("/a:b", "/c", read_only=True),)
     words = load_runtime(name).argv(replace(ENTRY, image=REFERENCE, binds=binds), ("x",))
     assert "type=bind,src=/a:b,dst=/c,ro=true" in words
 
 
-def test_gpus_enter_docker_and_podman_each_in_its_own_way() -> None:
+def test_docker_and_podman_get_gpus_each_by_its_own_option() -> None:
     def gpu_words(name: str, way: GpuMode) -> str:
         return " ".join(map(str, load_runtime(name).argv(replace(ENTRY, image=REFERENCE, gpu=way), ("x",))))
 
@@ -472,7 +472,7 @@ def test_gpus_enter_docker_and_podman_each_in_its_own_way() -> None:
 
 @pytest.mark.parametrize("name", ["apptainer", "pyxis", "docker", "bare"])
 @pytest.mark.parametrize("kind", ImageKind)
-def test_an_image_is_refused_exactly_where_a_runtime_does_not_start_its_form(name: str, kind: ImageKind) -> None:
+def test_an_image_is_refused_exactly_by_runtimes_that_cannot_start_its_form(name: str, kind: ImageKind) -> None:
     runtime = load_runtime(name)
     refusal, hint = refuse_image(runtime, kind, "/x")
     assert bool(refusal) == bool(hint) == (kind not in runtime.traits.images)
@@ -494,14 +494,14 @@ def test_a_file_of_the_container_engine_is_read_as_it_was_written(mounts: list[s
     ("text", "said"),
     [("imge = 'a'", "did you mean image?"), ("mounts = 'a:b'", "EDF reference"), ("image = ", "correct the line")],
 )
-def test_a_fault_in_an_environment_file_is_said_with_its_place(text: str, said: str) -> None:
+def test_an_invalid_environment_file_is_refused_with_its_line(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=r"x\.toml") as caught:
         parse_edf(text, "x.toml")
     assert said in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["pyxis", "edf"])
-def test_nothing_runs_without_its_container_where_only_srun_starts_it(name: str) -> None:
+def test_a_runtime_for_jobs_only_is_refused_outside_jobs(name: str) -> None:
     with pytest.raises(UsageError, match="in jobs only"):
         refuse_outside_jobs(ContainerPlan(load_runtime(name), ENTRY, ()))
 
@@ -524,7 +524,7 @@ def test_a_value_of_the_callers_environment_is_exported_for_pyxis_and_no_argumen
 
 
 @pytest.mark.parametrize("name", ["apptainer", "bwrap", "podman", "podman-registry", "docker", "podman-hpc", "bare"])
-def test_a_value_of_the_callers_environment_stands_in_no_argument(name: str) -> None:
+def test_values_of_the_callers_environment_are_in_no_argument(name: str) -> None:
     asked = parse_variable("TOKEN", {"TOKEN": PRIVATE})
     kind = ImageKind.REGISTRY if name in {"podman-registry", "docker", "podman-hpc"} else ImageKind.SIF
     image = Image("x", ImageKind.HOST if name == "bare" else kind, "", "amd64")

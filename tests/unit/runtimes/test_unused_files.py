@@ -46,7 +46,7 @@ def test_files_and_links_are_read_from_a_listing_and_nothing_else_is() -> None:
     ]
 
 
-def test_what_was_opened_before_the_command_began_inside_does_not_count() -> None:
+def test_files_opened_before_the_command_do_not_count() -> None:
     assert opened_files(TRACE, LINKS) == {"usr/bin/sh", "usr/lib/libc.so.6", "usr/bin/py3", "opt/data/x"}
     assert opened_files('11 openat(AT_FDCWD</w>, "/x", O_RDONLY) = 3</x>\n', {}) == frozenset()
 
@@ -64,7 +64,7 @@ def test_a_file_is_counted_with_its_package_or_its_folder() -> None:
     assert group_of("top") == ""
 
 
-def test_only_what_is_unused_as_a_whole_is_advised_against_and_never_programs_or_the_package_managers_own() -> None:
+def test_only_wholly_unused_packages_and_folders_are_suggested() -> None:
     found = judge_files("/x.sif", ("py", "a b"), 3, FILES, OPENED)
     assert found.packages == ("big",)
     assert found.folders == ("/usr/share/doc",)

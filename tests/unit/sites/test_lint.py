@@ -254,12 +254,12 @@ def test_our_own_scripts_are_not_mentioned(name: str) -> None:
     assert [finding for path in scripts for finding in lint_script(str(path), path.read_text(), site)] == []
 
 
-def test_every_rule_says_why_and_who_says_so() -> None:
+def test_every_rule_has_a_reason_and_a_source() -> None:
     rows = [(rule.why, rule.source) for rule in (*SCRIPT_RULES, *SITE_RULES)]
     assert all(all(row) for row in [*rows, *((rule.why, rule.source) for rule in PROFILE_RULES)])
 
 
-def test_a_finding_names_file_line_and_the_way_out() -> None:
+def test_a_finding_has_file_line_and_next_step() -> None:
     (finding,) = lint_script("job.sh", "#!/bin/sh\nexport MIOPEN_USER_DB=/tmp/x\n")
     text = render_findings((finding,))
     assert text.startswith("job.sh:2: fail: no library reads MIOPEN_USER_DB [misspelt-variable]\n")
@@ -274,7 +274,7 @@ def test_real_names_are_never_doubted() -> None:
 
 
 @pytest.mark.parametrize("name", ["NCCL_BRAND_NEW_THING", "PATH", "MY_NCCL", "FI_XYZ", "CC", "ZE_"])
-def test_names_that_are_like_none_are_left_alone(name: str) -> None:
+def test_names_unlike_all_known_ones_are_left_alone(name: str) -> None:
     assert meant_variable(name) == ""
 
 
@@ -353,7 +353,7 @@ SILENT = (
 
 
 @pytest.mark.parametrize(("rule", "lines"), SILENT)
-def test_what_is_right_or_harmless_is_not_mentioned(rule: str, lines: str) -> None:
+def test_correct_and_harmless_lines_give_no_finding(rule: str, lines: str) -> None:
     assert rule not in rules_found(HEAD + "srun -c 7 true\n" + lines + "\n")
 
 
@@ -370,12 +370,12 @@ def test_cores_are_repeated_only_if_a_task_has_several() -> None:
 
 
 @pytest.mark.parametrize("command", ["python x.py", "mpirun python x.py", "unset SLURM_EXPORT_ENV\nsrun python x.py"])
-def test_export_none_matters_to_srun_only(command: str) -> None:
+def test_export_none_is_found_with_srun_only(command: str) -> None:
     text = HEAD.replace("--nodes=2", "--nodes=2\n#SBATCH --export=NONE")
     assert "export-none" not in rules_found(text + command + "\n")
 
 
-def test_an_exclusive_node_has_no_second_job_on_the_same_port() -> None:
+def test_a_fixed_port_on_an_exclusive_node_is_fine() -> None:
     text = HEAD.replace("--nodes=2", "--nodes=2\n#SBATCH --exclusive")
     assert "fixed-port" not in rules_found(text + "export MASTER_PORT=29500\n")
 
@@ -398,7 +398,7 @@ def test_only_gpus_of_gres_are_counted(value: str, gpus: int) -> None:
     ("options", "nodes"),
     [("-n 32 --ntasks-per-node=8", 4), ("-n 33 --tasks-per-node 8", 5), ("-N 2-4", 2), ("-n 32", 1), ("", 1)],
 )
-def test_tasks_tell_the_number_of_nodes(options: str, nodes: int) -> None:
+def test_the_options_give_the_number_of_nodes(options: str, nodes: int) -> None:
     assert Script("job.sh", f"#!/bin/sh\n#SBATCH {options}\n").nodes == nodes
 
 

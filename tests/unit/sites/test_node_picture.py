@@ -38,7 +38,7 @@ def test_each_core_of_a_node_has_the_colour_of_the_gpu_that_it_is_bound_to(name:
             assert cores[core] == (f"rank of GPU {gpu}", COLOURS[gpu])
 
 
-def test_reserved_cores_are_crossed_and_belong_to_nobody() -> None:
+def test_reserved_cores_are_crossed_and_bound_to_no_rank() -> None:
     site = read_site("lumi-g", (DATA,))
     cores = drawn_cores(site)
     reserved = {core for core, (told, _) in cores.items() if told == "reserved by the system"}
@@ -58,7 +58,7 @@ def test_a_title_with_signs_of_xml_is_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["dawn", "mn5-acc", "lumi-c"])
-def test_no_picture_is_invented_where_no_map_is_known(name: str, tmp_path: Path) -> None:
+def test_without_a_known_map_there_is_no_picture(name: str, tmp_path: Path) -> None:
     site = read_site(name, (DATA,))
     assert picture_missing(site.node)
     assert render_picture(site) == ""
@@ -67,6 +67,6 @@ def test_no_picture_is_invented_where_no_map_is_known(name: str, tmp_path: Path)
     assert not (tmp_path / "x.svg").exists()
 
 
-def test_cores_that_no_gpu_is_near_to_stand_apart() -> None:
+def test_cores_without_a_near_gpu_are_drawn_apart() -> None:
     site = Site(name="x", node=Node(cores=6, gpus=2, gpu_cpus=("0-1", "2-3")))
     assert drawn_cores(site)[5][0] == "no rank is bound here"

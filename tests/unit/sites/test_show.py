@@ -58,7 +58,7 @@ def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(wor
 
 
 @pytest.mark.parametrize("name", site_names())
-def test_each_value_that_is_told_stands_on_the_line_that_is_named(name: str) -> None:
+def test_each_explained_value_is_on_the_line_that_it_names(name: str) -> None:
     rows = explain_site(name)
     assert rows
     for row in rows:
@@ -75,13 +75,13 @@ def test_a_value_of_a_fragment_names_the_fragments_file() -> None:
     assert rows["slurm.cpus_per_gpu"].origin.startswith(f"{DATA}/lumi-g.toml:")
 
 
-def test_a_value_has_its_own_source_where_it_has_one() -> None:
+def test_a_value_keeps_its_own_source() -> None:
     rows = {row.key: row for row in explain_site("lumi-g")}
     assert rows["node.reserved"].source.endswith("lumig-job.md")
     assert rows["node.cores"].source.endswith("lumig.md")
 
 
-def test_two_profiles_differ_where_their_values_do() -> None:
+def test_two_profiles_differ_by_their_values() -> None:
     lumi, frontier = read_site("lumi-g"), read_site("frontier")
     rows = {key: (left, right) for key, left, right in diff_sites(lumi, frontier)}
     assert rows["slurm.gpu_option"] == ("", "none")
@@ -108,7 +108,7 @@ def test_the_schema_names_every_key_of_the_format() -> None:
         (Machine("", "uan01", {}, frozenset({"/appl/local/laifs/containers"})), ["lumi-c", "lumi-g"]),
     ],
 )
-def test_a_machine_is_detected_or_all_that_fit_are_said(machine: Machine, expected: list[str]) -> None:
+def test_detection_gives_every_matching_site(machine: Machine, expected: list[str]) -> None:
     assert [match.site for match in detect_sites(SITES, machine)] == expected
 
 
@@ -129,7 +129,7 @@ def test_every_option_of_the_script_and_every_variable_is_explained() -> None:
     assert [row.group for row in rows] == sorted((row.group for row in rows), key=GROUPS.index)
 
 
-def test_what_a_site_says_is_explained_with_source_and_date() -> None:
+def test_each_site_value_is_explained_with_source_and_date() -> None:
     rows = [row for row in explained_rows() if row.source.startswith("site ")]
     assert rows
     for row in rows:
@@ -138,7 +138,7 @@ def test_what_a_site_says_is_explained_with_source_and_date() -> None:
         assert row.proof == "documented"
 
 
-def test_what_could_not_be_decided_is_explained_last() -> None:
+def test_undecided_values_are_explained_last() -> None:
     rows = {row.what: row for row in explained_rows() if row.group == "not decided"}
     assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
 
@@ -158,7 +158,7 @@ def test_a_laptop_keeps_a_script_for_another_site_without_its_image_or_tools(
     assert run_app(["launch", str(image), "--dry-run", *words]) == 6
 
 
-def test_the_users_own_defaults_are_told_as_such() -> None:
+def test_the_users_defaults_are_explained_as_environment() -> None:
     rows = {row.what: row for row in explained_rows(SBATCH_QOS="high", OMP_NUM_THREADS="3")}
     assert (rows["--qos"].value, rows["--qos"].source) == ("high", "environment")
     assert (rows["OMP_NUM_THREADS"].value, rows["OMP_NUM_THREADS"].source) == ("3", "environment")
@@ -178,14 +178,14 @@ def test_an_image_that_a_sites_runtime_does_not_start_is_refused_by_name(capsys:
     assert "--format sqsh" in capsys.readouterr().err
 
 
-def test_a_site_whose_runtime_nobody_knows_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_with_an_unknown_runtime_requires_one(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "karolina", "--gpus", "1", "--dry-run", "--", "python", "x.py"]
     assert run_app(words) == 3
     assert "select it with --runtime" in capsys.readouterr().err
     assert run_app([*words[:6], "--runtime", "apptainer", *words[6:]]) == 0
 
 
-def test_a_job_on_several_nodes_must_take_all_gpus_where_the_site_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_that_requires_whole_nodes_refuses_a_part_on_several_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "dawn", "--nodes", "2", "--gpus-per-node", "2", "--account", "p"]
     assert run_app([*words, "--time", "15", "--dry-run", "--", "python", "x.py"]) == 3
     assert "--gpus-per-node 4" in capsys.readouterr().err
@@ -207,7 +207,7 @@ def test_a_missing_account_names_the_form_of_the_sites_accounts(capsys: pytest.C
         ("", {}),
     ],
 )
-def test_the_version_of_torch_tells_what_it_was_made_for(version: str, expected: dict[str, str]) -> None:
+def test_the_version_of_torch_gives_its_back_end(version: str, expected: dict[str, str]) -> None:
     assert parse_torch_version(version) == expected
 
 
@@ -235,9 +235,7 @@ def test_each_command_reports_to_people_and_to_programs(
         assert json.loads(out)
 
 
-def test_lint_ends_with_a_code_of_its_own_where_it_finds_something(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lint_ends_with_its_own_code_on_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\nexport MASTER_PORT=29500\n")
     assert run_app(["sites", "lint", str(script)]) == 7
@@ -246,7 +244,7 @@ def test_lint_ends_with_a_code_of_its_own_where_it_finds_something(
     assert run_app(["sites", "lint", str(script)]) == 0
 
 
-def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_versions_of_an_absent_image_decide_conditions(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["launch", "/x/x.sif", "--site", "lumi-g", "--nodes", "2", "--gpus-per-node", "8", "--account", "p"]
     more = ["--time", "15", "--dry-run", "--", "python", "x.py"]
     assert run_app([*words, "--image-has", "rocm=6.0", *more]) == 0
@@ -257,7 +255,7 @@ def test_versions_of_an_absent_image_decide_what_depends_on_them(capsys: pytest.
     assert "use NAME=VERSION, for example torch=2.7" in capsys.readouterr().err
 
 
-def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
+def test_versions_of_slurm_runtime_and_nccl_decide_conditions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = 'name = "x"\ntitle = "X"\nscheduler = "slurm"\n[slurm]\nversion = "24.11.5"\n'
@@ -279,7 +277,7 @@ def test_versions_of_slurm_runtime_and_nccl_decide_what_depends_on_them(
     assert "BY_NCCL = not set: only for nccl < 2.20, and nccl is unknown" in text
 
 
-def test_a_launcher_that_the_site_advises_against_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sites_advice_against_a_launcher_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--site", "frontier", "--account", "p", "--time", "5", "--gpus-per-node", "8", "--nodes", "2"]
     assert run_app(["explain", "/x.sif", *words, "--launcher", "torchrun", "--json", "--", "python", "x.py"]) == 0
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["what"] == "launcher"]
@@ -287,7 +285,7 @@ def test_a_launcher_that_the_site_advises_against_is_said_to_be(capsys: pytest.C
     assert row["evidence"].startswith("https://")
 
 
-def test_a_profile_that_cannot_be_read_is_said_and_hides_no_other(
+def test_an_unreadable_profile_is_reported_and_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -322,12 +320,12 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     assert "profile =" not in capsys.readouterr().out
 
 
-def test_what_the_caller_tunes_the_network_by_is_forced_and_nothing_else() -> None:
+def test_only_the_callers_network_variables_are_forced() -> None:
     environment = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "cxi", "PMI_RANK": "3", "NCCLX": "1", "PATH": "/bin"}
     assert caller_variables(environment) == (Variable("FI_PROVIDER", "cxi"), Variable("NCCL_DEBUG", "INFO"))
 
 
-def test_a_cluster_is_known_by_the_configuration_that_slurm_is_told_of(tmp_path: Path) -> None:
+def test_slurms_configuration_file_gives_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName = far  # ours\nSlurmctldHost=ctl\n")
     told = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
     assert machine_here(make_host(environment=told)).cluster == "far"
@@ -354,7 +352,7 @@ AT_LOGIN = (
         ("here", ("sbatch",), "", []),
     ],
 )
-def test_a_launch_on_a_login_node_says_that_it_is_no_job(
+def test_a_launch_on_a_login_node_is_noted_as_no_job(
     site: str, programs: tuple[str, ...], job: str, said: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "argosy-sites").mkdir()
@@ -374,7 +372,7 @@ def launch_plan(site: str) -> LaunchPlan:
     return LaunchPlan("n", site, scheduler, "x.sif", "", Shape(1, 1), "", (), ())
 
 
-def test_a_default_of_sbatch_that_is_not_read_is_told() -> None:
+def test_an_unused_default_of_sbatch_is_shown() -> None:
     rows = {row.what: row for row in explained_rows(SBATCH_WCKEY="k", SBATCH_QOS="high")}
     assert (rows["SBATCH_WCKEY"].value, rows["SBATCH_WCKEY"].source) == ("not used", "environment")
     assert "SBATCH_QOS" not in rows

@@ -67,12 +67,12 @@ def test_every_value_of_a_shipped_profile_has_a_public_source(name: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in site_names() if read_site(name).scheduler == "slurm"])
-def test_every_shipped_profile_lists_what_nobody_knows_yet(name: str) -> None:
+def test_every_shipped_profile_lists_its_open_questions(name: str) -> None:
     assert read_site(name).open_questions
 
 
 @pytest.mark.parametrize("name", [name for name in site_names() if read_site(name).has_slurm])
-def test_every_shipped_profile_says_how_it_is_detected_or_why_not(name: str) -> None:
+def test_every_shipped_profile_can_be_detected_or_has_a_reason(name: str) -> None:
     identity = read_site(name).identity
     assert identity.has_marks != bool(identity.not_detected)
 
@@ -104,7 +104,7 @@ def test_a_wrong_type_is_refused_with_its_line(tmp_path: Path) -> None:
     assert error.evidence == f"{tmp_path}/x.toml:5: node.cores: expected a whole number, found text in quotes"
 
 
-def test_a_word_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_choice_is_refused_with_its_line(tmp_path: Path) -> None:
     assert "x.toml:5: slurm.gpu_option" in refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "tres"\n').evidence
 
 
@@ -125,12 +125,12 @@ def test_a_suffix_that_could_run_something_is_refused(tmp_path: Path, suffix: st
 
 
 @pytest.mark.parametrize("name", ["x\nreboot", "../x", "a b", "$(id)"])
-def test_a_name_that_is_no_plain_word_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_refused(tmp_path: Path, name: str) -> None:
     error = refusal(tmp_path, f'name = {json.dumps(name)}\ntitle = "X"\n')
     assert "may only contain letters" in error.evidence
 
 
-def test_a_site_builds_on_another_and_on_what_that_builds_on(tmp_path: Path) -> None:
+def test_a_site_extends_another_and_its_ancestors(tmp_path: Path) -> None:
     base = read_site("lumi-g")
     text = (
         LEAST + 'use = ["lumi-g"]\n[slurm]\npolling_seconds = 60\n[[settings]]\nname = "CXI_FORK_SAFE"\nvalue = "0"\n'
@@ -238,7 +238,7 @@ def test_conditions_are_judged_true_false_or_unknown(
 
 
 @pytest.mark.parametrize("when", [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}])
-def test_what_is_no_condition_is_refused(when: dict[str, str]) -> None:
+def test_an_invalid_condition_is_refused(when: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="when:"):
         parse_condition(when)
 
@@ -268,7 +268,7 @@ def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
     assert late_word("{devices}", 3) == "0,1,2"
 
 
-def test_a_setting_for_infiniband_is_void_where_a_node_has_none() -> None:
+def test_an_infiniband_setting_is_empty_on_a_node_without_infiniband() -> None:
     word = late_word("{infiniband}", 0)
     assert isinstance(word, ShellExpr)
     told = subprocess.run(["/bin/sh", "-c", f'echo "{word.expression}"'], capture_output=True, text=True, check=True)
@@ -293,7 +293,7 @@ def test_times_are_read_as_slurm_reads_them(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "x-1", "-5"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(SiteError):
         parse_minutes(text)
 
@@ -307,7 +307,7 @@ def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:
     assert (whole.name, part.name) == ("standard-g", "small-g")
 
 
-def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
+def test_a_part_of_a_node_that_is_billed_whole_is_noted() -> None:
     _, rows = choose_partition(read_site("lumi-g"), "standard-g", Demand(1, 2))
     assert [(row.key, row.value) for row in rows] == [("billed", "8 GPUs per node")]
     assert "small-g" in rows[0].why
@@ -315,7 +315,7 @@ def test_a_part_of_a_node_is_said_to_be_billed_whole() -> None:
     assert [(row.key, row.value) for row in rows if row.key == "billed"] == [("billed", "4 GPUs per node")]
 
 
-def test_a_partition_may_have_no_gpus_beside_others_that_have(tmp_path: Path) -> None:
+def test_a_partition_without_gpus_may_exist_beside_others(tmp_path: Path) -> None:
     rows = '[node]\ngpus = 4\ncores = 64\n[[partitions]]\nname = "cpu"\ngpus = 0\nchoose = true\n'
     file = written(tmp_path, f'{LEAST}{rows}[[partitions]]\nname = "gpu"\nchoose = true\n')
     site = read_site(file)
@@ -348,7 +348,7 @@ def test_a_partition_that_does_not_allow_the_job_is_refused_with_both_numbers(
     assert caught.value.code == 3
 
 
-def test_a_partition_that_the_profile_does_not_know_is_left_to_slurm_and_said() -> None:
+def test_an_unknown_partition_is_left_to_slurm_with_a_note() -> None:
     partition, (row,) = choose_partition(read_site("lumi-g"), "secret", Demand(1, 8))
     assert partition is None
     assert (row.key, row.value, row.source) == ("partition", "secret", "option")
@@ -372,7 +372,7 @@ def test_an_unknown_mode_names_the_nearest() -> None:
     assert caught.value.hint == "did you mean --mode COMPOSITE?"
 
 
-def test_what_cannot_be_decided_is_left_out_and_said() -> None:
+def test_undecided_settings_are_omitted_with_a_row() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray", gpus_per_node="8", launcher="torchrun")
     site_overrides = resolve(read_site("lumi-g"), facts, 8)
     assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_overrides.variables}
@@ -418,7 +418,7 @@ HEAD = 'name = "x"\ntitle = "t"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
         ('[launcher]\ntorchrun = "a; b"\n', 5, "not a valid name of a Python module"),
     ],
 )
-def test_what_no_job_could_mean_is_refused_on_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_an_impossible_profile_is_refused_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(HEAD + text)
     with pytest.raises(SiteError, match="invalid profile") as caught:
@@ -465,7 +465,7 @@ def test_a_map_that_contradicts_its_node_is_refused_with_file_and_line(tmp_path:
         ),
     ],
 )
-def test_what_a_site_does_not_allow_is_refused_with_the_line_that_says_so(
+def test_an_option_that_a_site_forbids_is_refused_with_its_line(
     options: list[str], text: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.toml"
@@ -491,7 +491,7 @@ KINDS = Site(
 
 
 @pytest.mark.parametrize(("name", "has_map"), [("whole", True), ("eight", False), ("two", False), ("newer", False)])
-def test_a_partition_of_other_nodes_has_no_map_of_cores(name: str, *, has_map: bool) -> None:
+def test_a_partition_with_other_nodes_has_no_map_of_cores(name: str, *, has_map: bool) -> None:
     node = at_partition(KINDS, KINDS.partition(name)).node
     assert (bool(node.gpu_cpus), bool(node.reserved)) == (has_map, name in {"whole", "newer"})
 
@@ -506,7 +506,7 @@ def test_a_job_with_more_gpus_than_the_first_partitions_nodes_have_goes_to_one_t
     assert (chosen.name if chosen else "") == name
 
 
-def test_what_is_billed_counts_the_partitions_own_gpus_and_the_way_out_has_the_same_nodes() -> None:
+def test_billing_counts_the_partitions_gpus_and_suggests_the_same_nodes() -> None:
     _, (row,) = choose_partition(KINDS, "eight", Demand(1, 4))
     assert (row.value, "4 of 8 GPUs" in row.why, "--partition" in row.why) == ("8 GPUs per node", True, False)
     _, (_, row) = choose_partition(KINDS, "", Demand(1, 2))

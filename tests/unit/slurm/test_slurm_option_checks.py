@@ -26,7 +26,7 @@ def options(name: str, value: str) -> JobOptions:
         ("dependency", "afterok:1 afterok:1:2 afterok:5_3 afterok:1+10 afterok:1,afterok:2"),
     ],
 )
-def test_what_sbatch_takes_is_taken(option: str, values: str) -> None:
+def test_values_that_sbatch_accepts_pass(option: str, values: str) -> None:
     for value in values.split():
         check_options(options(option, value))
 
@@ -53,13 +53,15 @@ def test_what_sbatch_takes_is_taken(option: str, values: str) -> None:
         ("dependency", "afterok:abc", "--after 123:124"),
     ],
 )
-def test_what_sbatch_refuses_or_misreads_is_refused_with_what_to_write(option: str, value: str, said: str) -> None:
+def test_values_that_sbatch_refuses_or_misreads_are_refused_with_the_right_form(
+    option: str, value: str, said: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         check_options(options(option, value))
     assert said in str(caught.value)
 
 
-def test_memory_is_said_in_one_of_two_ways() -> None:
+def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="cannot be used together"):
         check_options(JobOptions(mem="60G", mem_per_gpu="10G"))
     assert choose_defaults(JobOptions(mem_per_gpu="10G"), {"SBATCH_MEM_PER_NODE": "60G"}) == {}
@@ -80,7 +82,7 @@ def test_memory_is_said_in_one_of_two_ways() -> None:
         ("--wrap=true", "the command after --"),
     ],
 )
-def test_another_word_that_says_what_has_an_option_is_refused_by_its_name(word: str, said: str) -> None:
+def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_options(JobOptions(), (word,))
     assert f"use {said} instead of" in str(caught.value)
@@ -89,7 +91,7 @@ def test_another_word_that_says_what_has_an_option_is_refused_by_its_name(word: 
 @pytest.mark.parametrize(
     ("word", "hint"), [("nodes=4", "--sbatch-arg=--nodes=4"), ("", "remove it"), ("--", "remove it")]
 )
-def test_another_word_without_dashes_is_no_option(word: str, hint: str) -> None:
+def test_an_sbatch_arg_without_dashes_is_refused(word: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_options(JobOptions(), (word,))
     assert hint in str(caught.value)

@@ -66,7 +66,7 @@ SHOWN_25 = (
 )
 
 
-def test_a_programs_words_and_comments_are_not_taken_for_slurms() -> None:
+def test_program_arguments_and_comments_are_not_parsed_as_slurms() -> None:
     told = parse_scontrol_job(SHOWN_25)
     assert (told["JobState"], told["ExitCode"], told["NodeList"]) == ("FAILED", "3:0", "n3")
     assert (told["StdErr"], told["StdOut"], told["WorkDir"]) == ("", "/x/9.out", "/x")
@@ -103,7 +103,7 @@ def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
         ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or use another account"),
     ],
 )
-def test_a_reason_that_does_not_pass_by_itself_says_what_to_do(reason: str, advice: str) -> None:
+def test_a_lasting_reason_to_wait_has_advice(reason: str, advice: str) -> None:
     assert advise_waiting(reason, "7") == advice
 
 
@@ -119,12 +119,12 @@ def test_a_queue_is_read_bars_in_names_included() -> None:
 
 
 @pytest.mark.parametrize("text", ["123\n", "123;cluster\n", "sbatch: lua: hello\n123\n"])
-def test_a_job_number_is_found_in_what_sbatch_prints(text: str) -> None:
+def test_the_job_number_is_read_from_sbatchs_output(text: str) -> None:
     assert parse_job_id(text) == "123"
 
 
 @pytest.mark.parametrize("text", ["", "Submitted batch job 12", "12a", "sbatch: error"])
-def test_what_holds_no_job_number_is_said_so(text: str) -> None:
+def test_output_without_a_job_number_is_reported(text: str) -> None:
     with pytest.raises(ToolFailed, match="did not print a job id"):
         parse_job_id(text)
 
@@ -144,7 +144,7 @@ def test_every_state_has_kind_and_meaning(state: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_states_that_nobody_knows_yet_are_shown_as_they_are(state: str) -> None:
+def test_unknown_states_are_shown_unchanged(state: str) -> None:
     kind, meaning = judge_state(state)
     assert kind in {WAITING, RUNNING, ENDED}
     assert meaning
@@ -198,7 +198,7 @@ def test_only_a_request_that_was_never_sent_is_surely_not_done(said: str, *, may
     assert may_be_done(text) == maybe
 
 
-def test_only_what_was_asked_for_becomes_an_option() -> None:
+def test_only_given_options_become_lines() -> None:
     options = JobOptions(account="a", time="1:00", mem_per_gpu="8G", exclusive=True)
     assert list(options.lines()) == ["--account=a", "--time=1:00", "--mem-per-gpu=8G", "--exclusive"]
     assert list(JobOptions().lines()) == []
@@ -212,13 +212,13 @@ def test_a_directive_is_one_line_that_reads_back(value: str) -> None:
     assert shlex.split(line.removeprefix("#SBATCH ")) == [f"--job-name={value}"]
 
 
-def test_a_reference_of_enroot_is_no_comment() -> None:
+def test_a_hash_in_an_enroot_reference_is_escaped() -> None:
     line = render_directive("--container-image=nvcr.io#nvidia/pytorch:24.03-py3")
     assert line == r"#SBATCH --container-image=nvcr.io\#nvidia/pytorch:24.03-py3"
 
 
 @pytest.mark.parametrize("value", ["a b", "a #b", "it's", 'a"b', "a\\b", "$HOME", "~x", ""])
-def test_signs_of_a_shell_stand_in_double_quotes(value: str) -> None:
+def test_shell_characters_are_quoted(value: str) -> None:
     line = render_directive(f"--job-name={value}")
     assert (line == "#SBATCH --job-name=") if not value else line.endswith('"')
 
@@ -228,7 +228,7 @@ def test_a_line_break_is_refused() -> None:
         render_directive("--comment=a\nb")
 
 
-def test_the_users_defaults_count_where_nothing_was_said() -> None:
+def test_environment_defaults_apply_only_to_options_not_given() -> None:
     environment = {"SBATCH_ACCOUNT": "p1", "SBATCH_TIMELIMIT": "10", "SBATCH_QOS": "", "SLURM_ACCOUNT": "no"}
     assert choose_defaults(JobOptions(time="5"), environment) == {"account": "p1"}
 
@@ -258,7 +258,7 @@ def test_accounts_are_read() -> None:
     )
 
 
-def test_of_all_qos_those_of_the_users_accounts_are_told_with_their_limits() -> None:
+def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
     text = "normal||||\nlong|2-00:00:00|gres/gpu=16|3|10\nothers|1:00:00|||\n"
     found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
     assert found == (Qos("normal", "", "", "", ""), Qos("long", "2-00:00:00", "gres/gpu=16", "3", "10"))

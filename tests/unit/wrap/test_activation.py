@@ -79,7 +79,7 @@ def test_the_name_of_a_prefix_is_text_in_every_file_and_in_the_prompt(tmp_path: 
 
 
 @pytest.mark.skipif(not FISH, reason="fish is not installed here")
-def test_fish_activates_a_prefix_and_another_one_and_goes_back(prefix: Path) -> None:
+def test_fish_activates_one_prefix_then_another_and_goes_back(prefix: Path) -> None:
     other = prefix.with_name("other")
     shutil.copytree(prefix, other, symlinks=True)
     script = (
@@ -94,7 +94,7 @@ def test_fish_activates_a_prefix_and_another_one_and_goes_back(prefix: Path) -> 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_prompt_tells_the_name_of_the_prefix_without_signs_that_a_prompt_replaces(prefix: Path, shell: str) -> None:
+def test_the_prompt_shows_the_prefix_name_without_special_characters(prefix: Path, shell: str) -> None:
     script = """PS1='> '; . "$1/activate"; printf '%s\n' "$PS1"; deactivate; printf '%s\n' "$PS1" """
     done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["(my _env) > ", "> "]
@@ -129,7 +129,7 @@ def test_a_module_has_a_name_that_can_be_typed(prefix: Path) -> None:
     assert sorted(path.name for path in (prefix / "modulefiles").iterdir()) == ["my-env", "my-env.lua"]
 
 
-def test_modulefiles_find_the_prefix_by_their_own_place_and_quote_what_they_tell(tmp_path: Path) -> None:
+def test_modulefiles_find_the_prefix_by_their_own_path_and_quote_its_text(tmp_path: Path) -> None:
     lua = render_lua('/a "b"', "env", 'x "y" [z]')
     assert 'match(myFileName(), "^(/.*)/modulefiles/' in lua
     assert 'or "/a \\"b\\""' in lua
@@ -158,7 +158,7 @@ def test_a_kernel_starts_the_python_of_the_prefix(prefix: Path, tmp_path: Path) 
     assert json.loads(spec.read_text()) == told
 
 
-def test_a_python_without_ipykernel_is_told_how_to_get_it(prefix: Path, tmp_path: Path) -> None:
+def test_a_python_without_ipykernel_is_refused_with_the_command_to_add_it(prefix: Path, tmp_path: Path) -> None:
     python = (f"{prefix}/bin/python", "-c", "import ipykernel")
     session = make_session(runner=FakeRunner([(python, Reply(1, "", "ModuleNotFoundError: No module"))]))
     with pytest.raises(CheckFailed) as error:

@@ -61,7 +61,7 @@ def test_a_folder_of_one_tree_is_bound_one_of_several_is_joined_and_an_empty_one
     )
 
 
-def test_what_is_joined_has_the_files_of_all_trees_and_places_for_those_of_the_machine(find: Find, cache: Path) -> None:
+def test_the_joined_root_has_files_of_all_trees_and_mount_points_of_the_machine(find: Find, cache: Path) -> None:
     root = find()
     etc = cache / "joined-layer/root/etc"
     assert (etc / "profile.d/zz.sh").read_text() == "layer\n"
@@ -71,7 +71,7 @@ def test_what_is_joined_has_the_files_of_all_trees_and_places_for_those_of_the_m
     assert (etc / "passwd").samefile(cache / "base/root/etc/passwd")
 
 
-def test_a_version_that_is_there_tells_the_same_root(find: Find, cache: Path) -> None:
+def test_an_existing_version_gives_the_same_root(find: Find, cache: Path) -> None:
     found = find()
     again = read_root_entries(cache, ("layer", "base", found.folder))
     assert [(root_entry.target, root_entry.how) for root_entry in again] == [
@@ -86,13 +86,13 @@ def test_a_link_where_the_host_has_homes_is_a_folder_to_mount_them_on(find: Find
     assert [root_entry.how for root_entry in find().root_entries if root_entry.target == "/home"] == [How.FOLDER]
 
 
-def test_what_was_removed_from_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
+def test_a_removed_file_of_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
     (cache / "layer/root/etc/.wh.passwd").touch()
     assert find() == Root()
     assert not (cache / "joined-layer").exists()
 
 
-def test_a_mount_on_a_folder_of_the_image_that_has_no_place_for_it_needs_an_overlay(find: Find) -> None:
+def test_a_mount_without_a_mount_point_needs_an_overlay(find: Find) -> None:
     assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).root_entries
     assert find(binds=(Bind("/data", "/usr/share/data"),)) == Root()
     assert find(devices=Devices(binds=(Bind("/lib/libcuda.so", "/usr/lib/libcuda.so"),))) == Root()

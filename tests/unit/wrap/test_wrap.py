@@ -69,7 +69,7 @@ def inside(*programs: str, **more: object) -> InContainer:
     return replace(InContainer(programs), **more)  # type: ignore[arg-type] # a test names the fields it sets
 
 
-def test_of_two_commands_of_one_name_the_first_counts_and_the_other_is_said() -> None:
+def test_the_first_of_two_commands_of_one_name_counts_and_the_other_is_noted() -> None:
     plan = plan_commands(inside("/opt/v/bin/python", "/usr/bin/python", "/usr/bin/git"), ["/opt/v/bin"], image="x.sif")
     assert [(each.name, each.target) for each in plan.commands] == [
         ("git", "/usr/bin/git"),
@@ -92,7 +92,7 @@ def test_an_image_of_others_needs_paths_and_they_are_absolute() -> None:
     assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
 
 
-def test_what_a_look_prints_is_read_among_what_the_image_prints() -> None:
+def test_the_probes_output_is_found_among_the_images() -> None:
     text = (
         "welcome\nargosy:path:/usr/bin\nargosy:program:/usr/bin/a:b\nargosy:setting:home = /usr/bin\nargosy:end:yes\n"
     )
@@ -114,14 +114,14 @@ def test_host_is_refused_where_the_environment_needs_the_base() -> None:
         judge_host(Settings(host=True), inside(python="/usr/bin/python3.11"))
 
 
-def test_a_file_of_variables_is_read_and_what_must_be_computed_is_refused_by_line() -> None:
+def test_a_file_of_variables_is_parsed_and_computed_values_are_refused_by_line() -> None:
     assert parse_environ("# a\nexport A='x $y'\nB=two\nC=\n", "env") == (("A", "x $y"), ("B", "two"), ("C", ""))
     with pytest.raises(UsageError) as error:
         parse_environ("A=1\nexport PATH=/x:$PATH\n", "env")
     assert error.value.evidence == "env:2: export PATH=/x:$PATH"
 
 
-def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
+def test_an_update_keeps_earlier_packages_and_adds_new_ones() -> None:
     old = Recipe(SourceKind.FILES, ("/a/environment.yml",), base="debian:bookworm", added=("numpy",))
     new = plan_update(UpdateRequest(Path("p"), packages=("scipy", "numpy"), files=("/b/environment.yml",)), old)
     assert new.sources == ("/b/environment.yml",)
@@ -133,14 +133,14 @@ def test_an_update_keeps_what_was_asked_and_adds_to_it() -> None:
         plan_update(UpdateRequest(Path("p"), files=("x",)), Recipe(SourceKind.IMAGE, ("x.sif",)))
 
 
-def test_what_is_bound_and_not_here_is_said(tmp_path: Path) -> None:
+def test_a_missing_bind_source_is_noted(tmp_path: Path) -> None:
     binds = (Bind(str(tmp_path), "/here"), Bind("/nope", "/nope"), Bind("/nor", "/nor", optional=True))
     assert plan_notes((), binds) == (
         "--bind /nope: not on this machine; the commands start only on machines that have it",
     )
 
 
-def test_the_last_word_on_a_package_holds() -> None:
+def test_the_last_requirement_of_a_package_wins() -> None:
     old = Recipe(
         SourceKind.FILES, ("/a/requirements.txt",), "debian:bookworm", added=("Idna<3", "x @ https://e.org/x.whl")
     )
@@ -155,7 +155,7 @@ def test_a_venv_keeps_its_settings_but_its_home_until_python_wants_one() -> None
     assert render_venv(inside()) == ""
 
 
-def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> None:
+def test_a_prefix_is_created_only_in_an_empty_or_prefix_folder(tmp_path: Path) -> None:
     refuse_prefix(tmp_path / "absent")
     refuse_prefix(tmp_path)
     (tmp_path / "versions").mkdir()
@@ -170,7 +170,7 @@ def test_a_prefix_is_made_where_nothing_or_nothing_else_is(tmp_path: Path) -> No
             refuse_prefix(tmp_path / name)
 
 
-def test_what_killed_processes_left_anywhere_in_a_prefix_is_swept(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_in_a_prefix_are_removed(tmp_path: Path) -> None:
     for name in (".activate.1.ab.part", "modulefiles/.env.lua.1.ab.part", "versions/.2.1.ab.part/file"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -180,7 +180,7 @@ def test_what_killed_processes_left_anywhere_in_a_prefix_is_swept(tmp_path: Path
     assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["env.lua"]
 
 
-def test_a_prefix_is_what_its_switch_says(tmp_path: Path) -> None:
+def test_the_link_current_selects_the_version_of_a_prefix(tmp_path: Path) -> None:
     for number in (1, 2):
         folder = tmp_path / "versions" / str(number)
         (folder / "bin").mkdir(parents=True)
@@ -211,7 +211,7 @@ def test_a_prefix_that_lost_its_switch_goes_to_its_last_version(tmp_path: Path) 
     assert rollback(tmp_path, 0, make_session(tmp_path)).version.number == 1
 
 
-def test_a_prefix_that_is_not_there_is_not_made_by_what_changes_one(tmp_path: Path) -> None:
+def test_a_missing_prefix_is_not_created_by_a_change(tmp_path: Path) -> None:
     session = make_session(tmp_path / "cache")
     for change in (rollback, prune):
         with pytest.raises(UsageError, match=r"does not contain wrapped commands\n  no such folder"):
@@ -258,7 +258,7 @@ def test_a_wrapper_hands_its_arguments_on_unchanged(prefix: Path) -> None:
     assert arguments[at + 1 :] == [f"{prefix}/bin/python", *words]
 
 
-def test_a_wrapper_mounts_parents_before_what_lies_in_them(prefix: Path) -> None:
+def test_a_wrapper_mounts_parents_before_their_children(prefix: Path) -> None:
     arguments, _ = call(prefix)
     mounts = [arguments[n + 1] for n, word in enumerate(arguments) if word == "--mount"]
     assert mounts[-1] == f'type=bind,"src={prefix}/versions/3/inside","dst={prefix}",ro'
@@ -281,7 +281,7 @@ def test_a_wrapper_takes_the_gpus_that_the_node_has(prefix: Path, flag: str) -> 
         assert (flag in call(prefix)[0]) is is_there
 
 
-def test_a_wrapper_keeps_software_of_the_host_outside_and_forces_what_was_asked(prefix: Path) -> None:
+def test_a_wrapper_keeps_host_software_outside_and_forces_its_variables(prefix: Path) -> None:
     dirty = {
         "PYTHONPATH": "/x",
         "APPTAINERENV_LD_LIBRARY_PATH": "/x",
@@ -297,7 +297,7 @@ def test_a_wrapper_keeps_software_of_the_host_outside_and_forces_what_was_asked(
     assert (seen["PYTHONNOUSERSITE"], seen["ARGOSY_WRAP"]) == ("1", str(prefix))
 
 
-def test_what_a_task_carried_out_of_a_container_does_not_count(prefix: Path) -> None:
+def test_variables_of_an_outer_container_are_dropped(prefix: Path) -> None:
     _, seen = call(prefix, APPTAINER_CONTAINER="/old.sif", APPTAINER_BIND="/gone", SINGULARITY_NAME="old.sif")
     assert not {"APPTAINER_CONTAINER", "APPTAINER_BIND", "SINGULARITY_NAME"} & set(seen)
 
@@ -319,7 +319,7 @@ def test_a_wrapper_is_found_by_a_relative_path_and_from_an_environment_on_top(pr
 
 @pytest.mark.parametrize(("link", "rest"), [("linked", ""), ("folder", "/{0}")], ids=["itself", "a folder above"])
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "relative"])
-def test_a_prefix_behind_a_link_is_mounted_where_it_really_is(
+def test_a_prefix_behind_a_link_is_mounted_at_its_real_path(
     prefix: Path, tmp_path_factory: pytest.TempPathFactory, link: str, rest: str, *, whole: bool
 ) -> None:
     target = prefix if not rest else prefix.parent
@@ -331,7 +331,7 @@ def test_a_prefix_behind_a_link_is_mounted_where_it_really_is(
     assert seen["ARGOSY_WRAP"] == str(prefix)
 
 
-def test_an_environment_on_top_behind_a_link_is_mounted_where_it_really_is(prefix: Path) -> None:
+def test_an_environment_on_top_behind_a_link_is_mounted_at_its_real_path(prefix: Path) -> None:
     root_entry = prefix.parent / "real/top"
     (root_entry / "bin").mkdir(parents=True)
     (root_entry / "pyvenv.cfg").touch()
@@ -342,7 +342,7 @@ def test_an_environment_on_top_behind_a_link_is_mounted_where_it_really_is(prefi
     assert arguments[-1] == f"{root_entry}/bin/python"
 
 
-def test_the_current_directory_never_lies_over_what_is_the_images(prefix: Path) -> None:
+def test_the_working_folder_never_covers_the_images_files(prefix: Path) -> None:
     for cwd, is_left_out in ((prefix, True), (prefix / "bin", True), (prefix.parent, False)):
         words = call(prefix, cwd=cwd)[0]
         assert words[words.index("--no-mount") + 1 :][:1] == ["cwd"] if is_left_out else "--no-mount" not in words
@@ -350,7 +350,7 @@ def test_the_current_directory_never_lies_over_what_is_the_images(prefix: Path) 
 
 
 @pytest.mark.parametrize("above", ["link", "real", "none"])
-def test_an_installation_is_shown_where_its_path_really_leads(prefix: Path, above: str) -> None:
+def test_an_installation_is_bound_at_its_real_path(prefix: Path, above: str) -> None:
     real = prefix.parent / "real"
     (real / "tools").mkdir(parents=True)
     (prefix.parent / "link").symlink_to(real)
@@ -362,7 +362,7 @@ def test_an_installation_is_shown_where_its_path_really_leads(prefix: Path, abov
     assert shown == f'type=bind,"src={image}","dst={place}","image-src={at}",ro,id=2'
 
 
-def test_a_tree_that_somebody_removed_is_named_with_the_way_to_have_it_again(prefix: Path) -> None:
+def test_a_removed_tree_is_named_with_the_command_to_make_it_again(prefix: Path) -> None:
     start = replace(START, runtime="bwrap", program="sh", trees=("a1", "/elsewhere"), root=ROOT)
     (prefix / "versions/3/start.sh").write_text(render_start(start))
     (prefix / "cache/trees/a1").mkdir(parents=True)
@@ -374,7 +374,7 @@ def test_a_tree_that_somebody_removed_is_named_with_the_way_to_have_it_again(pre
     )
 
 
-def test_an_update_of_an_image_that_is_gone_says_which_it_was(tmp_path: Path) -> None:
+def test_an_update_of_a_missing_image_names_the_image(tmp_path: Path) -> None:
     (tmp_path / "versions/1/bin").mkdir(parents=True)
     (tmp_path / "versions/1/image.sif").symlink_to("/gone/vendor.sif")
     switch(tmp_path, 1)
@@ -413,7 +413,7 @@ def test_installing_with_pip_answers_with_the_command_that_does_it(
     call(prefix, "-m", "pip", "show", "install")
 
 
-def test_a_current_folder_that_was_removed_is_said(prefix: Path) -> None:
+def test_a_removed_working_folder_is_reported(prefix: Path) -> None:
     gone = prefix.parent / "gone"
     gone.mkdir()
     script = ["dash", "-c", 'rmdir "$PWD"; exec dash "$1"', "sh", str(prefix / "bin/python")]
@@ -441,7 +441,7 @@ def test_a_folder_without_programs_is_refused_before_it_is_copied(tmp_path: Path
     assert not (tmp_path / "env").exists()
 
 
-def test_sockets_and_pipes_of_an_installation_stay_where_they_are(tmp_path: Path) -> None:
+def test_sockets_and_pipes_of_an_installation_are_not_copied(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(tmp_path / "socket"))
@@ -451,7 +451,7 @@ def test_sockets_and_pipes_of_an_installation_stay_where_they_are(tmp_path: Path
     assert [path.name for path in tmp_path.glob("*.new")] == ["file.new"]
 
 
-def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix: Path) -> None:
+def test_a_missing_image_and_a_missing_runtime_are_reported_with_a_next_step(prefix: Path) -> None:
     env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"}
     (prefix / "versions/3/image.sif").unlink()
     done = subprocess.run([prefix / "bin/python"], env=env, capture_output=True, text=True, check=False)
@@ -474,7 +474,7 @@ def test_a_missing_image_and_a_missing_runtime_are_said_with_the_way_out(prefix:
     ],
     ids=["apptainer", "host", "bwrap", "bwrap, folder by folder"],
 )
-def test_what_is_generated_passes_shellcheck(start: Start, tmp_path: Path) -> None:
+def test_generated_scripts_pass_shellcheck(start: Start, tmp_path: Path) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed here")
@@ -511,7 +511,7 @@ def test_an_installation_has_the_place_that_its_files_name() -> None:
         judge_place("/soft", "/home/a/env", Path("/x"))
 
 
-def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_path: Path) -> None:
+def test_a_torch_for_other_gpus_is_refused_and_no_torch_passes(tmp_path: Path) -> None:
     profile = tmp_path / "x.toml"
     profile.write_text('name = "x"\ntitle = "x"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
                        '[node]\ncores = 8\ngpus = 2\ngpu_vendor = "amd"\n')  # fmt: skip
@@ -526,7 +526,7 @@ def test_a_torch_for_other_gpus_than_the_sites_is_refused_and_none_is_right(tmp_
 @pytest.mark.parametrize(
     ("names", "asked_base"), [(("absent.yml",), False), (("absent",), True), (("there.txt", "absent"), False)]
 )
-def test_a_file_that_is_not_there_is_said_to_be_so(
+def test_a_missing_source_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], *, asked_base: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

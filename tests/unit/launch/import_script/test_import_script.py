@@ -190,7 +190,7 @@ def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() 
     ("data", "evidence"),
     [(b"\x7fELF\0\0", "a binary file"), (b"#!/usr/bin/env python3\nprint(1)\n", "python3"), (b"", "first line: ''")],
 )
-def test_a_file_that_is_no_shell_script_is_refused(data: bytes, evidence: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_shell_script_is_refused(data: bytes, evidence: str, tmp_path: Path) -> None:
     (tmp_path / "job").write_bytes(data)
     with pytest.raises(UsageError, match="is not a job script of a shell") as caught:
         read_script_text(tmp_path / "job")
