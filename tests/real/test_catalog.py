@@ -84,6 +84,26 @@ def test_a_sif_file_goes_to_a_registry_and_comes_back_the_same(
     assert PASSWORD not in pushed.err + pulled.err
 
 
+def test_the_catalog_shows_which_images_work_at_a_site(argosy: Argosy, image: Path) -> None:
+    def answer(site: str) -> tuple[str, str]:
+        (entry,) = json.loads(argosy("images", "ls", "--check", site, "--json", ARGOSY_CACHE=str(cache)).out)
+        return entry["works"], entry["reason"]
+
+    cache = image.parent / "fresh-cache"
+    argosy("images", "pull", image, "tiny:1")
+    works, reason = answer("lumi-g")
+    assert works == "unknown"
+    assert "bwrap has to unpack it first" in reason
+    assert argosy("run", "tiny", "--", *SHOW, ARGOSY_CACHE=str(cache)).code == 0
+    works, reason = answer("lumi-g")
+    assert works == "yes"
+    assert "the image does not contain PyTorch" in reason
+    assert len(list((cache / "contents").iterdir())) == 1
+    works, reason = answer("isambard-ai")
+    assert works == "no"
+    assert reason.startswith("architecture: the image is for amd64")
+
+
 def test_an_image_of_layers_runs_as_it_did(argosy: Argosy, image: Path, registry: Registry) -> None:
     place = f"docker://{registry.address}/me/layers:1"
     pushed = argosy("images", "push", image, place, "--json")

@@ -11,6 +11,7 @@ from argosy.builder import freeze
 from argosy.builder import freeze as compare
 from argosy.builder.output import export, push
 from argosy.core.session import Session
+from argosy.diagnostics.check.catalog import check_entries
 from argosy.images import cache, catalog, describe, find, send, signatures
 from argosy.images.describe import parse_requirements
 from argosy.images.formats import OutputFormat
@@ -21,17 +22,22 @@ from argosy.runtimes import unused_files
 from argosy.runtimes.container_plan import parse_signer
 
 
-def list_images(*, packages: Sequence[str] = (), session: Session | None = None) -> list[describe.CatalogEntry]:
+def list_images(
+    *, packages: Sequence[str] = (), check: str = "", session: Session | None = None
+) -> list[describe.CatalogEntry]:
     """List the images of the catalog, as ``argosy images ls`` does.
 
     Parameters
     ----------
     packages
         Only images that contain all of these, for example ``numpy>=2``.
+    check
+        Site against which each image is checked; empty for none.
     """
-    wanted = parse_requirements(tuple(packages))
-    found = [describe.describe_catalog_image(held, wanted) for held in catalog.list_catalog(use_session(session))]
-    return [entry for entry in found if entry.found] if wanted else found
+    here, wanted = use_session(session), parse_requirements(tuple(packages))
+    found = [describe.describe_catalog_image(held, wanted) for held in catalog.list_catalog(here)]
+    found = [entry for entry in found if entry.found] if wanted else found
+    return check_entries(found, check, here) if check else found
 
 
 def pull_image(

@@ -14,7 +14,6 @@ from argosy.cli.output import print_json
 from argosy.cli.parameters import COMMAND, IMAGE, SITE
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict
-from argosy.core.session import Session
 from argosy.images.describe import describe_image, render_description
 from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
@@ -36,49 +35,46 @@ def images() -> None:
     metavar="PACKAGE",
     help="List only images that contain PACKAGE, for example torch or 'numpy>=2'; repeatable.",
 )
+@click.option(
+    "--check",
+    "target",
+    type=SITE,
+    default="",
+    metavar="SITE",
+    help="Show whether each image works at SITE, and why not, as 'argosy check' finds.",
+)
 @json_option
-def list_images(site: str, wanted: tuple[str, ...], *, as_json: bool) -> None:
+def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: bool) -> None:
     """List the images of the catalog: in your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
     if site:
         return _list_of_site(site, as_json=as_json)
     from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only this command
-    from argosy.images.describe import describe_catalog_image, render_entries  # noqa: PLC0415 - only this command
-
-    session = open_session(quiet=True)
-    if wanted:
-        return _list_with(wanted, session, as_json=as_json)
-    entries = [describe_catalog_image(held) for held in list_catalog(session)]
-    if as_json:
-        print_json([asdict(entry) for entry in entries])
-    elif entries:
-        click.echo(render_entries(entries, time.time()))
-    else:
-        click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
-    return None
-
-
-def _list_with(wanted: tuple[str, ...], session: Session, *, as_json: bool) -> None:
-    """Print the images that contain all packages of `wanted`, and the number of images with unknown contents."""
-    from argosy.images.catalog import list_catalog  # noqa: PLC0415 - only this command
     from argosy.images.describe import (  # noqa: PLC0415 - only this command
         describe_catalog_image,
         parse_requirements,
         render_entries,
     )
 
-    asked = parse_requirements(wanted)
-    entries = [describe_catalog_image(held, asked) for held in list_catalog(session)]
-    found = [entry for entry in entries if entry.found]
+    session, asked = open_session(quiet=True), parse_requirements(wanted)
+    entries = every = [describe_catalog_image(held, asked) for held in list_catalog(session)]
+    if wanted:
+        entries = [entry for entry in every if entry.found]
+    if target:
+        from argosy.diagnostics.check.catalog import check_entries  # noqa: PLC0415 - only with --check
+
+        entries = check_entries(entries, target, session)
     if as_json:
-        print_json([asdict(entry) for entry in found])
+        print_json([asdict(entry) for entry in entries])
+    elif entries:
+        click.echo(render_entries(entries, time.time()))
+    elif wanted:
+        click.echo(f"no image contains {' and '.join(wanted)}")
     else:
-        click.echo(render_entries(found, time.time()) if found else f"no image contains {' and '.join(wanted)}")
-    silent = sum(not entry.digest for entry in entries)
+        click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
+    silent = sum(not entry.digest for entry in every) if wanted else 0
     if silent:
-        click.echo(
-            f"{silent} image(s) without a lock were not searched; see: argosy images freeze NAME",
-            err=True,
-        )
+        click.echo(f"{silent} image(s) without a lock were not searched; see: argosy images freeze NAME", err=True)
+    return None
 
 
 def _list_of_site(name: str, *, as_json: bool) -> None:

@@ -115,6 +115,8 @@ class CatalogEntry(msgspec.Struct, frozen=True):
         Why the file cannot be read, empty if it can.
     found
         The packages that matched the search.
+    works, reason
+        Whether it works at the site that was asked for: ``yes``, ``no`` or ``unknown``; and why.
     """
 
     name: str
@@ -131,6 +133,8 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     fault: str = ""
     found: tuple[str, ...] = ()
+    works: str = ""
+    reason: str = ""
 
 
 def describe_catalog_image(image: CatalogImage, wanted: tuple[Requirement, ...] = ()) -> CatalogEntry:
@@ -162,8 +166,9 @@ def describe_catalog_image(image: CatalogImage, wanted: tuple[Requirement, ...] 
 
 
 def render_entries(entries: list[CatalogEntry], now: float) -> str:
-    """Render the catalog as a text table."""
-    rows = [("name", "size", "base", "python", "packages", "age", "")]
+    """Render the catalog as a text table; with the column ``works`` if the entries were checked against a site."""
+    checked = any(entry.works for entry in entries)
+    rows = [("name", "size", "base", "python", "packages", "age", *(("works",) if checked else ()), "")]
     rows += [
         (
             entry.name,
@@ -172,7 +177,8 @@ def render_entries(entries: list[CatalogEntry], now: float) -> str:
             entry.python or "-",
             str(entry.packages or "-"),
             render_age(now - entry.changed),
-            _remark(entry),
+            *((entry.works,) if checked else ()),
+            entry.reason or _remark(entry),
         )
         for entry in entries
     ]

@@ -54,3 +54,20 @@ def describe_wrong_build(torch: Mapping[str, str], vendor: str) -> str:
         return ""
     others = ", ".join(name for name in BACKENDS.values() if torch.get(name)) or "the CPU only"
     return f"torch {torch['__version__']} was built for {others}"
+
+
+def describe_old_driver(torch: Mapping[str, str], newest: str) -> str:
+    """Describe a torch whose CUDA has a newer major version than the driver supports; empty if there is none.
+
+    A driver runs every CUDA of its own major version (docs.nvidia.com/deploy/cuda-compatibility, "Minor Version
+    Compatibility"). A newer major version needs the package cuda-compat in the image.
+
+    Parameters
+    ----------
+    newest
+        Newest CUDA that the driver supports, for example ``12.2``; empty if unknown.
+    """
+    major = re.match(r"(?:cu)?(\d\d)", torch.get("cuda", ""))
+    if major is None or not newest or int(major[1]) <= int(newest.partition(".")[0]):
+        return ""
+    return f"torch {torch['__version__']} needs a driver for CUDA {major[1]}, and the driver supports CUDA {newest}"

@@ -14,7 +14,14 @@ from argosy.core.session import Session
 from argosy.core.shell import literal_argv
 from argosy.core.store import write_text
 from argosy.images.open import file_identity
-from argosy.images.torch_build import ASK_TORCH, BACKENDS, describe_wrong_build, parse_torch, torch_of_version
+from argosy.images.torch_build import (
+    ASK_TORCH,
+    BACKENDS,
+    describe_old_driver,
+    describe_wrong_build,
+    parse_torch,
+    torch_of_version,
+)
 from argosy.launch.model import LaunchRequest
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, outer_environment
@@ -72,6 +79,9 @@ def check_torch_build(
             evidence=f"{image.path}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
             hint=f"use an image that 'argosy build --site {site.name}' made; --no-check launches this one anyway",
         )
+    old = describe_old_driver(torch, site.node.cuda)
+    if old:
+        session.reporter.note(f"{old} on {site.name}: it may find no GPU, unless the image contains cuda-compat")
     return container
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
-from argosy.diagnostics.check.rules import Contents, check_contents, parse_contents
+from argosy.diagnostics.check.catalog import judge
+from argosy.diagnostics.check.contents import Contents, parse_contents
+from argosy.diagnostics.check.rules import check_contents
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site
@@ -15,6 +17,7 @@ from argosy.sites.read import read_site
 LUMI = read_site("lumi-g")
 IMAGE = Image("my.sif", ImageKind.SIF, "sha256:1", "amd64", layer_offset=4096, layer_part=2, argosy=True)
 ROCM = {"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}
+CUDA = ROCM | {"hip": ""}
 CONTENTS = Contents(glibc="2.36", python="3.11.2", torch=ROCM, mpi="mpirun 5", plugin="/x/librccl-net.so", entry=True)
 
 
@@ -35,6 +38,8 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
         (IMAGE, replace(CONTENTS, torch={}), LUMI, "torch", "warn"),
         (IMAGE, replace(CONTENTS, torch={}), read_site("lumi-c"), "torch", "ok"),
         (IMAGE, CONTENTS, LUMI, "torch", "ok"),
+        (IMAGE, replace(CONTENTS, torch=CUDA | {"cuda": "12.8"}), read_site("mn5-acc"), "torch", "ok"),
+        (IMAGE, replace(CONTENTS, torch=CUDA | {"cuda": "13.0"}), read_site("mn5-acc"), "torch", "warn"),
         (IMAGE, replace(CONTENTS, entry=False), LUMI, "entry", "fail"),
         (IMAGE, replace(CONTENTS, glibc="2.17"), LUMI, "glibc", "warn"),
         (IMAGE, replace(CONTENTS, glibc=""), LUMI, "glibc", "warn"),
@@ -53,6 +58,20 @@ def test_each_fault_is_found_under_its_name(
     assert states(image, contents, site)[name] == state
     found = check_contents(image, ("gzip",), contents, site)
     assert all(each.hint for each in found if each.state == "fail")
+
+
+def test_the_catalog_answers_with_the_worst_finding() -> None:
+    def answer(*changes: object, contents: Contents | None = CONTENTS) -> tuple[str, str]:
+        return judge(check_contents(replace(IMAGE, **dict(changes)), ("gzip",), contents, LUMI))  # type: ignore[arg-type]
+
+    assert answer() == ("yes", "")
+    assert answer(("arch", "arm64"), contents=None) == (
+        "no",
+        "architecture: the image is for arm64, nodes of lumi-g are amd64",
+    )
+    assert answer(contents=None)[0] == "unknown"
+    works, reason = answer(contents=replace(CONTENTS, glibc="2.17"))
+    assert (works, reason) == ("yes", "glibc: 2.17")
 
 
 def test_the_probes_output_is_parsed_and_an_incomplete_one_is_refused() -> None:

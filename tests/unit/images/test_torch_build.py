@@ -8,7 +8,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter
-from argosy.images.torch_build import describe_wrong_build, parse_torch, torch_of_version
+from argosy.images.torch_build import describe_old_driver, describe_wrong_build, parse_torch, torch_of_version
 from argosy.launch.model import LaunchRequest
 from argosy.launch.torch_check import check_torch_build
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
@@ -83,3 +83,13 @@ def test_an_image_elsewhere_passes_with_a_note() -> None:
 def test_output_before_the_answer_is_skipped() -> None:
     assert parse_torch('warning\n{"__version__": "2.6.0", "cuda": "12.4"}\n')["cuda"] == "12.4"
     assert parse_torch("Traceback\n") == {}
+
+
+def test_a_driver_of_an_older_major_version_is_named() -> None:
+    def said(cuda: str, newest: str) -> str:
+        return describe_old_driver({"__version__": "2.10.0", "cuda": cuda}, newest)
+
+    for cuda in ("13.0", "cu130"):
+        assert said(cuda, "12.2") == "torch 2.10.0 needs a driver for CUDA 13, and the driver supports CUDA 12.2"
+    for cuda, newest in (("12.8", "12.2"), ("13.0", "13.0"), ("13.0", ""), ("", "12.2")):
+        assert not said(cuda, newest)

@@ -1,130 +1,38 @@
-"""Inspect an image, and check it against a site."""
+"""Check an image against a site."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-
-import msgspec
 
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
-from argosy.core.process import Command, tool_error
+from argosy.core.model import Image, ImageKind
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, literal_argv, quote
+from argosy.core.shell import quote
+from argosy.diagnostics.check.contents import Contents, inspect_image
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, OpenedImage, open_image
 from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.images.torch_build import BACKENDS, describe_old_driver
 from argosy.runtimes.choose import one_partition
-from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import open_container, outer_environment
 from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
-MARK = "argosy:"
-"""Prefix of each line of the report, since scripts of the image may print too."""
-
-REPORT_SCRIPT = """\
-say() { printf "argosy:%s\\n" "$1=$2"; }
-say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
-say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
-for name in mpirun mpiexec; do ! command -v "$name" >/dev/null || say mpi "$("$name" --version 2>&1 | head -n 1)"; done
-[ ! -d /opt/argosy/env ] || set -- "$@" /opt/argosy/env/lib
-for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:libaws-ofi mpilib:libmpi.so; do
-    found=$(find /usr /opt /lib "$@" -xdev -name "${pair#*:}*" -print -quit 2>/dev/null)
-    [ -z "$found" ] || say "${pair%%:*}" "$found"
-done
-for python in python python3; do
-    command -v "$python" >/dev/null || continue
-    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
-    say torch "$("$python" -I -c "$ASK_TORCH" | tail -n 1)"
-    break
-done
-say end yes
-"""
-
-
-class Contents(msgspec.Struct, frozen=True):
-    """The contents of an image that matter for a site.
-
-    Attributes
-    ----------
-    glibc
-        Version of glibc; empty if the image has another C library.
-    torch
-        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
-    mpi, libfabric, plugin
-        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
-    entry
-        Whether ``/opt/argosy/enter`` exists.
-    """
-
-    glibc: str = ""
-    python: str = ""
-    torch: Mapping[str, str] = msgspec.field(default_factory=dict)
-    mpi: str = ""
-    libfabric: str = ""
-    plugin: str = ""
-    entry: bool = False
-
-
-def _inspect_image(plan: ContainerPlan, session: Session) -> Contents:
-    """Start the container once, and report its contents.
-
-    Raises
-    ------
-    ToolFailed
-        When the container does not start.
-    """
-    argv = literal_argv(
-        plan.argv(("/bin/sh", "-c", REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH)), "sh"))
-    )
-    command = Command(argv, env=outer_environment(plan, session.host.environment))
-    reply = session.runner.run(command)
-    contents = parse_contents(reply.stdout)
-    if contents is None:
-        raise tool_error(command, reply, doing="inspecting the image")
-    return contents
-
-
-def parse_contents(text: str) -> Contents | None:
-    """Parse the output of `REPORT_SCRIPT`; None if the output is incomplete."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.startswith(MARK):
-            key, _, value = line.removeprefix(MARK).partition("=")
-            found.setdefault(key, value)
-    if "end" not in found:
-        return None
-    try:
-        torch = json.loads(found.get("torch") or "{}")
-    except ValueError:
-        torch = {}
-    return Contents(
-        glibc=found.get("glibc", ""),
-        python=found.get("python", ""),
-        torch=torch if isinstance(torch, dict) else {},
-        mpi=found.get("mpi", "") or found.get("mpilib", ""),
-        libfabric=found.get("libfabric", ""),
-        plugin=found.get("plugin", ""),
-        entry=found.get("entry") == "yes",
-    )
-
-
 ALWAYS_MOUNTABLE = frozenset({"gzip"})
+CONTENTS = "contents"
+"""Name of the finding for an image that was not started, so that its contents are unknown."""
+
 OLDEST_GLIBC = (2, 28)
 """Version of glibc that current PyTorch wheels need (manylinux_2_28)."""
 
 
 def check_contents(
-    image: Image, compressors: tuple[str, ...], contents: Contents | None, site: Site
+    image: Image, compressors: tuple[str, ...], contents: Contents | None, site: Site, why: str = ""
 ) -> tuple[Finding, ...]:
     """Check an image and its contents against a site.
 
@@ -134,13 +42,15 @@ def check_contents(
         Compressors of the image's squashfs file systems: the base's, the layer's.
     contents
         None if this machine cannot start the image.
+    why
+        Why it cannot.
     """
     return (
         _check_architecture(image, site),
         _check_runtime(image, site),
         _check_layer(image, site),
         _check_compressors(compressors, site),
-        *(_check_inside(image, contents, site) if contents else (_not_started(),)),
+        *(_check_inside(image, contents, site) if contents else (_not_started(why),)),
     )
 
 
@@ -197,9 +107,9 @@ def _check_compressors(compressors: tuple[str, ...], site: Site) -> Finding:
     return Finding("compressor", State.UNKNOWN, evidence, f"test it: argosy sites validate {site.name} --image IMAGE")
 
 
-def _not_started() -> Finding:
-    evidence = "this machine cannot start the image, so PyTorch, glibc and MPI were not checked"
-    return Finding("contents", State.UNKNOWN, evidence, "check it on a machine that can start the image")
+def _not_started(why: str) -> Finding:
+    evidence = f"PyTorch, glibc and MPI were not checked: {why or 'this machine cannot start the image'}"
+    return Finding(CONTENTS, State.UNKNOWN, evidence, "check it on a machine that can start the image")
 
 
 def _check_inside(image: Image, contents: Contents, site: Site) -> Iterator[Finding]:
@@ -241,6 +151,10 @@ def _check_torch(contents: Contents, site: Site) -> Finding:
         return Finding("torch", State.OK, "the image does not contain PyTorch")
     if vendor not in BACKENDS:
         return Finding("torch", State.OK, version if vendor else f"{version}; {site.name} has no GPUs")
+    old = describe_old_driver(contents.torch, site.node.cuda)
+    if old:
+        hint = f"build it with --site {site.name}, or use an image with NVIDIA's package cuda-compat"
+        return Finding("torch", State.WARN, f"{old} on {site.name}", hint)
     if contents.torch.get(BACKENDS[vendor]):
         return Finding("torch", State.OK, f"{version}, {BACKENDS[vendor]} {contents.torch[BACKENDS[vendor]]}")
     others = ", ".join(name for name in BACKENDS.values() if contents.torch.get(name)) or "the CPU only"
@@ -279,10 +193,25 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             f"cannot check {reference}: it is not on this machine",
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
-    opened = open_image(find_image(reference, session))
+    return check_opened(open_image(find_image(reference, session)), profile, session)
+
+
+def check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:
+    """Check an opened image.
+
+    Parameters
+    ----------
+    unpack
+        Whether an image may be unpacked into the cache to start it, which takes minutes.
+    """
     image = opened.image
-    findings = check_contents(image, _compressors_of(image), _inspect(session, reference), profile)
-    return (*findings, *_check_signature(opened, profile, session))
+    contents, why = None, ""
+    try:
+        contents = inspect_image(image, session, unpack=unpack)
+    except ArgosyError as error:
+        why = error.what
+    findings = check_contents(image, _compressors_of(image), contents, site, why)
+    return (*findings, *_check_signature(opened, site, session))
 
 
 def _check_signature(opened: OpenedImage, site: Site, session: Session) -> tuple[Finding, ...]:
@@ -305,13 +234,3 @@ def _compressors_of(image: Image) -> tuple[str, ...]:
         return ()
     offsets = [offset for offset in (image.base_offset, image.layer_offset) if offset >= 0]
     return tuple(read_superblock(Path(image.path), offset).compressor for offset in offsets)
-
-
-def _inspect(session: Session, reference: str) -> Contents | None:
-    """Start the image on this machine; if that fails, note the reason and return None."""
-    try:
-        plan = open_container(ContainerRequest(gpu=GpuMode.NONE, workdir="/"), reference, session)
-        return _inspect_image(plan, session)
-    except ArgosyError as error:
-        session.reporter.note(f"the image was not started on this machine: {error.what}")
-        return None

@@ -1,0 +1,138 @@
+"""Find out what an image contains that matters for a site: start it once, and keep the answer."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import CheckFailed
+from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
+from argosy.core.process import Command, tool_error
+from argosy.core.session import Session
+from argosy.core.shell import in_double_quotes, literal_argv
+from argosy.core.store import write_text
+from argosy.images.open import file_identity
+from argosy.images.torch_build import ASK_TORCH
+from argosy.runtimes.open_container import open_container, outer_environment
+
+MARK = "argosy:"
+"""Prefix of each line of the report, since scripts of the image may print too."""
+
+REPORT_SCRIPT = """\
+say() { printf "argosy:%s\\n" "$1=$2"; }
+say glibc "$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -dc 0-9.)"
+say entry "$([ -x /opt/argosy/enter ] && echo yes || echo no)"
+for name in mpirun mpiexec; do ! command -v "$name" >/dev/null || say mpi "$("$name" --version 2>&1 | head -n 1)"; done
+[ ! -d /opt/argosy/env ] || set -- "$@" /opt/argosy/env/lib
+for pair in libfabric:libfabric.so plugin:libnccl-net plugin:librccl-net plugin:libaws-ofi mpilib:libmpi.so; do
+    found=$(find /usr /opt /lib "$@" -xdev -name "${pair#*:}*" -print -quit 2>/dev/null)
+    [ -z "$found" ] || say "${pair%%:*}" "$found"
+done
+for python in python python3; do
+    command -v "$python" >/dev/null || continue
+    say python "$("$python" -I -c 'import platform; print(platform.python_version())')"
+    say torch "$("$python" -I -c "$ASK_TORCH" | tail -n 1)"
+    break
+done
+say end yes
+"""
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The contents of an image that matter for a site.
+
+    Attributes
+    ----------
+    glibc
+        Version of glibc; empty if the image has another C library.
+    torch
+        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
+    mpi, libfabric, plugin
+        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
+    entry
+        Whether ``/opt/argosy/enter`` exists.
+    """
+
+    glibc: str = ""
+    python: str = ""
+    torch: Mapping[str, str] = msgspec.field(default_factory=dict)
+    mpi: str = ""
+    libfabric: str = ""
+    plugin: str = ""
+    entry: bool = False
+
+
+def parse_contents(text: str) -> Contents | None:
+    """Parse the output of `REPORT_SCRIPT`; None if the output is incomplete."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            key, _, value = line.removeprefix(MARK).partition("=")
+            found.setdefault(key, value)
+    if "end" not in found:
+        return None
+    try:
+        torch = json.loads(found.get("torch") or "{}")
+    except ValueError:
+        torch = {}
+    return Contents(
+        glibc=found.get("glibc", ""),
+        python=found.get("python", ""),
+        torch=torch if isinstance(torch, dict) else {},
+        mpi=found.get("mpi", "") or found.get("mpilib", ""),
+        libfabric=found.get("libfabric", ""),
+        plugin=found.get("plugin", ""),
+        entry=found.get("entry") == "yes",
+    )
+
+
+PROGRAM = REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH))
+
+
+def inspect_image(image: Image, session: Session, *, unpack: bool = True) -> Contents | None:
+    """Return the contents of an image.
+
+    The answer for an image file is cached until the file changes.
+
+    Parameters
+    ----------
+    unpack
+        Whether the image may be unpacked into the cache, if the runtime needs that.
+
+    Raises
+    ------
+    ArgosyError
+        If this machine cannot start the image, or only after it was unpacked and `unpack` is false.
+    """
+    memo = None
+    if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
+        program = hashlib.sha256(PROGRAM.encode()).hexdigest()[:8]
+        memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
+        with contextlib.suppress(OSError):
+            return parse_contents(memo.read_text(encoding="utf-8"))
+    report = _start(image, session, unpack=unpack)
+    if memo:
+        with contextlib.suppress(OSError):
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memo, report)
+    return parse_contents(report)
+
+
+def _start(image: Image, session: Session, *, unpack: bool) -> str:
+    """Start the image, and return its report."""
+    request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
+    plan = open_container(request, image.path, session, dry=True)
+    if plan.runtime.traits.unpacks and not unpack and not all(Path(tree).exists() for tree in plan.entry.trees):
+        raise CheckFailed(f"{plan.runtime.name} has to unpack it first, as argosy check does")
+    plan = open_container(request, image.path, session)
+    argv = literal_argv(plan.argv(("/bin/sh", "-c", PROGRAM, "sh")))
+    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    reply = session.runner.run(command)
+    if parse_contents(reply.stdout) is None:
+        raise tool_error(command, reply, doing="inspecting the image")
+    return reply.stdout
