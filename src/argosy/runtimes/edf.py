@@ -16,7 +16,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
-from argosy.runtimes.pyxis import LAYER_HINT, enroot_reference, refuse_mount_path
+from argosy.runtimes.pyxis import LAYER_HINT, image_argument, refuse_mount_path
 from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -188,16 +188,14 @@ class ContainerEngine(msgspec.Struct, frozen=True):
 
     def document(self, entry: Entry) -> tuple[Word, ...]:
         """Return the lines of the EDF."""
-        registry = entry.image.kind is ImageKind.REGISTRY
         mounts: list[Word] = [f"{b.source}:{b.target}" + (":ro" if b.read_only else "") for b in entry.binds]
         if not entry.contain and not entry.person.home:
             mounts.append(ShellExpr("$HOME:$HOME"))
         if not entry.contain and not entry.workdir:
             mounts.append(ShellExpr("$PWD:$PWD"))
         given = entry.image.kind is ImageKind.EDF
-        image = enroot_reference(entry.image.path) if registry else entry.image.path
         edf = Edf(
-            image="" if given else image,
+            image="" if given else image_argument(entry.image),
             base=(entry.image.path,) if given else (),
             mounts=tuple(mounts),
             workdir=entry.workdir or ("/" if entry.contain else ShellExpr("$PWD")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from argosy.core.records import replace
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import FILES
 from argosy.sites.profile import Site
-from argosy.sites.profile_parts import ENTER, Base
+from argosy.sites.profile_parts import ENTER
 
 
 def plan_entry(plan: ContainerPlan, request: ContainerRequest, reference: str, sites: Iterable[Site]) -> ContainerPlan:
@@ -47,14 +48,15 @@ def _modes(
     if request.enter:
         yield request.enter, "option", "requested"
     for site in sites:
-        if base := _find_base(site, reference, image.path):
-            yield base.enter, f"site {site.name}", f"an image of the site, {ENTER[base.enter]}"
+        if mode := _mode_at(site, {reference, image.path}):
+            yield mode, f"site {site.name}", f"an image of the site, {ENTER[mode]}"
 
 
-def _find_base(site: Site, *names: str) -> Base | None:
-    """Return the base in a site's profile that has one of these names, or is the same file; None if there is none."""
-    files = {str(Path(name).resolve()) for name in names if name.startswith("/")}
+def _mode_at(site: Site, names: set[str]) -> str:
+    """Return how the profile of a site enters an image with one of these names; empty if it does not know the image."""
+    files = names | {str(Path(name).resolve()) for name in names if name.startswith("/")}
     for base in site.images.bases:
         if base.name in names or (base.name.startswith("/") and str(Path(base.name).resolve()) in files):
-            return base
-    return None
+            return base.enter
+    matching = (mode for pattern, mode in site.images.enter.items() if fnmatch.filter(files, pattern))
+    return next(matching, "")

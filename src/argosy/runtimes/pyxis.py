@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.model import Bind, Entry, GpuMode, Host, Image, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.runtimes.runtime import Traits, forced_variables, inherited_variables, with_image_environment
 
@@ -44,6 +44,13 @@ def enroot_reference(reference: str) -> str:
     if "#" in reference or not slash or not ({".", ":"} & set(first) or first == "localhost"):
         return reference
     return f"{first}#{rest}"
+
+
+def image_argument(image: Image) -> str:
+    """Return an image in enroot's form; a file begins with ``/`` or ``./``, else it is looked up in Docker Hub."""
+    if image.kind is ImageKind.REGISTRY:
+        return enroot_reference(image.path)
+    return image.path if image.path.startswith(("/", "./", "../")) else f"./{image.path}"
 
 
 def refuse_enroot(entry: Entry) -> str:
@@ -102,12 +109,10 @@ class Pyxis(msgspec.Struct, frozen=True):
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Return the srun options; ``--container-env`` lists the variables, because the image's values would win."""
-        registry = entry.image.kind is ImageKind.REGISTRY
-        image = enroot_reference(entry.image.path) if registry else entry.image.path
         mounts = _mounts(entry)
         names = ",".join(variable.name for variable in enroot_variables(entry) if not _has_lines(variable))
         return (
-            f"--container-image={image}",
+            f"--container-image={image_argument(entry.image)}",
             _joined("--container-mounts=", mounts),
             _joined("--container-workdir=", (entry.workdir or ("/" if entry.contain else ShellExpr("$PWD")),)),
             "--no-container-mount-home" if entry.contain else "--container-mount-home",

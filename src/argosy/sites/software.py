@@ -138,6 +138,8 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Fingerprints of OpenPGP keys; one of them must have signed every image that is launched. Empty: any image.
     cotainr_systems
         Value of ``cotainr build --system`` -> base image.
+    enter
+        Path of images, with ``*`` -> how to enter them: ``run`` or ``with-conda``, as for a base.
     """
 
     folders: tuple[str, ...] = ()
@@ -145,6 +147,7 @@ class Images(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bases: tuple[Base, ...] = ()
     signed_by: tuple[str, ...] = ()
     cotainr_systems: dict[str, str] = msgspec.field(default_factory=dict)
+    enter: dict[str, Literal["run", "with-conda"]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Reject invalid fingerprints."""

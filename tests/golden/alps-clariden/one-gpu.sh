@@ -12,7 +12,7 @@
 # Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
 #   partition = normal: the job uses whole nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = edf: the site's runtime
 #   gpu = nv: 1 nvidia GPU; edf finds the driver
 #   assumed = /project/images/train.sqsh: the image is not here

@@ -12,7 +12,7 @@
 # Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   partition = normal: the job uses whole nodes; no partition was given
 #   cores of each rank = 0-71 72-143 144-215 216-287: the cores nearest to its GPU, on whole nodes
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = edf: the site's runtime; the site documents 26.07.1
 #   gpu = nv: 4 nvidia GPUs; edf finds the driver
 #   assumed = /project/images/train.sqsh: the image is not here

@@ -12,7 +12,7 @@
 # train on jean-zay: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   partition = gpu_p13: the job uses parts of nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 1 nvidia GPU; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at jean-zay, not of this machine

@@ -12,7 +12,7 @@
 # train on karolina: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   partition = qgpu: the job uses whole nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 8 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at karolina, not of this machine

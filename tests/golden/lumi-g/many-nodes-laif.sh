@@ -15,7 +15,7 @@
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
 #   mode = laif: images in /appl/local/laifs contain libfabric, and need only Slurm's spool folder
 #   partition = standard-g: the job uses whole nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: SingularityCE is installed without a module
 #   assumed = /project/images/train.sif: the image is not here

@@ -15,7 +15,7 @@
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
 #   mode = cray: images without libfabric use the host's
 #   partition = standard-g: the job uses whole nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: SingularityCE is installed without a module
 #   enter = with-conda: an image of the site, entered by the lines in $WITH_CONDA, evaluated inside
@@ -23,7 +23,7 @@
 
 main() {
     # --- The program -----------------------------------------------------------------------------
-    argosy_image=/appl/local/containers/sif-images/lumi-rocm-rocm-5.6.1.sif
+    argosy_image=/appl/local/containers/sif-images/lumi-pytorch-rocm-6.2.4-python-3.12-pytorch-v2.6.0.sif
     # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES

@@ -14,7 +14,7 @@
 # Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
 #   mode = cray: images without libfabric use the host's
 #   partition = small-g: the job uses parts of nodes; no partition was given
-#   launcher = torchrun: a Python program, and the image has torch
+#   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: SingularityCE is installed without a module
 #   assumed = /project/images/train.sif: the image is not here

@@ -30,7 +30,7 @@ MN5 = JobOptions(account="project_1", qos="acc_debug", time="00:15:00")
 
 
 LAIF = "/appl/local/laifs/containers"
-WITH_CONDA = "/appl/local/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
+WITH_CONDA = "/appl/local/containers/sif-images/lumi-pytorch-rocm-6.2.4-python-3.12-pytorch-v2.6.0.sif"
 SQUASHFS = "/project/images/train.sqsh"
 NGC = "docker://nvcr.io/nvidia/pytorch:24.03-py3"
 HUB = "docker://registry.example.org/project/train:1"

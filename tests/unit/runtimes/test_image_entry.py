@@ -65,6 +65,15 @@ def test_other_images_start_as_before(image: Image, reference: str, name: str) -
     assert plan(image, "run", reference=reference, name=name).entry.image.enter == ""
 
 
+def test_a_pattern_of_the_profile_says_how_its_images_are_entered() -> None:
+    site = replace(SITE, images=replace(SITE.images, enter={"/site/lumi-pytorch-*.sif": "with-conda"}))
+    request = ContainerRequest(runtime="apptainer")
+    for name, mode in (("lumi-pytorch-2.6.sif", "with-conda"), ("lumi-rocm-6.2.sif", "")):
+        image = replace(IMAGE, path=f"/site/{name}")
+        planned = plan_container(request, image, make_host("apptainer"))
+        assert plan_entry(planned, request, image.path, (site,)).entry.image.enter == mode
+
+
 def test_a_link_of_the_site_is_its_image(tmp_path: Path) -> None:
     (tmp_path / "v2.sif").touch()
     (tmp_path / "latest.sif").symlink_to("v2.sif")

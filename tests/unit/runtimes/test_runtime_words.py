@@ -361,6 +361,13 @@ def test_pyxis_gets_every_part_of_an_entry() -> None:
     )
 
 
+@pytest.mark.parametrize(("path", "shown"), [("a.sqsh", "./a.sqsh"), ("a/b.sqsh", "./a/b.sqsh"), ("/a.sqsh",) * 2])
+def test_a_relative_image_file_is_not_taken_for_a_name_in_docker_hub(path: str, shown: str) -> None:
+    entry = replace(ENTRY, image=replace(SQUASHFS, path=path))
+    assert PYXIS.srun_options(entry)[0] == f"--container-image={shown}"
+    assert f'image = "{shown}"' in load_runtime("edf").document(entry)
+
+
 def test_a_forced_variable_replaces_the_gpu_hooks() -> None:
     entry = replace(ENTRY, variables=(Variable("NVIDIA_VISIBLE_DEVICES", "0"),), gpu=GpuMode.NV)
     assert [v.value for v in PYXIS.variables(entry) if v.name == "NVIDIA_VISIBLE_DEVICES"] == ["0"]
