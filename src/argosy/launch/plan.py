@@ -29,6 +29,7 @@ from argosy.launch.launchers.launcher import (
     choose_launcher,
     find_launcher,
     find_python,
+    refuse_starter_program,
     refuse_without_torch,
 )
 from argosy.launch.limits import check_limits, plan_debug
@@ -60,6 +61,7 @@ from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
 from argosy.sites.resolve import SiteDemands
+from argosy.slurm.option_checks import describe_short_time
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
 from argosy.version import VERSION
 
@@ -184,6 +186,8 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
 def _choose_launcher(context: LaunchContext) -> Choice:
     request, image = context.request, context.container.entry.image
     launcher = choose_launcher(request.launcher, image, request.command, context.target.shape)
+    if context.target.is_job and not (request.launcher or request.wanted.ranks):
+        refuse_starter_program(request.command)
     launcher = launcher_at_site(launcher, context.target.site)
     if not _adds_packages(request.container):
         refuse_without_torch(launcher.value, image, needed=request.needs_torch)
@@ -383,6 +387,8 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
         Choice(f"--{name}", value, f"your default, {USER_DEFAULTS[name]}", "environment")
         for name, value in by_user.items()
     ]
+    if short := describe_short_time(options.time):
+        rows.append(Choice("--time", options.time, short, "option", mark=Mark.DOUBTFUL))
     why = "argosy launch does not read it: use an option, or --sbatch-arg"
     unread = unread_defaults(host.environment)
     rows += [Choice(name, "not used", why, "environment", mark=Mark.UNUSED) for name in unread]

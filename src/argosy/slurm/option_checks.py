@@ -153,6 +153,22 @@ def _check_time(option: str, value: str) -> None:
         )
 
 
+LIKE_HOURS = frozenset({*range(1, 10), 12, 24, 36, 48, 72})
+"""Numbers that people write for hours."""
+
+
+def describe_short_time(value: str) -> str:
+    """Return what Slurm makes of a time limit that looks like hours but is minutes; empty for any other limit.
+
+    Slurm reads ``1:00`` as minutes and seconds, and ``1`` as minutes (sbatch(1), --time).
+    """
+    match = re.fullmatch(r"0*(\d+)(:\d+)?", value)
+    if match is None or int(match[1]) not in LIKE_HOURS:
+        return ""
+    count, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
+    return f"Slurm reads {form}, so this is {count} minute{'s' * (count > 1)}; write {count}h for hours"
+
+
 def _check_signal(_option: str, value: str) -> None:
     parse_warning(value)
 

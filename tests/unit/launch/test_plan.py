@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Variable
+from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -478,6 +478,18 @@ def test_a_program_that_starts_ranks_itself_is_not_started_per_rank(command: tup
     assert meant in caught.value.hint
     choose_launcher("", image, command, Shape(1, 1))
     choose_launcher("none", image, command, Shape(1, 2))
+
+
+def test_a_job_of_one_rank_does_not_start_torchrun_unless_that_was_requested() -> None:
+    command = ("torchrun", "--nproc_per_node=8", "train.py")
+    with pytest.raises(UsageError, match="starts ranks itself"):
+        plan(FULL, command=command, wanted=Wanted(gpus=1))
+    assert "torchrun --nproc_per_node=8" in plan(FULL, command=command, wanted=Wanted(gpus=8, ranks=1)).script
+
+
+def test_a_time_limit_that_looks_like_hours_is_doubtful() -> None:
+    choices = plan(FULL, wanted=Wanted(gpus=1), options=JobOptions(time="1:00")).choices
+    assert [choice.value for choice in choices if choice.key == "--time" and choice.mark is Mark.DOUBTFUL] == ["1:00"]
 
 
 # Whole scripts

@@ -41,7 +41,7 @@ from argosy.runtimes.container_plan import (
     plan_container,
     refuse_outside_jobs,
 )
-from argosy.runtimes.edf import Edf, parse_edf, render_edf
+from argosy.runtimes.edf import EDF, Edf, parse_edf, render_edf
 from argosy.runtimes.enroot import ENROOT
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
 from argosy.runtimes.runtime import RUNTIMES, forced_variables, load_runtime, refuse_image
@@ -365,7 +365,7 @@ def test_pyxis_gets_every_part_of_an_entry() -> None:
 def test_a_relative_image_file_is_not_taken_for_a_name_in_docker_hub(path: str, shown: str) -> None:
     entry = replace(ENTRY, image=replace(SQUASHFS, path=path))
     assert PYXIS.srun_options(entry)[0] == f"--container-image={shown}"
-    assert f'image = "{shown}"' in load_runtime("edf").document(entry)
+    assert f'image = "{shown}"' in EDF.document(entry)
 
 
 def test_a_forced_variable_replaces_the_gpu_hooks() -> None:

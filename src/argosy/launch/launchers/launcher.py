@@ -290,8 +290,8 @@ def as_torchrun_program(command: tuple[Word, ...]) -> tuple[Word, ...]:
     return ("--no-python", *words)
 
 
-def _refuse_starter(command: tuple[Word, ...]) -> None:
-    """Refuse to start several copies of a program that starts ranks itself: each copy would be a complete run.
+def refuse_starter_program(command: tuple[Word, ...]) -> None:
+    """Refuse a program that starts ranks itself: each of several copies, or of the job's GPUs, would be a complete run.
 
     Raises
     ------
@@ -317,7 +317,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
         find_launcher(asked)
         return Choice(ChoiceKey.LAUNCHER, asked, "requested", "option")
     if shape.ranks > 1:
-        _refuse_starter(command)
+        refuse_starter_program(command)
     is_python = bool(command) and command[0] in PYTHON_NAMES
     if is_python and "torch" in image.packages:
         # Only the lock of an image made by Argosy lists torch; a plan assumes it for an image that is not here.
