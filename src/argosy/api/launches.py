@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from argosy.api.session import use_session
-from argosy.bench import collectives, nodes, settings
+from argosy.bench import collectives, nodes, settings, stored
+from argosy.bench.result import BenchResult
 from argosy.bench.startup import StartupReport, measure_startup
 from argosy.bench.startup_cases import StartupRequest
 from argosy.bench.statistics import Comparison
@@ -194,6 +195,17 @@ def bench_collectives(
     request = _request(image, collectives.benchmark_command(operation, max_size), here, dict(options))
     name = request.name or f"bench-{operation}"
     return submit.launch(replace(request, name=name, needs_torch=True), here)
+
+
+def compare_bench(names: Sequence[str], *, session: Session | None = None) -> tuple[BenchResult, ...]:
+    """Return stored results for a comparison, as ``argosy bench compare`` does.
+
+    Parameters
+    ----------
+    names
+        Job numbers, files, or ``earlier``.
+    """
+    return stored.read_results(use_session(session), names)
 
 
 def bench_nodes(

@@ -2,13 +2,15 @@
 
 Usage: python -c PROGRAM OPERATION MOST_BYTES
 
-Bandwidths are in GB/s (1e9 bytes). The bus bandwidth is the algorithm bandwidth, multiplied by a factor that makes it
+Bandwidths are in GB/s (1e9 bytes), medians of several samples; `low` and `high` are the quartiles of the bus bandwidth.
+The bus bandwidth is the algorithm bandwidth, multiplied by a factor that makes it
 independent of the number of ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ except ImportError as missing:
 
 LEAST, STEP = 64 << 10, 4
 MOST_GPU, MOST_CPU = 1 << 30, 64 << 20
-WARM, ROUNDS_LEAST, ROUNDS_MOST, SECONDS = 3, 5, 200, 0.4
+WARM, SAMPLES, ROUNDS_MOST, SECONDS = 3, 7, 200, 0.4
 
 
 def find_device() -> tuple[Any, str]:
@@ -55,8 +57,8 @@ def make_operation(name: str, count: int, ranks: int, device: Any) -> tuple[Call
     return (lambda: dist.all_reduce(data)), data, float(count) * ranks
 
 
-def measure(name: str, size: int, ranks: int, device: Any) -> float:
-    """Return the seconds of one operation on `size` bytes: the mean over many rounds of the slowest rank."""
+def measure(name: str, size: int, ranks: int, device: Any) -> tuple[float, float, float]:
+    """Return the seconds of one operation on `size` bytes by the slowest rank: quartiles and median of samples."""
     run, data, wanted = make_operation(name, max(size // 4, ranks), ranks, device)
     run()
     if abs(data.double().sum().item() - wanted) > 1e-6 * wanted:
@@ -74,8 +76,10 @@ def measure(name: str, size: int, ranks: int, device: Any) -> float:
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
         return float(worst.item())
 
-    rounds = int(SECONDS / max(timed(WARM), 1e-9))
-    return timed(min(max(rounds, ROUNDS_LEAST), ROUNDS_MOST))
+    rounds = int(SECONDS / SAMPLES / max(timed(WARM), 1e-9))
+    rounds = min(max(rounds, 1), ROUNDS_MOST // SAMPLES)
+    low, middle, high = statistics.quantiles((timed(rounds) for _ in range(SAMPLES)), n=4)
+    return low, middle, high
 
 
 def label(size: int) -> str:
@@ -97,15 +101,16 @@ def main(name: str, most: int) -> None:
     kind = torch.cuda.get_device_name() if device.type == "cuda" else device.type
     say = print if rank == 0 else lambda *_words, **_more: None
     say(f"# {name} · {ranks} ranks on {nodes} node(s) · {backend} on {kind} · torch {torch.__version__}")
-    say(f"# {'size':>10} {'time':>12} {'algbw':>10} {'busbw':>10}   (GB/s)")
+    say(f"# {'size':>10} {'time':>12} {'algbw':>10} {'busbw':>10} {'low':>10} {'high':>10}   (GB/s)")
     factor = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": (ranks - 1) / ranks, "broadcast": 1.0}[name]
     most = most or (MOST_CPU if device.type == "cpu" else MOST_GPU)
     sizes = [size for size in (LEAST * STEP**power for power in range(12)) if size < most] + [most]
     best, at = 0.0, most
     for size in sizes:
-        seconds = measure(name, size, ranks, device)
-        speed = size / seconds / 1e9
-        say(f"  {label(size):>10} {seconds * 1e3:>9.3f} ms {speed:>10.3f} {speed * factor:>10.3f}", flush=True)
+        fast, seconds, slow = measure(name, size, ranks, device)
+        speed, low, high = (size / each / 1e9 for each in (seconds, slow, fast))
+        numbers = " ".join(f"{each:>10.3f}" for each in (speed, speed * factor, low * factor, high * factor))
+        say(f"  {label(size):>10} {seconds * 1e3:>9.3f} ms {numbers}", flush=True)
         best, at = max((best, at), (speed * factor, size))
     say(f"# Peak bus bandwidth : {best:.3f} GB/s at {label(at)}", flush=True)
     dist.barrier()

@@ -123,8 +123,12 @@ def launch_variants(
     return start_launch(plans[0], folder, session, request)
 
 
+SECONDS = "seconds of a run"
+"""Name of the compared value without --metric."""
+
+
 def _value_name(phrase: str) -> str:
-    return f"the number after {phrase!r}" if phrase else "seconds of a run"
+    return f"the number after {phrase!r}" if phrase else SECONDS
 
 
 def render_job(
@@ -193,8 +197,8 @@ def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[Comparison, .
     )
 
 
-def read_report(record: Path) -> tuple[tuple[Comparison, ...], str]:
-    """Return the comparison of the runs in a record, and the name of the compared value.
+def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[Run, ...], str]:
+    """Return the names of the variants, the runs in a record, and the name of the compared value.
 
     Raises
     ------
@@ -204,13 +208,19 @@ def read_report(record: Path) -> tuple[tuple[Comparison, ...], str]:
     try:
         note = json.loads((record / NOTE).read_text(encoding="utf-8"))
         runs = parse_runs((record / RUNS).read_text(encoding="utf-8"))
-        return compare(note["ways"], runs), str(note["what"])
+        return tuple(note["ways"]), runs, str(note["what"])
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             "there is nothing to compare yet",
             evidence=str(error),
             hint="wait for the first round; only jobs of 'argosy bench settings' compare settings",
         ) from error
+
+
+def read_report(record: Path) -> tuple[tuple[Comparison, ...], str]:
+    """Return the comparison of the runs in a record, and the name of the compared value; see `read_runs`."""
+    variants, runs, what = read_runs(record)
+    return compare(variants, runs), what
 
 
 def report_of(job: str, session: Session) -> tuple[tuple[Comparison, ...], str]:

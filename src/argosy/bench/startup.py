@@ -7,7 +7,6 @@ import re
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 import msgspec
@@ -23,10 +22,6 @@ PROGRAM = Path(__file__).with_name("startup_program.py")
 MILLI = 1000
 CALL = re.compile(r'^(?:\d+\s+)?[a-z_0-9]+\((?:AT_FDCWD, |\d+, )?"(?P<path>[^"]+)"', re.MULTILINE)
 """A call of strace's class ``%file`` that names a path."""
-
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
-WIDTH, LEFT, BAR, GAP, HEAD = 720, 210, 18, 14, 40
-"""Sizes of the plot, in pixels."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -171,38 +166,3 @@ def _case_names(report: StartupReport) -> list[str]:
 
 def _batches(report: StartupReport) -> list[int]:
     return sorted({figure.at_once for figure in report.figures})
-
-
-def render_plot(report: StartupReport) -> str:
-    """Render a report as SVG: one group of bars for each number of starts, each with its own scale."""
-    names, batches = _case_names(report), _batches(report)
-    height = HEAD + len(batches) * (len(names) * BAR + 2 * GAP + BAR)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}">',
-        "<style>text { font: 12px sans-serif }</style>",
-        '<rect width="100%" height="100%" fill="#ffffff"/>',
-        f'<text x="10" y="22">{escape(f"python -c {report.code!r}, by {report.runtime}")}</text>',
-    ]
-    top = HEAD
-    for batch in batches:
-        figures = [
-            figure for name in names for figure in report.figures if (figure.case, figure.at_once) == (name, batch)
-        ]
-        parts.append(f'<text x="10" y="{top + BAR - 4}" font-weight="bold">{_batch_name(batch)}</text>')
-        parts += _bars(figures, names, top + BAR)
-        top += len(names) * BAR + 2 * GAP + BAR
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _bars(figures: list[Figure], names: list[str], top: int) -> list[str]:
-    longest = max(figure.median for figure in figures) or 1.0
-    lines = []
-    for number, figure in enumerate(figures):
-        y, width = top + number * BAR, (WIDTH - LEFT - 90) * figure.median / longest
-        colour = COLOURS[names.index(figure.case)]
-        lines += [
-            f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{figure.case}</text>',
-            f'<rect x="{LEFT}" y="{y + 2}" width="{width:.1f}" height="{BAR - 5}" fill="{colour}"/>',
-            f'<text x="{LEFT + width + 6:.1f}" y="{y + 13}">{figure.median:.1f} ms</text>',
-        ]
-    return lines

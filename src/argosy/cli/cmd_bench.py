@@ -13,14 +13,23 @@ from argosy.bench.nodes import as_node_test, node_test_command
 from argosy.bench.startup_cases import CASES, StartupRequest
 from argosy.bench.statistics import Comparison
 from argosy.cli import cmd_launch
+from argosy.cli.bench_results import (
+    picture_options,
+    refuse_without_result,
+    report_results,
+    show_results,
+    write_pictures,
+)
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import GroupedCommand, add_options, json_option, option, quiet_option
 from argosy.cli.output import print_json
-from argosy.cli.parameters import JOB, NAMED, SITE
+from argosy.cli.parameters import FILE, JOB, NAMED, SITE
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
+from argosy.core.session import Session
+from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
+from argosy.recipes.option_row import SHAPE
 
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before",
                 "packages")  # fmt: skip
@@ -52,10 +61,20 @@ def _launch_command(
     bench.add_command(command)
 
 
-def _collectives(ctx: click.Context, /, *, operation: str, most: str, **options: Any) -> None:
+def _collectives(ctx: click.Context, /, *, operation: str, most: str, nodes: str, **options: Any) -> None:
+    from argosy.bench.sweep import parse_node_counts  # noqa: PLC0415 - only this command
+
     options["command"] = benchmark_command(operation, most)
     name = f"bench-{operation}"
-    _measure(ctx, options, lambda request: replace(request, name=request.name or name, needs_torch=True))
+    counts = parse_node_counts(nodes) if nodes else ()
+    options["nodes"] = counts[0] if counts else None
+
+    def change(request: LaunchRequest) -> LaunchRequest:
+        return replace(request, name=request.name or name, needs_torch=True)
+
+    if len(counts) > 1:
+        _sweep(ctx, counts, options, change)
+    _measure(ctx, options, change)
 
 
 def _nodes(ctx: click.Context, /, **options: Any) -> None:
@@ -63,11 +82,16 @@ def _nodes(ctx: click.Context, /, **options: Any) -> None:
     _measure(ctx, options, as_node_test)
 
 
-def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[LaunchRequest], LaunchRequest]) -> None:
+RUN_OPTIONS = ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose", "ssh", "html", "svg")
+"""Options of the execution, which are not part of a launch request."""
+
+Change = Callable[[LaunchRequest], LaunchRequest]
+
+
+def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> None:
     """Launch a measurement; with --follow, verify the run at the end."""
-    dry_run, script, in_allocation, follow, as_json, verbose, ssh = (
-        options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose", "ssh")
-    )
+    dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
+    refuse_without_result(html, svg, follow=follow)
     session = open_session(verbose=verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=in_allocation)
     if ssh:
@@ -79,25 +103,64 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Callable[[Laun
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.report_submitted(launched, session, follow=follow)
+    if (html or svg) and (code == 0 or request.apart):
+        report_results(session, (launched.job,), html=html, svg=svg)
     if follow and (code == 0 or request.apart):
-        from argosy.cli.cmd_diagnose import verify  # noqa: PLC0415 - only with --follow
+        _verify(ctx, launched.job)
+    ctx.exit(code)
 
-        ctx.invoke(verify, runs=(launched.job,), site="", nodes=0, as_json=False)
+
+def _verify(ctx: click.Context, job: str) -> None:
+    from argosy.cli.cmd_diagnose import verify  # noqa: PLC0415 - only with --follow
+
+    ctx.invoke(verify, runs=(job,), site="", nodes=0, as_json=False)
+
+
+def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
+    """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
+    from argosy.bench.sweep import launch_sweep, sweep_requests  # noqa: PLC0415 - only with several numbers
+
+    dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
+    refuse_without_result(html, svg, follow=follow)
+    if in_allocation or script is not None:
+        option_name = "--in-allocation" if in_allocation else "--script"
+        raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")
+    session = open_session(verbose=verbose)
+    requests = sweep_requests(change(cmd_launch.read_request(session, **options)), counts)
+
+    def preview(request: LaunchRequest) -> LaunchPlan:
+        return cmd_launch.plan_dry(request, session, script_only=False, ssh=ssh)
+
+    if dry_run:
+        for request in requests:
+            cmd_launch.show_plan(preview(request), None, as_json=as_json)
+        ctx.exit(0)
+    launched = launch_sweep(requests, preview, lambda request: cmd_launch.start(request, session, ssh))
+    code = 0
+    for each in launched:
+        code = max(code, cmd_launch.report_submitted(each, session, follow=follow))
+    if follow:
+        report_results(session, (launched[0].job,), html=html, svg=svg)
+    else:
+        click.echo(f"see all of them at the end with: argosy bench compare {launched[0].job}", err=True)
     ctx.exit(code)
 
 
 def _settings(
-    ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, **options: Any
-) -> None:
+    ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, html: Path | None,
+    svg: Path | None, **options: Any,
+) -> None:  # fmt: skip
     """Compare settings of a program: submit the job, or report one that was submitted."""
     from argosy.bench import settings  # noqa: PLC0415 - only this command
 
     dry_run, script, in_allocation, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose")
     )
+    refuse_without_result(html, svg, follow=follow or bool(of))
     session = open_session(verbose=verbose)
     if of:
         _print_comparison(*settings.report_of(of, session), as_json=as_json)
+        _draw(session, of, html, svg)
         return
     if dry_run or script is not None:
         raise UsageError(
@@ -110,7 +173,15 @@ def _settings(
     code = cmd_launch.report_submitted(launched, session, follow=follow) if launched.job else launched.code
     if follow or not launched.job:
         _print_comparison(*settings.read_report(Path(launched.record)), as_json=as_json)
+        _draw(session, launched.job, html, svg)
     ctx.exit(code)
+
+
+def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> None:
+    if html or svg:
+        from argosy.bench.stored import read_results  # noqa: PLC0415 - only with --html or --svg
+
+        write_pictures(read_results(session, (job,)), html=html, svg=svg)
 
 
 def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
@@ -141,24 +212,25 @@ def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -
     help="Number of starts of each case; fewer for many simultaneous starts.",
 )
 @click.option("--quick", is_flag=True, help="Measure a few starts only, one and four at once.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Also write a plot.")
+@picture_options
 @quiet_option
 @json_option
-def startup(prefix: Path, code: str, only: str, at_once: str, times: int, plot: Path | None, *,
-            quick: bool, quiet: bool, as_json: bool) -> None:  # fmt: skip
+def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: Path | None,
+            svg: Path | None, *, quick: bool, quiet: bool, as_json: bool) -> None:  # fmt: skip
     """Measure how long the Python of DIR, a folder of 'argosy wrap', takes to start.
 
     The report compares the wrapped command with the program without a container and with the runtime's plain command
     line: warm and cold, one start and many at once. It also counts the file-system calls of one start.
     """
-    from argosy.bench.startup import measure_startup, render_plot, render_table  # noqa: PLC0415 - only this command
+    from argosy.bench.startup import measure_startup, render_table  # noqa: PLC0415 - only this command
 
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _parse_numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _parse_cases(only), batches, 1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
-    if plot is not None:
-        with translate_os_errors(plot.parent):
-            plot.write_text(render_plot(report), encoding="utf-8")
+    if html or svg:
+        from argosy.bench.stored import startup_result  # noqa: PLC0415 - only with --html or --svg
+
+        write_pictures((startup_result(report),), html=html, svg=svg)
     if as_json:
         print_json(asdict(report))
     else:
@@ -183,6 +255,27 @@ def history(site: str, *, as_json: bool) -> None:
         click.echo(render_history(rows) if rows else "no job that was submitted from this machine measured a bandwidth")
 
 
+@bench.command("compare")
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...", type=FILE)
+@picture_options
+@json_option
+def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as_json: bool) -> None:
+    """Show RESULTS side by side: jobs of 'argosy bench', of one site or several, of one day or several.
+
+    A result is a job number, a file that --json wrote, the output of a benchmark such as nccl-tests, or the word
+    'earlier' for the earlier jobs of the same site, shape and operation as the first job. A job of several numbers of
+    nodes brings the jobs that were submitted together with it. Ratios compare with the first result.
+
+    \b
+    argosy bench compare 1234                          # nodes, bus bandwidth, algorithm bandwidth in GB/s and Gb/s
+    argosy bench compare 1234 earlier --svg plot.svg
+    argosy bench compare 1234 other-site.json --html compare.html
+    """  # noqa: D301
+    from argosy.bench.stored import read_results  # noqa: PLC0415 - only this command
+
+    show_results(read_results(open_session(quiet=True), results), html=html, svg=svg, as_json=as_json)
+
+
 def _parse_numbers(text: str) -> tuple[int, ...]:
     if not all(part.isdigit() and int(part) for part in text.split(",")):
         raise UsageError(f"invalid --at-once {text!r}", hint="give numbers of starts, for example --at-once 1,8,64")
@@ -204,8 +297,14 @@ _launch_command(
     "Takes the options of 'argosy launch'. With --follow, it verifies the run at the end, and the exit code is 7 if "
     "the network is slower than measured before at the site.\n\n"
     "\b\nargosy bench collectives my.sif --ranks 2\n"
-    "argosy bench collectives my.sif --site my-site --nodes 2 --gpus-per-node 4 --max-size 4G --follow",
-    NOT_MEASURED,
+    "argosy bench collectives my.sif --site my-site --nodes 2 --gpus-per-node 4 --max-size 4G --follow\n"
+    "argosy bench collectives my.sif --site my-site --nodes 1,2,4,8,16 --gpus-per-node 4 --follow --svg nodes.svg",
+    (*NOT_MEASURED, "nodes"),
+    picture_options,
+    option(
+        "-N", "--nodes", "--nnodes", "nodes", default="", metavar="N[,N…]", group=SHAPE, synonyms=("--nnodes",),
+        help="Number of nodes; several, for example 1,2,4,8,16, submit one job for each and gather the results.",
+    ),
     option(
         "--op", "operation", type=click.Choice(OPERATIONS), default=OPERATIONS[0], show_default=True,
         help="Collective operation to measure.",
@@ -224,6 +323,7 @@ _launch_command(
     "there are any. 'argosy launch --exclude @JOB' excludes them.\n\n"
     "\b\nargosy bench nodes my.sif --site my-site --nodes 16 --gpus-per-node 4 --time 10:00 --follow",
     (*NOT_MEASURED, *NOT_TESTED),
+    picture_options,
 )
 _launch_command(
     "settings",
@@ -234,6 +334,7 @@ _launch_command(
     "\b\nargosy bench settings my.sif --site my-site --nodes 2 --gpus-per-node 4 --time 1:00:00 --follow "
     "--try NCCL_PROTO=LL \\\n    --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' --metric 'training:' -- python train.py",
     NOT_COMPARED,
+    picture_options,
     option("--try", "tries", multiple=True, metavar="'NAME=VALUE …'", help="Setting to compare; repeatable."),
     option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Number of runs per setting."),
     option(

@@ -31,7 +31,7 @@ DARK = {
 PREAMBLE = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
 ROOT = re.compile(r"<svg\b[^>]*>", re.DOTALL)
 VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
-ELEMENT_ID = re.compile(r'(?<=<g) id="[a-z_\d]+"')
+ELEMENT_ID = re.compile(r'(?<=<g) id="[a-z_.\d]+"')
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 FONT = re.compile(r"'DejaVu Sans'(?:, [^;\"]*)?")
 SCALE = 4 / 3

@@ -36,6 +36,7 @@ def test_the_program_knows_each_operation_and_needs_only_torch() -> None:
         "__future__",
         "collections.abc",
         "os",
+        "statistics",
         "sys",
         "time",
         "typing",

@@ -76,7 +76,7 @@ def test_two_plots_on_a_page_share_no_element_id() -> None:
         for plot in (LINES, ROWS)
     ]
     assert len(set(ids[0])) == len(ids[0])
-    assert not {each for each in ids[0] if "figure" in each or "axes" in each}
+    assert not {each for each in (*ids[0], *ids[1]) if "figure" in each or "ax" in each}
 
 
 def test_lines_differ_in_marker_and_dash() -> None:

@@ -7,14 +7,16 @@ import tarfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
 from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
+from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.collect import advise, summarize
-from argosy.diagnostics.report.drawings import draw_curve, draw_node, draw_timeline
+from argosy.diagnostics.report.drawings import draw_node, draw_timeline
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
-from argosy.diagnostics.report.page import TEMPLATES, render_page
+from argosy.diagnostics.report.page import render_page
 from argosy.diagnostics.why.rules import KnownError
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -35,6 +37,14 @@ RANKS = tuple(
     RankRow(rank, f"node{rank // 2 + 1}", rank % 2, ("0-1", "2-3")[rank % 2], ("0-1", "2-3")[rank % 2], 8)
     for rank in range(4)
 )
+MEASURED = BenchResult(
+    Kind.COLLECTIVES, "job 7", HOSTILE,
+    tuple(
+        Figure("", quantity, "GB/s", speed, speed * 0.9, speed * 1.1, 2, size)
+        for size, speed in ((1 << 20, 10.5), (1 << 30, 90.25)) for quantity in (BUS, ALGORITHM)
+    ),
+    expected={2: 100.0},
+)  # fmt: skip
 REPORT = Report(
     facts=FACTS,
     summary=summarize(FACTS),
@@ -44,9 +54,7 @@ REPORT = Report(
     errors=(KnownError("oom", "cause", 12, HOSTILE, 1, "the GPU has no memory left", "use smaller batches", ""),),
     timeline=(Moment(100.0, "submitted"), Moment(160.0, "started"), Moment(400.0, "ended")),
     ranks=RANKS,
-    curve=((1 << 20, 10.5), (1 << 30, 90.25)),
-    expected_bandwidth=100.0,
-    earlier=(("5", 88.0),),
+    results=(MEASURED, replace(MEASURED, label="job 5")),
     evidence=(HOSTILE,),
     changes=(Change("image", "/a.sif", "/b.sif"),),
     previous="5",
@@ -72,7 +80,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.links += [str(value) for name, value in attrs if name in {"src", "href"}]
-        self.ids += [str(value) for name, value in attrs if name == "id"]
+        self.ids += [str(value) for name, value in attrs if name == "id" and tag == "section"]
 
 
 def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
@@ -85,21 +93,21 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
 def test_every_section_is_there() -> None:
     page = render_page(REPORT)
     assert Page(page).ids == [
-        "failure", "verdict", "commands", "plan", "ranks", "bandwidth", "timeline", "changes", "output",
+        "failure", "verdict", "commands", "plan", "ranks", "measured", "timeline", "changes", "output",
     ]  # fmt: skip
-    for text in ("rank 3 on node2 failed first", "the GPU has no memory left", "use smaller batches", "90.250"):
+    for text in ("rank 3 on node2 failed first", "the GPU has no memory left", "use smaller batches", "90.2"):
         assert text in page
 
 
 def test_a_job_without_a_record_has_a_page_too() -> None:
     empty = replace(
-        REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), curve=(), evidence=(), changes=(),
+        REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), results=(), evidence=(), changes=(),
         previous="", packages=(), commands=(), facts=replace(FACTS, code=0, first=None, last_lines=()),
     )  # fmt: skip
     page = render_page(empty)
     assert "Argosy has no record of this job" in page
     assert "No rank has started" in page
-    assert "bandwidth" not in Page(page).ids
+    assert "measured" not in Page(page).ids
 
 
 def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check() -> None:
@@ -117,9 +125,7 @@ def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_curve((), 0, ()) == ""
     assert draw_timeline((Moment(1, "submitted"),)) == ""
-    assert draw_curve(((1024, 0.0),), 0, ()).startswith("<svg")
     assert draw_node("n", (), 0, 0).startswith("<svg")
 
 
@@ -136,7 +142,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_text_has_contrast_in_both_modes() -> None:
-    css = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     modes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     assert len(modes) == 2
     for mode in modes:

@@ -7,16 +7,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from argosy.bench.result import BenchResult
+from argosy.bench.stored import EARLIER, read_results
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import State
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
-from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier
-from argosy.diagnostics.verify.network_log import ROW, UNITS, read_ends_of
+from argosy.diagnostics.verify.network_log import read_ends_of
 from argosy.diagnostics.verify.rules import Verdict
-from argosy.diagnostics.verify.verify import Evidence, verify_facts
+from argosy.diagnostics.verify.verify import verify_facts
 from argosy.diagnostics.why.rules import KnownError, explain_log
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.history import diff_jobs, kept_plan, past_jobs, read_job
@@ -33,9 +34,6 @@ OUTPUT_LINES, LONGEST_LINE = 200, 400
 
 LATEST, MOST_PACKAGES, NETWORK_LINES = 200, 500, 12
 """Jobs that are searched for an earlier one, packages of the image, and lines about the network on the page."""
-
-OWN_ROW = re.compile(r"^\s*([\d.]+) (Ki|Mi|Gi|)B\s+[\d.]+ ms\s+[\d.]+\s+([\d.]+)\s*$", re.MULTILINE)
-"""A row of `argosy bench collectives`: size, time, algorithm bandwidth, bus bandwidth."""
 
 NETWORK = re.compile(
     r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA).*$", re.MULTILINE
@@ -54,7 +52,7 @@ def collect_report(session: Session, job: str) -> Report:
     facts = find_job(session, job, or_record=True)
     plan = _plan(session, job)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
-    evidence, verdict = _verified(session, facts)
+    verdict = _verified(session, facts)
     errors = _errors(session, facts)
     site = _site(session, plan)
     previous, changes = _previous(session, facts, plan)
@@ -67,9 +65,7 @@ def collect_report(session: Session, job: str) -> Report:
         errors=errors,
         timeline=tuple(_timeline(facts)),
         ranks=tuple(_ranks(facts, plan)),
-        curve=_curve(output),
-        expected_bandwidth=_expected(site, plan),
-        earlier=tuple((each.job, each.measured.gigabytes) for each in _earlier(session, evidence, plan, job)),
+        results=_measured(session, job),
         evidence=_network_lines(facts, output),
         changes=changes,
         previous=previous,
@@ -108,11 +104,11 @@ def _plan(session: Session, job: str) -> LaunchPlan | None:
         return None
 
 
-def _verified(session: Session, facts: JobFacts) -> tuple[Evidence | None, Verdict | None]:
+def _verified(session: Session, facts: JobFacts) -> Verdict | None:
     try:
-        return verify_facts(session, facts)
+        return verify_facts(session, facts)[1]
     except ArgosyError:
-        return None, None
+        return None
 
 
 def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
@@ -154,27 +150,14 @@ def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:
         )
 
 
-def _curve(output: str) -> tuple[tuple[int, float], ...]:
-    """Read bus bandwidth by message size: rows of nccl-tests, or of `argosy bench collectives`."""
-    points = {int(size): float(speed) for size, speed in ROW.findall(output)}
-    for size, unit, speed in OWN_ROW.findall(output):
-        points.setdefault(int(float(size) * UNITS[unit]), float(speed))
-    return tuple(sorted(points.items()))
-
-
-def _expected(site: Site, plan: LaunchPlan | None) -> float:
-    shape = plan.shape if plan else None
-    known = site.network.expected
-    found = [each.gigabytes for each in known if shape and each.nodes == shape.nodes]
-    return found[0] if found else 0.0
-
-
-def _earlier(session: Session, evidence: Evidence | None, plan: LaunchPlan | None, job: str) -> tuple[EarlierRun, ...]:
-    if evidence is None or evidence.net.measured is None or plan is None:
-        return ()
-    rows = list_earlier(session, plan.site)
-    own = next((each for each in rows if each.job == job), None)
-    return tuple(each for each in rows if own and each.group == own.group and each.job != job)[:10]
+def _measured(session: Session, job: str) -> tuple[BenchResult, ...]:
+    """Return what the job measured, followed by the results of earlier jobs that are comparable."""
+    for names in ((job, EARLIER), (job,)):
+        try:
+            return read_results(session, names)
+        except ArgosyError:
+            continue
+    return ()
 
 
 def _network_lines(facts: JobFacts, output: str) -> tuple[str, ...]:

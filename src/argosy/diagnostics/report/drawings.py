@@ -1,11 +1,10 @@
-"""Draw the pictures of a report as SVG: ranks on cores, bandwidth over message size, the timeline; pure.
+"""Draw the pictures of a report as SVG: ranks on cores, and the timeline; pure.
 
 The colours come from the page's style sheet, so that the pictures follow its light and dark modes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -16,11 +15,8 @@ MOST_NODES = 8
 """Nodes that are drawn; the table has all ranks."""
 
 CELL, GAP, COLUMNS = 22, 3, 32
-WIDTH, HEIGHT = 720, 260
-"""Size of the plot in pixels."""
-
-LEFT, RIGHT, TOP, BOTTOM = 60, 20, 16, 44
-"""Margins of the plot."""
+WIDTH = 720
+"""Width of the timeline in pixels."""
 
 RANK_COLORS = 8
 """Number of colours for ranks in the style sheet: classes r0 to r7."""
@@ -43,7 +39,7 @@ def draw_node(host: str, ranks: Sequence[RankRow], cores: int, gpus: int) -> str
     head = 24 + (30 if gpus else 0)
     width, height = COLUMNS * (CELL + GAP) + 2, head + rows * (CELL + GAP) + 4
     label = escape(f"Cores of {host}: " + "; ".join(f"rank {each.rank}: {each.cores}" for each in ranks))
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">']
+    parts = [f'<svg class="drawing" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">']
     parts.append(f'<text x="1" y="15" class="title">{escape(host)}</text>')
     for gpu in range(gpus):
         parts.append(f'<rect x="{1 + gpu * 62}" y="24" width="56" height="22" rx="4" class="gpu"/>')
@@ -68,53 +64,6 @@ def _draw_core(
     yield f'<text x="{left + CELL / 2:g}" y="{top + 15}" class="middle small">{text}</text></g>'
 
 
-def draw_curve(curve: Sequence[tuple[int, float]], expected: float, earlier: Sequence[tuple[str, float]]) -> str:
-    """Draw bus bandwidth in GB/s over the size of the message, with the site's expected value and earlier jobs."""
-    if not curve:
-        return ""
-    low, high = math.log2(max(1, curve[0][0])), math.log2(max(2, curve[-1][0]))
-    most = max(*(speed for _, speed in curve), expected, *(speed for _, speed in earlier), 1e-9) * 1.1
-
-    def x(size: int) -> float:
-        return LEFT + (math.log2(max(1, size)) - low) / max(1e-9, high - low) * (WIDTH - LEFT - RIGHT)
-
-    def y(speed: float) -> float:
-        return HEIGHT - BOTTOM - speed / most * (HEIGHT - TOP - BOTTOM)
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Bus bandwidth over message size">']
-    for step in range(5):
-        speed = most * step / 4
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(speed):.1f}" y2="{y(speed):.1f}" class="grid"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y(speed) + 4:.1f}" class="end">{speed:.3g}</text>')
-    for size, _ in curve[:: max(1, len(curve) // 6)]:
-        parts.append(f'<text x="{x(size):.1f}" y="{HEIGHT - BOTTOM + 18}" class="middle">{size_label(size)}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" class="middle">size of the message</text>')
-    parts.append(f'<text x="14" y="{HEIGHT / 2}" transform="rotate(-90 14 {HEIGHT / 2})" class="middle">GB/s</text>')
-    for name, speed in ((("expected", expected),) if expected else ()) + tuple(earlier):
-        kind = "expected" if name == "expected" else "earlier"
-        what = "the site's profile expects" if name == "expected" else f"job {name}"
-        parts.append(
-            f'<g><title>{escape(what)}: {speed:.4g} GB/s</title><line x1="{LEFT}" x2="{WIDTH - RIGHT}" '
-            f'y1="{y(speed):.1f}" y2="{y(speed):.1f}" class="{kind}"/></g>'
-        )
-    points = " ".join(f"{x(size):.1f},{y(speed):.1f}" for size, speed in curve)
-    parts.append(f'<polyline points="{points}" class="curve"/>')
-    parts += [
-        f'<circle cx="{x(size):.1f}" cy="{y(speed):.1f}" r="4" class="point">'
-        f"<title>{size_label(size)}: {speed:.4g} GB/s</title></circle>"
-        for size, speed in curve
-    ]
-    return "".join((*parts, "</svg>"))
-
-
-def size_label(size: int) -> str:
-    """Return a size in bytes with a unit: ``64 MiB``."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size} B"
-
-
 def draw_timeline(moments: Sequence[Moment]) -> str:
     """Draw the events of a job on a line; waiting time and run time are in proportion."""
     if len(moments) < 2:  # noqa: PLR2004 - a line has two ends
@@ -122,7 +71,7 @@ def draw_timeline(moments: Sequence[Moment]) -> str:
     first, last = moments[0].seconds, moments[-1].seconds
     span = max(1.0, last - first)
     height = 34 + 22 * len(moments)
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Timeline of the job">']
+    parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Timeline of the job">']
     parts.append(f'<line x1="10" x2="{WIDTH - 10}" y1="14" y2="14" class="axis"/>')
     for number, moment in enumerate(moments):
         at = 10 + (moment.seconds - first) / span * (WIDTH - 20)

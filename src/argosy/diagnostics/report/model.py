@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from argosy.bench.result import BenchResult
 from argosy.core.findings import Finding
 from argosy.diagnostics.why.rules import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
@@ -70,12 +71,8 @@ class Report(msgspec.Struct, frozen=True):
         Findings of `argosy verify`.
     errors
         Known errors in the output, the causes first.
-    curve
-        Measured bandwidth: size of the message in bytes, bus bandwidth in GB/s.
-    expected_bandwidth
-        Bandwidth that the site profile expects in GB/s; 0 if unknown.
-    earlier
-        Bandwidths of earlier jobs: job and GB/s.
+    results
+        Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
     evidence
         Lines of NCCL or RCCL that name the network.
     previous
@@ -94,9 +91,7 @@ class Report(msgspec.Struct, frozen=True):
     errors: tuple[KnownError, ...]
     timeline: tuple[Moment, ...]
     ranks: tuple[RankRow, ...]
-    curve: tuple[tuple[int, float], ...]
-    expected_bandwidth: float
-    earlier: tuple[tuple[str, float], ...]
+    results: tuple[BenchResult, ...]
     evidence: tuple[str, ...]
     changes: tuple[Change, ...]
     previous: str

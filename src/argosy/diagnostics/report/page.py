@@ -6,10 +6,13 @@ import datetime as dt
 from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from argosy.diagnostics.report.drawings import MOST_NODES, draw_curve, draw_node, draw_timeline, size_label
+from argosy.bench.show import drop_empty, plots_of, table_of
+from argosy.core.errors import ToolMissing
+from argosy.core.pages import page_templates
+from argosy.core.plots import draw
+from argosy.diagnostics.report.drawings import MOST_NODES, draw_node, draw_timeline
 from argosy.diagnostics.report.model import Report
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.slurm.text import ENDED
@@ -19,20 +22,14 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 def render_page(report: Report) -> str:
     """Render the page.  Every text of the job is escaped; the page loads nothing from anywhere."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates(TEMPLATES)
     environment.filters["time"] = _time
-    environment.filters["size"] = size_label
     by_host = sorted(report.ranks, key=lambda each: (each.host, each.local))
     nodes = [(host, tuple(ranks)) for host, ranks in groupby(by_host, key=lambda each: each.host)]
     return environment.get_template(
         "report.html"
     ).render(
+        argosy=report.argosy,
         report=report,
         facts=report.facts,
         plan=report.plan,
@@ -44,8 +41,17 @@ def render_page(report: Report) -> str:
         ],
         hidden_nodes=max(0, len(nodes) - MOST_NODES),
         timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704
-        curve=Markup(draw_curve(report.curve, report.expected_bandwidth, report.earlier)),  # noqa: S704
+        plots=_plots(report),
+        values=drop_empty(table_of(report.results)) if report.results else (),
     )
+
+
+def _plots(report: Report) -> list[Markup]:
+    """Draw what the job measured; nothing without matplotlib, because the table has the same values."""
+    try:
+        return [Markup(draw(plot)) for plot in plots_of(report.results)] if report.results else []  # noqa: S704
+    except ToolMissing:
+        return []
 
 
 def _state(report: Report) -> str:

@@ -49,7 +49,7 @@ def find_earlier(session: Session, record: Path, measured: Measured) -> EarlierR
     own = next((job for job in jobs if Path(job.record) == record), None)
     if own is None:
         return None
-    alike = [job for job in jobs[jobs.index(own) + 1 :] if (job.site, _shape(job)) == (own.site, _shape(own))]
+    alike = [job for job in jobs[jobs.index(own) + 1 :] if (job.site, past_shape(job)) == (own.site, past_shape(own))]
     return next((each for each in _measured(alike, session) if each.measured.operation == measured.operation), None)
 
 
@@ -64,10 +64,13 @@ def _measured(jobs: Sequence[PastJob], session: Session) -> Iterator[EarlierRun]
         output = find_output(Path(job.record), job.id, session.host.person.name)
         found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
         if found:
-            yield EarlierRun(job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", _shape(job))
+            yield EarlierRun(
+                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", past_shape(job)
+            )
 
 
-def _shape(job: PastJob) -> Shape | None:
+def past_shape(job: PastJob) -> Shape | None:
+    """Return the shape of a job; None if its plan cannot be read."""
     try:
         return msgspec.convert(job.plan.get("shape"), Shape)
     except msgspec.ValidationError:
