@@ -11,7 +11,7 @@ UV = $(PY) -m uv
 PYTHON ?= python3
 STAMP = $(VENV)/.ready
 SITE_STAMP = $(VENV)/.docs
-SHIPPED = src/argosy/core/scripts/*.sh src/argosy/runtimes/scripts/*.sh src/argosy/launch/launchers/data/*.sh src/argosy/launch/script/data/*.sh
+SHIPPED = src/argosy/core/scripts/*.sh src/argosy/jobs/live/data/*.sh src/argosy/runtimes/scripts/*.sh src/argosy/launch/launchers/data/*.sh src/argosy/launch/script/data/*.sh
 # Failed tests run once more, alone: on a busy machine a real cluster may miss a deadline. Two failures count.
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none

@@ -41,6 +41,7 @@ from argosy.api.images import (
 from argosy.api.jobs import (
     attach,
     cancel_jobs,
+    collect_stacks,
     diff_jobs,
     find_job,
     follow_job,
@@ -48,7 +49,9 @@ from argosy.api.jobs import (
     list_jobs,
     list_past_jobs,
     list_queues,
+    measure_job,
     read_logs,
+    watch_job,
 )
 from argosy.api.launches import (
     bench_collectives,
@@ -126,6 +129,7 @@ FUNCTIONS = MappingProxyType(
         "jobs": ("list_jobs", "list_past_jobs"),
         "jobs show": ("find_job",),
         "jobs diff": ("diff_jobs",),
+        "top": ("measure_job", "watch_job", "collect_stacks"),
         "logs": ("read_logs", "follow_job"),
         "cancel": ("cancel_jobs",),
         "attach": ("attach",),
@@ -198,6 +202,7 @@ __all__ = [
     "check_lock",
     "check_wrap",
     "clean_cache",
+    "collect_stacks",
     "compare_bench",
     "describe_image",
     "detect_site",
@@ -232,6 +237,7 @@ __all__ = [
     "list_wrap_versions",
     "lock",
     "make_request",
+    "measure_job",
     "merge_site",
     "new_project",
     "open_session",
@@ -259,5 +265,6 @@ __all__ = [
     "validate_site",
     "verify_image",
     "verify_run",
+    "watch_job",
     "wrap",
 ]

@@ -8,6 +8,9 @@ from typing import BinaryIO
 from argosy.api.session import use_session
 from argosy.core.session import Session
 from argosy.jobs import cancel, history, logs, query, queues
+from argosy.jobs.live import stacks
+from argosy.jobs.live.model import JobView
+from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
 from argosy.launch import interactive
 from argosy.slurm.text import JobRow
 
@@ -58,6 +61,32 @@ def follow_job(
         Takes the output; None: standard output.
     """
     return logs.follow_job(use_session(session), job, pause=every, stream=stream, rank=rank)
+
+
+def measure_job(job: str, *, session: Session | None = None) -> JobView:
+    """Measure what the ranks of a running job do now, as ``argosy top --once`` does; this takes about two seconds."""
+    return JobWatch(use_session(session), job).refresh()
+
+
+def watch_job(
+    job: str, *, every: float = 0.0, hung_after: float = HUNG_SECONDS, session: Session | None = None
+) -> Iterator[JobView]:
+    """Yield a view of a job at an interval until the job ends, as ``argosy top`` does.
+
+    Parameters
+    ----------
+    every
+        Seconds between two views; at least the polling interval of the site.
+    hung_after
+        Seconds without CPU use and output after which a rank counts as hung.
+    """
+    watch = JobWatch(use_session(session), job, hung_after=hung_after)
+    return watch.follow(every)
+
+
+def collect_stacks(job: str, *, session: Session | None = None) -> tuple[stacks.StackGroup, ...]:
+    """Collect the Python stacks of all ranks of a running job, equal ones once, as ``argosy top --stacks`` does."""
+    return stacks.collect_stacks(use_session(session), job)
 
 
 def cancel_jobs(*jobs: str, session: Session | None = None) -> tuple[str, ...]:

@@ -19,11 +19,11 @@ from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import require_writable_folder
+from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
 from argosy.images.formats import OutputFormat, render_use
-from argosy.images.identify import render_size
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
 from argosy.images.sif.write import FileSlice, Piece, whole_of

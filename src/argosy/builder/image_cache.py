@@ -19,11 +19,12 @@ from argosy.builder.records import BuildReport, BuildRequest, Clock
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
 from argosy.core.model import Image
+from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
 from argosy.images.formats import OutputFormat, render_use
-from argosy.images.identify import Kind, identify_file, render_size
+from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, open_image
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, write_pieces

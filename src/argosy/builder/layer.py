@@ -32,9 +32,9 @@ from argosy.builder.steps import (
     take_changes,
 )
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, PrefixLayout, render_env_script
+from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.images.identify import render_size
 from argosy.images.oci import LABELS
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe

@@ -20,10 +20,10 @@ from argosy.builder.python.torch_index import describe_expected_index, explain_m
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import resolve_build
 from argosy.core.os_errors import require_writable_folder
+from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.images.identify import render_size
 from argosy.images.registry.references import is_reference
 from argosy.recipes.recipe import Recipe
 from argosy.sites.detect import sites_here

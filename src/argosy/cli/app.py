@@ -35,6 +35,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Jobs": {
         "jobs": ("argosy.cli.cmd_jobs:jobs", "List your jobs, why they wait and when they start."),
+        "top": ("argosy.cli.cmd_top:top", "Show what the ranks of a running job do, live."),
         "logs": ("argosy.cli.cmd_jobs:logs", "Print the output of a job; -f follows it to the end."),
         "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
         "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),

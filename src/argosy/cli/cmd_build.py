@@ -31,12 +31,11 @@ from argosy.cli.options import (
 from argosy.cli.output import print_json
 from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
-from argosy.core.progress import render_packages
+from argosy.core.progress import render_packages, render_size
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.formats import OutputFormat, shorten_use
-from argosy.images.identify import render_size
 from argosy.recipes.build_options import BuildOptions, InstallOptions, NodeJobOptions
 from argosy.recipes.option_row import IMAGE, NODE
 from argosy.recipes.project_file import find_project

@@ -12,10 +12,10 @@ from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import print_json, print_table
 from argosy.core.errors import UsageError
+from argosy.core.progress import render_size
 from argosy.core.records import asdict
 from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.images.describe import render_age
-from argosy.images.identify import render_size
 
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
 SPANS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}

@@ -13,11 +13,11 @@ from argosy.cli.options import force_option, json_option, verbose_option, work_d
 from argosy.cli.output import print_json
 from argosy.cli.parameters import COMMAND, IMAGE, SITE
 from argosy.core.errors import UsageError
+from argosy.core.progress import render_size
 from argosy.core.records import asdict
 from argosy.images.describe import describe_image, render_description
 from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
-from argosy.images.identify import render_size
 from argosy.images.open import inspect_squashfs, open_image
 
 

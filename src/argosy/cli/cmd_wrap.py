@@ -15,11 +15,10 @@ from argosy.cli.parameters import NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.model import GpuMode
 from argosy.core.os_errors import missing_file
-from argosy.core.progress import render_commands
+from argosy.core.progress import render_commands, render_size
 from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.images.identify import render_size
 from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS, PackageOptions
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.recipes.option_row import option_name

@@ -10,10 +10,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.shell import safe_path
 from argosy.images.catalog import CatalogImage
-from argosy.images.identify import render_size
 from argosy.images.open import OpenedImage, open_image
 from argosy.recipes.lock import PYTHON_NAMES, Lock, LockedPackage
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from argosy.core.progress import render_size
 from argosy.images.tar_headers import read_tar_names
 
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ HEAD = 4096
 """Number of bytes to read. The ext superblock is the farthest, at byte 1024."""
 EXT_OFFSET, EXT_MAGIC = 1080, b"\x53\xef"
 """Two bytes can match by chance, so this is checked after all other formats."""
-KILO = 1000
-TWO_DIGITS = 10
 
 COMPRESSIONS = (
     (b"\x1f\x8b", "gzip"),
@@ -121,17 +120,6 @@ def identify_file(path: str | os.PathLike[str]) -> FileKind:
     except ValueError as error:  # a NUL in the name
         return FileKind(Kind.MISSING, f"not a valid file name: {error}")
     return FileKind(Kind.OTHER, "neither a file nor a directory")
-
-
-def render_size(size: int) -> str:
-    """Render a number of bytes in decimal units: ``512 bytes``, ``12 MB``, ``3.4 GB``."""
-    value, unit = float(size), "bytes"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if value < KILO:
-            break
-        value, unit = value / KILO, larger
-    digits = 0 if unit == "bytes" or value >= TWO_DIGITS else 1
-    return f"{value:.{digits}f} {unit}"
 
 
 def _identify_directory(target: Path, names: frozenset[str]) -> FileKind:

@@ -17,12 +17,12 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.process import Command, Reply, Runner, tool_error
+from argosy.core.progress import render_size
 from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import find_image
-from argosy.images.identify import render_size
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.format import SifPart
 from argosy.images.sif.read import read_sif

@@ -82,10 +82,18 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
             write_submission(
                 plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes"
             )
+        else:
+            _note_process(folder, session)
         code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
         write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
     return submit(plan, folder, session, profile=profile)
+
+
+def _note_process(folder: Path, session: Session) -> None:
+    """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
+    started = {"process": os.getpid(), "host": session.host.hostname}
+    write_text(folder / "started.json", json.dumps(started) + "\n")
 
 
 def write_submission(

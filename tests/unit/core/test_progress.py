@@ -10,9 +10,8 @@ import pytest
 
 from argosy.builder.python.uv_output import UvProgress
 from argosy.builder.records import disk_use, measure_cost
-from argosy.core.progress import render_amount, render_packages
+from argosy.core.progress import render_amount, render_packages, render_size
 from argosy.core.session import PlainReporter, Step
-from argosy.images.identify import render_size
 
 SAID = """\
 Using Python 3.11.7 environment at: /opt/argosy/env

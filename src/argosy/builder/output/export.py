@@ -36,12 +36,13 @@ from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_ac
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command, run_checked
+from argosy.core.progress import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import find_image
 from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
-from argosy.images.identify import Kind, identify_file, render_size
+from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
 from argosy.images.sif.format import Sif
 from argosy.images.sif.write import FileSlice, Piece, whole_of, write_pieces

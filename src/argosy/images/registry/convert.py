@@ -18,9 +18,10 @@ import msgspec
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
 from argosy.core.process import Command, OnLine, Reply, tool_error
+from argosy.core.progress import render_size
 from argosy.core.session import Session, Step
 from argosy.core.store import fill_once, remove_tree, work_folder
-from argosy.images.identify import FileKind, render_size
+from argosy.images.identify import FileKind
 from argosy.images.oci import OciConfig, check_layers, make_readable, prepare_rootfs, render_inspection
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (

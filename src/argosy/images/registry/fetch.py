@@ -26,11 +26,12 @@ from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command, run_checked, tool_error
+from argosy.core.progress import render_size
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.store import fill_once, work_folder, write_text
 from argosy.core.suggest import suggest_word
-from argosy.images.identify import Kind, identify_file, render_size
+from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
 from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.convert import (

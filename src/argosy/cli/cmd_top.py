@@ -1,0 +1,83 @@
+"""`argosy top`: what the ranks of a running job do now."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from argosy.cli.common import open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import print_json
+from argosy.cli.parameters import JOB
+from argosy.core.errors import Interrupted
+from argosy.core.records import asdict
+from argosy.jobs.live.model import JobView
+from argosy.jobs.live.sources import choose_job
+from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
+from argosy.slurm.text import ENDED
+
+
+@click.command()
+@click.argument("job", type=JOB, required=False)
+@click.option("--once", is_flag=True, help="Measure once, print the result and exit.")
+@click.option(
+    "--every", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Interval between measurements; the site's polling interval is the minimum.  [default: that interval]",
+)  # fmt: skip
+@click.option(
+    "--hung-after", type=click.FloatRange(0), default=HUNG_SECONDS, show_default=True, metavar="SECONDS",
+    help="Mark a rank as hung after this time without CPU use and output.",
+)  # fmt: skip
+@click.option("--stacks", is_flag=True, help="Print the Python stacks of all ranks, equal ones once, and exit.")
+@json_option
+@click.pass_context
+def top(
+    ctx: click.Context, /, job: str | None, *, once: bool, every: float | None, hung_after: float, stacks: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show what the ranks of JOB do now: CPU, GPU and memory use, last output; ranks that hang are marked.
+
+    Without JOB, show your only running job.  A run on this machine has the name of its record as its JOB.
+    """
+    session = open_session(quiet=True)
+    job = job or choose_job(session)
+    if stacks:
+        from argosy.jobs.live.stacks import collect_stacks, render_groups  # noqa: PLC0415 - only this option
+
+        groups = collect_stacks(session, job)
+        print_json([asdict(group) for group in groups]) if as_json else click.echo("\n".join(render_groups(groups)))
+        return
+    watch = JobWatch(session, job, hung_after=hung_after)
+    if once or as_json:
+        view = watch.refresh()
+        print_json(asdict(view)) if as_json else _print_view(view)
+        return
+    try:
+        _watch(watch, max(every or 0.0, watch.every))
+    except Interrupted as stopped:
+        click.echo(f"job {job} continues; its output: argosy logs -f {job}", err=True)
+        ctx.exit(128 + stopped.signal_number)
+
+
+def _watch(watch: JobWatch, every: float) -> None:
+    """Refresh the view until the job ends."""
+    if not sys.stdout.isatty():
+        for view in watch.follow(every):
+            _print_view(view)
+        return
+    from argosy.cli.live_terminal import draw_job, show_live  # noqa: PLC0415 - rich, only on a terminal
+
+    def refresh() -> bool:
+        return watch.refresh().kind != ENDED
+
+    show_live(lambda console: draw_job(watch.view, console, every), refresh, every)
+    _print_view(watch.view)
+
+
+def _print_view(view: JobView) -> None:
+    from argosy.cli.live_view import plain_lines  # noqa: PLC0415 - as above
+
+    for line in plain_lines(view):
+        click.echo(line)
+    sys.stdout.flush()

@@ -1,0 +1,88 @@
+"""Draw the live view of a job: a table on a terminal, and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from argosy.core.progress import render_seconds, render_size
+from argosy.host.gpu_use import GpuUse
+from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
+from argosy.slurm.text import RUNNING
+
+MOST_RANKS = 32
+"""Ranks in plain lines; ``--json`` has all."""
+
+URGENCY = {RankState.HUNG: 0, RankState.SILENT: 1, RankState.IDLE: 2, RankState.RUNS: 3, RankState.ENDED: 4}
+"""Order of the ranks if the terminal cannot show all."""
+
+HEADS = ("RANK", "NODE", "CORES", "CPU", "GPU", "MEMORY", "STATE", "LAST OUTPUT")
+
+
+def choose_ranks(ranks: Sequence[RankView], most: int) -> tuple[RankView, ...]:
+    """Return the ranks to show, in their order: all, or those that need attention first."""
+    urgent = sorted(ranks, key=lambda each: (URGENCY[each.state], each.rank))
+    return tuple(sorted(urgent[:most], key=lambda each: each.rank))
+
+
+def render_title(view: JobView, now: float) -> str:
+    """Render the state of the job in one line."""
+    parts = [f"job {view.id} {view.name}".rstrip(), view.meaning]
+    if view.kind == RUNNING:
+        parts.append(view.counts)
+        parts.append(f"{render_seconds(now - view.measured)} ago" if view.measured else "")
+    elif view.code:
+        parts[-1] += f" (code {view.code})"
+    return " · ".join(filter(None, parts))
+
+
+def render_node(node: NodeView) -> str:
+    """Render the memory and the GPUs of a node in one line."""
+    memory = f"{render_size(node.used)} of {render_size(node.memory)} memory"
+    gpus = "unknown" if node.gpus is None else " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in node.gpus)
+    return f"{node.host}: {node.cpus} CPUs, {memory}, GPU use {gpus}"
+
+
+def rank_cells(rank: RankView) -> tuple[str, ...]:
+    """Return the cells of a rank for `HEADS`."""
+    quiet = f" {render_seconds(rank.quiet)}" if rank.quiet is not None and rank.state in SHOW_QUIET else ""
+    return (
+        str(rank.rank),
+        rank.host,
+        rank.cores or "?",
+        _render_percent(rank.cpu) if rank.state is not RankState.ENDED else "-",
+        _render_gpus(rank.gpus) if rank.state is not RankState.ENDED else "-",
+        render_size(rank.memory) if rank.memory else "-",
+        f"{rank.state.upper() if rank.state is RankState.HUNG else rank.state}{quiet}",
+        rank.last_line,
+    )
+
+
+SHOW_QUIET = frozenset({RankState.HUNG, RankState.SILENT})
+
+
+def _render_percent(value: float | None) -> str:
+    """Render a share in percent, or ``?``."""
+    return "?" if value is None else f"{value:.0f} %"
+
+
+def _render_gpus(gpus: Sequence[GpuUse]) -> str:
+    """Render the use of a rank's GPUs, or ``?``."""
+    return " ".join(f"{gpu.index}:{_render_percent(gpu.busy)}" for gpu in gpus) or "?"
+
+
+def plain_lines(view: JobView, now: float | None = None) -> Iterator[str]:
+    """Render a view as lines for a log."""
+    yield render_title(view, now or time.time())
+    if view.problem:
+        yield f"  {view.problem}"
+    if not view.ranks:
+        return
+    rows = [HEADS, *map(rank_cells, choose_ranks(view.ranks, MOST_RANKS))]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(HEADS))]
+    for row in rows:
+        yield ("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))).rstrip()
+    if len(view.ranks) > MOST_RANKS:
+        yield f"  … {len(view.ranks) - MOST_RANKS} more ranks; --json shows all"
+    if view.last_line and not any(rank.last_line for rank in view.ranks):
+        yield f"  output: {view.last_line}"

@@ -1,0 +1,118 @@
+"""Records for the live view of a job."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+import msgspec
+
+from argosy.host.gpu_use import GpuUse
+
+
+class RankState(enum.StrEnum):
+    """The state of a rank.
+
+    A rank is `HUNG` if it used no CPU and no GPU and wrote nothing for some time.  It is `SILENT` if it only wrote
+    nothing, and `IDLE` if it used no CPU since the last measurement.  Ranks that wait for others in a collective
+    operation often use their CPU.
+    """
+
+    RUNS = "runs"
+    IDLE = "idle"
+    SILENT = "silent"
+    HUNG = "hung"
+    ENDED = "ended"
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """One rank of a job.
+
+    Attributes
+    ----------
+    cores
+        Cores that it may use, as a list of ranges.
+    cpu
+        CPU use in percent of one core; None until it is measured.
+    memory
+        Bytes in memory of all its processes.
+    gpus
+        Its GPUs; empty if they are not known.
+    quiet
+        Seconds since its last output; None if the output does not identify its lines.
+    last_line
+        Its last line of output; empty if the output does not identify its lines.
+    pids
+        Its processes on its node, the first one first.
+    """
+
+    rank: int
+    host: str
+    state: RankState
+    cores: str = ""
+    cpu: float | None = None
+    memory: int = 0
+    gpus: tuple[GpuUse, ...] = ()
+    quiet: float | None = None
+    last_line: str = ""
+    pids: tuple[int, ...] = ()
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One node of a job.
+
+    Attributes
+    ----------
+    cpus
+        CPUs of the node.
+    used, memory
+        Bytes of memory in use, by all users, and in total.
+    gpus
+        GPUs that the job sees; None if the node has no tool that reports them.
+    """
+
+    host: str
+    cpus: int
+    used: int
+    memory: int
+    gpus: tuple[GpuUse, ...] | None
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job at one moment.
+
+    Attributes
+    ----------
+    kind
+        ``waiting``, ``running`` or ``ended``.
+    meaning
+        Description of its state.
+    code
+        Exit code of an ended job.
+    measured
+        Time of the measurement in seconds since 1970; 0 if there was none.
+    last_line
+        Last line of the job's output.
+    problem
+        Why the newest values are missing; the others are older.
+    """
+
+    id: str
+    name: str
+    kind: str
+    meaning: str
+    code: int = 0
+    measured: float = 0.0
+    nodes: tuple[NodeView, ...] = ()
+    ranks: tuple[RankView, ...] = ()
+    last_line: str = ""
+    problem: str = ""
+
+    @property
+    def counts(self) -> str:
+        """The number of ranks in each state, for example ``2 ranks: 1 runs, 1 hung``."""
+        count = Counter(each.state for each in self.ranks)
+        states = ", ".join(f"{count[state]} {state}" for state in RankState if count[state])
+        return (
+            f"{len(self.ranks)} rank{'' if len(self.ranks) == 1 else 's'}: {states}" if self.ranks else "no ranks yet"
+        )

@@ -1,0 +1,193 @@
+"""Sources of a live view: a job of Slurm, or a run on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import Protocol
+
+from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.jobs.live.model import JobView
+from argosy.jobs.live.output import OutputWatch
+from argosy.jobs.live.probe import Target
+from argosy.jobs.query import JobFacts, ask_job, find_job, list_jobs, read_plan
+from argosy.jobs.record import read_submitted, session_of
+from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
+
+DEFAULT_SECONDS = 5.0
+"""Seconds between two questions about a job whose record does not say."""
+
+LOCAL_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+"""The name of the record of a run on this machine."""
+
+STARTED, END = "started.json", "end.json"
+"""Files in the record of a run on this machine: its process, and its exit code."""
+
+
+class Source(Protocol):
+    """The state, the measurements and the output of a job.
+
+    Attributes
+    ----------
+    every
+        Seconds between two questions that the site allows.
+    asks_first
+        Whether to ask for the state before each measurement. If not, a step that fails shows that the job ended.
+    session
+        Reaches the nodes.
+    target
+        The processes of the job.
+    """
+
+    every: float
+    asks_first: bool
+    output: OutputWatch
+    session: Session
+    target: Target
+
+    def ask(self, view: JobView) -> JobView:
+        """Return the view with the present state of the job."""
+
+
+def open_source(session: Session, job: str) -> tuple[Source, JobView]:
+    """Return the source for a job of Slurm, or for a run on this machine, and its first view without measurements.
+
+    Raises
+    ------
+    UsageError
+        If there is no such job.
+    """
+    source: Source
+    if LOCAL_RUN.fullmatch(job):
+        source = LocalRun(session, session.paths.state / "runs" / job)
+    else:
+        source = SlurmJob(session, job)
+    return source, source.ask(JobView(job, "", RUNNING, ""))
+
+
+class SlurmJob:
+    """A job of Slurm."""
+
+    def __init__(self, session: Session, job: str) -> None:
+        self._here = session
+        self._job = job
+        facts = find_job(session, job, or_record=True)
+        record = Path(facts.record) if facts.record else None
+        plan = read_plan(facts)
+        self._name = str(plan.get("name", ""))
+        self.session = session_of(session, record)
+        self.target = Target()
+        self.asks_first = bool(read_submitted(record).get("ssh"))  # this also copies the output
+        self.every = _polling_seconds(plan)
+        folder = Path(str(plan["logs"]), facts.id) if plan.get("logs") else None
+        self.output = OutputWatch(facts.output, folder)
+
+    def ask(self, view: JobView) -> JobView:
+        """Ask Slurm for the state of the job; while it waits, also for the expected start."""
+        facts = find_job(self._here, self._job)
+        if facts.kind == ENDED:
+            name = view.name or self._name
+            return replace(view, name=name, kind=ENDED, meaning=facts.meaning, code=facts.code, problem="")
+        row = ask_job(self.session, facts.id)
+        if facts.kind == RUNNING and row.get("JobId"):
+            nodes = row.get("NumNodes", "1").partition("-")[0]
+            self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
+        meaning = describe_waiting(facts, row) if facts.kind == WAITING else facts.meaning
+        return replace(view, name=row.get("JobName", self._name), kind=facts.kind, meaning=meaning, problem="")
+
+
+class LocalRun:
+    """A run on this machine.
+
+    Raises
+    ------
+    UsageError
+        If there is no such run, or it runs on another machine.
+    """
+
+    every = 2.0
+    asks_first = True
+
+    def __init__(self, session: Session, record: Path) -> None:
+        self.session = session
+        self._record = record
+        started = _read(record / STARTED)
+        if not started:
+            raise UsageError(f"there is no run {record.name} on this machine", hint="see the runs with 'argosy top'")
+        host = str(started.get("host", ""))
+        if host != session.host.hostname:
+            raise UsageError(f"run {record.name} is on {host}", hint=f"type this on {host}")
+        self.target = Target(process=int(str(started.get("process", 0))))
+        plan = _read(record / "job.json")
+        self._name = str(plan.get("name", ""))
+        self.output = OutputWatch("", Path(str(plan["logs"]), "here") if plan.get("logs") else None)
+
+    def ask(self, view: JobView) -> JobView:
+        """Read the state of the run from its record and its process."""
+        end = _read(self._record / END)
+        if end:
+            code = int(str(end.get("code", 0)))
+            meaning = "ended with an error" if code else "ended well"
+            return replace(view, name=self._name, kind=ENDED, meaning=meaning, code=code)
+        if not _is_alive(self.target.process):
+            return replace(view, name=self._name, kind=ENDED, meaning="was killed", code=1)
+        return replace(view, name=self._name, kind=RUNNING, meaning="runs on this machine")
+
+
+def _polling_seconds(plan: dict[str, object]) -> float:
+    """Return the seconds between two questions about a job that its site allows."""
+    value = plan.get("polling_seconds")
+    return float(value) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
+
+
+def describe_waiting(facts: JobFacts, row: dict[str, str]) -> str:
+    """Describe a waiting job: the reason, the expected start if Slurm estimates one, and what to do if it is stuck."""
+    start, priority = row.get("StartTime", ""), row.get("Priority", "")
+    parts = (
+        facts.meaning,
+        f"({facts.reason})" if facts.reason not in {"", "None"} else "",
+        f"· expected start {start.replace('T', ' ')}" if start[:1].isdigit() else "",
+        f"· priority {priority}" if priority not in {"", "0"} else "",
+        f"-> {facts.advice}" if facts.advice else "",
+    )
+    return " ".join(filter(None, parts))
+
+
+def _is_alive(process: int) -> bool:
+    """Return whether a process of this machine exists."""
+    return process > 0 and Path(f"/proc/{process}").is_dir()
+
+
+def choose_job(session: Session) -> str:
+    """Return the user's only running job, or the only run on this machine.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or there are several.
+    """
+    runs = session.paths.state / "runs"
+    found = [
+        file.parent.name
+        for file in sorted(runs.glob(f"*/{STARTED}"))
+        if not (file.parent / END).exists() and _is_alive(int(str(_read(file).get("process", 0))))
+    ]
+    with contextlib.suppress(ToolMissing):
+        found += [row.id for row in list_jobs(session) if judge_state(row.state)[0] == RUNNING]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError("you have no running jobs", hint="see your waiting jobs with 'argosy jobs'")
+    raise UsageError("you have several running jobs", evidence="\n".join(found), hint="argosy top JOB")
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
