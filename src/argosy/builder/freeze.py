@@ -128,7 +128,11 @@ def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPa
     command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), base.image.path))
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
-        raise ToolFailed("cannot read the package records of the image", evidence=reply.stderr.strip())
+        raise ToolFailed(
+            "cannot read the package records of the image",
+            evidence=reply.stderr.strip(),
+            hint="check the file with 'argosy images info', and that the disk has free space",
+        )
     for path, parse in wanted:
         if (tree / path).is_file():
             yield from _parsed(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))

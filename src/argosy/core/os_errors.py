@@ -64,7 +64,8 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
     if error.errno in {errno.EEXIST, errno.ELOOP} and not name.is_dir():
         what = f"a broken link to {name.readlink()}" if name.is_symlink() else "a file"
         return UsageError(f"{name} is {what}, not a folder", hint=f"choose another folder with {elsewhere}")
-    return CheckFailed(f"file system error: {error.strerror or error}", evidence=str(name))
+    hint = f"check the file system of that path, or choose another folder with {elsewhere}"
+    return CheckFailed(f"file system error: {error.strerror or error}", evidence=str(name), hint=hint)
 
 
 def _first_of(error: OSError) -> OSError:

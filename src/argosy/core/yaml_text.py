@@ -41,7 +41,11 @@ def refuse_deep(text: str, file: str) -> None:
         if level > MOST_LEVELS:
             break
     if level > MOST_LEVELS or _DASHES.search(text):
-        raise UsageError(f"{file} is nested too deeply", evidence=f"more than {MOST_LEVELS} levels")
+        raise UsageError(
+            f"{file} is nested too deeply",
+            evidence=f"more than {MOST_LEVELS} levels",
+            hint="check the indentation and the brackets",
+        )
 
 
 def scalar_text(value: Any) -> str:

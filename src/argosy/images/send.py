@@ -260,7 +260,7 @@ def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> 
     try:
         return open_image(skeleton)
     except ImageError as error:
-        raise ImageError(f"{name} is not an image that can be run", evidence=error.evidence) from error
+        raise ImageError(f"{name} is not an image that can be run", evidence=error.evidence, hint=error.hint) from error
 
 
 def _fetch_skeleton(runner: Runner, path: str, size: int, target: Path) -> None:

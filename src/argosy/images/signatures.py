@@ -131,7 +131,11 @@ def _verify(argv: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tuple
         valid = [each for each in rows if each["KeyCheck"] and each["DataCheck"] and each["Fingerprint"]]
         return tuple(dict.fromkeys(Signer(each["Fingerprint"].upper(), each["Name"]) for each in valid))
     except (ValueError, KeyError, TypeError) as error:
-        raise ToolFailed(f"the reply of {argv[0]} verify cannot be read", evidence=reply.stdout[:400]) from error
+        raise ToolFailed(
+            f"the reply of {argv[0]} verify cannot be read",
+            evidence=reply.stdout[:400],
+            hint=f"run it by hand: {command}; Apptainer 1.1 and SingularityCE 3.11 have a reply that Argosy reads",
+        ) from error
 
 
 def _explain(command: Command, reply: Reply, sif: Sif, path: str) -> ArgosyError:

@@ -96,7 +96,9 @@ def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
     return UsageError(
         f"the output of {who} is not on this machine" if over else f"{who} has written nothing yet",
         evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
-        hint=f"the folder may be local to {facts.nodes}: launch from a shared folder" if over else "",
+        hint=f"the folder may be local to {facts.nodes}: launch from a shared folder"
+        if over
+        else f"follow it with: argosy logs -f {facts.id}; or see why it waits: argosy jobs show {facts.id}",
     )
 
 

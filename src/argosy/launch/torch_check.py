@@ -36,6 +36,9 @@ echo '{}'
 """
 
 
+CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
+
+
 def check_torch_build(
     request: LaunchRequest,
     container: ContainerPlan,
@@ -117,11 +120,11 @@ def _ask(image: Image, session: Session) -> str:
     request = ContainerRequest(gpu=GpuMode.NONE, workdir="/", enter=image.enter or "exec")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
-        raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first")
+        raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first", hint=CHECK_HINT)
     plan = open_container(request, image.path, session)
     argv = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
     reply = session.runner.run(Command(argv, env=outer_environment(plan, session.host.environment)))
     if reply.code:
         message = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
-        raise CheckFailed(f"{plan.runtime.program}: {message}")
+        raise CheckFailed(f"{plan.runtime.program}: {message}", hint=CHECK_HINT)
     return reply.stdout

@@ -105,7 +105,9 @@ def explain(kind: str, message: str, plan: CondaPlan) -> ArgosyError:
     if kind == "ModuleNotFoundError":
         return ToolMissing("py-rattler is not installed", evidence=message, hint="pip install py-rattler")
     return _explain_network(message, plan) or ToolFailed(
-        "installing conda packages failed", evidence=f"{kind}: {message}"
+        "installing conda packages failed",
+        evidence=f"{kind}: {message}",
+        hint="build again with --verbose; if it fails again, remove the downloads: argosy cache gc",
     )
 
 

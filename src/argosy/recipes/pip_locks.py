@@ -10,7 +10,7 @@ documentation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Required, TypedDict
 
 import msgspec
@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.suggest import suggest_word
 from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, checked_marker, expand, finder, load_toml, shaped
@@ -104,6 +105,15 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     return Part(python=asked, pip=tuple(pip), options=options, notes=tuple(notes), complete=True)
 
 
+def _unknown_group(file: str, name: str, known: Sequence[str]) -> UsageError:
+    near = suggest_word(name, known)
+    return UsageError(
+        f"{file} has no extra or group '{name}'",
+        evidence=f"known: {', '.join(known) or 'none'}",
+        hint=f"did you mean {file}[{near}]?" if near else f"choose one of them, or write {file} without brackets",
+    )
+
+
 def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str) -> None:
     """Raise `UsageError` for an extra or group that the lock does not have."""
     lists = [data.get(key, []) for key in ("extras", "dependency-groups")]
@@ -111,7 +121,7 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
     normal = {str(canonicalize_name(name)) for name in known}
     for extra in extras:
         if str(canonicalize_name(extra)) not in normal:
-            raise UsageError(f"{file} has no extra or group '{extra}'", evidence=f"known: {', '.join(known) or 'none'}")
+            raise _unknown_group(file, extra, known)
 
 
 def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
@@ -229,8 +239,7 @@ def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[
     names = list(known)
     for name in asked:
         if str(canonicalize_name(name)) not in names:
-            evidence = f"known: {', '.join(names) or 'none'}"
-            raise UsageError(f"{file} has no extra or group '{name}'", evidence=evidence)
+            raise _unknown_group(file, name, names)
     return frozenset((MAIN, *(str(canonicalize_name(name)) for name in asked)))
 
 

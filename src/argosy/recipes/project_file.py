@@ -306,7 +306,8 @@ def read_project(path: Path, shown: str = "") -> Project:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {shown}", evidence=f"{path}: {error}") from error
+        hint = "check the path and its permissions; the file must be UTF-8"
+        raise UsageError(f"cannot read {shown}", evidence=f"{path}: {error}", hint=hint) from error
     project = Project(path.absolute(), shown, text, _parse(shown, text))
     check_project(project)
     return project

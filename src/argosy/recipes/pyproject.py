@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.suggest import suggest_word
 from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder, load_toml
@@ -75,7 +76,11 @@ class _Project(msgspec.Struct, frozen=True):
             If the value has another type.
         """
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise UsageError(f"{self.file}: '{key}' must be a list of strings", evidence=str(self.where(key)))
+            raise UsageError(
+                f"{self.file}: '{key}' must be a list of strings",
+                evidence=str(self.where(key)),
+                hint=f'write {key} = ["…", "…"]',
+            )
         return found
 
     def uv_texts(self, key: str) -> list[str]:
@@ -220,9 +225,13 @@ def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list
     if key := groups.get(name):
         return _group_requirements(here.table("dependency-groups")[key], key, here, seen), ()
     known = ", ".join((*extras, *late)) or "none"
+    near = suggest_word(name, (*extras, *late, *groups))
     raise UsageError(
         f"{here.file} has no extra '{name}'" + (" and no group of that name" if groups else ""),
         evidence=f"it has {known}" + (f"; groups: {', '.join(groups)}" if groups else ""),
+        hint=f"did you mean {here.file}[{near}]?"
+        if near
+        else f"choose one of them, or write {here.file} without brackets",
     )
 
 

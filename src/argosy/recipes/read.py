@@ -234,7 +234,8 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
         raise missing_file(path, reading.cwd, because) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read {path}", evidence=f"{because}\n{reason}".strip()) from error
+        hint = "check the path, and that you may read the file"
+        raise UsageError(f"cannot read {path}", evidence=f"{because}\n{reason}".strip(), hint=hint) from error
     return decode(data, path), Source(path, hashlib.sha256(data).hexdigest())
 
 

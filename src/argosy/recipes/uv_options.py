@@ -114,7 +114,8 @@ def _flag(setting: PipSetting | None) -> bool:
 def _bad_setting(setting: PipSetting, why: str) -> UsageError:
     """Return the error for an invalid setting, with its source."""
     evidence = f"{setting.source}: {setting.key} = {redact(setting.value)}"
-    return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence)
+    hint = "correct the value there, or remove the setting"
+    return UsageError(f"pip's setting '{setting.key}' {why}", evidence=evidence, hint=hint)
 
 
 def _fold_formats(

@@ -288,7 +288,8 @@ def parse_signer(text: str) -> str:
     try:
         return plain_fingerprint(text)
     except ValueError as error:
-        raise UsageError(f"--signed-by: {error}") from error
+        hint = "pass the 40 digits that 'apptainer key list' or 'gpg --fingerprint' prints"
+        raise UsageError(f"--signed-by: {error}", hint=hint) from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

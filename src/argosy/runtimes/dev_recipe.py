@@ -106,7 +106,11 @@ def list_installed(plan: ContainerPlan, session: Session) -> Installed:
     argv = literal_argv(quiet.argv(("/bin/sh", "-c", LIST_INSTALLED, "sh", LIST_REQUESTED)))
     reply = session.runner.run(Command(argv, env=outer_environment(quiet, session.host.environment)))
     if reply.code != 0:
-        raise ToolFailed("cannot list the packages of the image", evidence=reply.stderr.strip())
+        raise ToolFailed(
+            "cannot list the packages of the image",
+            evidence=reply.stderr.strip(),
+            hint="check that the image starts: argosy run IMAGE true",
+        )
     found: dict[str, dict[str, str]] = {"apt": {}, "pip": {}}
     for line in reply.stdout.splitlines():
         kind, name, what = line.split(" ", 2)

@@ -75,7 +75,9 @@ def parse_edf(text: str, file: str) -> Edf:
             near = suggest_word(key, KEYS)
             known = f"known keys: {', '.join(KEYS)}"
             raise UsageError(
-                f"{file}: unknown key {key!r}", evidence=known, hint=f"did you mean {near}?" if near else ""
+                f"{file}: unknown key {key!r}",
+                evidence=known,
+                hint=f"did you mean {near}?" if near else "remove the key, or move it to [env] or [annotations]",
             )
         if not isinstance(value, KEYS[key]):
             raise UsageError(

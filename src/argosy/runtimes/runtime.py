@@ -175,7 +175,7 @@ def load_runtime(name: str) -> Runtime:
         raise UsageError(
             f"unknown runtime {name!r}",
             evidence=f"known: {', '.join(RUNTIMES)}",
-            hint=f"did you mean --runtime {near}?" if near else "",
+            hint=f"did you mean --runtime {near}?" if near else "omit --runtime to use the one of the site or machine",
         )
     module, _, attribute = path.partition(":")
     return cast("Runtime", getattr(import_module(module), attribute))

@@ -124,11 +124,13 @@ def read_table(path: Path) -> Table:
     except tomllib.TOMLDecodeError as error:
         line = toml_line(str(error))
         place = f"{path}:{line}" if line else str(path)
-        raise SiteError(f"invalid TOML in the profile {path.name}", evidence=f"{place}: {error}") from error
+        what = f"invalid TOML in the profile {path.name}"
+        raise SiteError(what, evidence=f"{place}: {error}", hint="correct the line") from error
     except msgspec.ValidationError as error:
         raise _explain_invalid(path, text, str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise SiteError(f"cannot read the profile {path.name}", evidence=f"{path}: {error}") from error
+        hint = "check the path and its permissions; the file must be UTF-8"
+        raise SiteError(f"cannot read the profile {path.name}", evidence=f"{path}: {error}", hint=hint) from error
     return table
 
 
@@ -172,7 +174,7 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
         raise SiteError(
             f"cannot find the fragment or site {name!r}",
             evidence=f"{path}:{line}: use; known: {', '.join(known)}",
-            hint=f"did you mean {near!r}?" if near else "",
+            hint=f"did you mean {near!r}?" if near else "choose one of them, or write the file next to the profile",
         )
     return found
 
@@ -214,5 +216,6 @@ def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     fault = find_fault(text, message, Site)
     place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
     if not fault.unknown:
-        return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}")
+        hint = f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
     return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)

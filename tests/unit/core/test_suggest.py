@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import count_edits, suggest_word
 
 KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 
@@ -14,3 +14,22 @@ KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 )
 def test_the_nearest_name_is_suggested_in_any_case(word: str, meant: str) -> None:
     assert suggest_word(word, KNOWN) == meant
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "edits"),
+    [
+        ("stie", "site", 1),
+        ("stie", "time", 2),
+        ("", "ab", 2),
+        ("ab", "ab", 0),
+        ("gups", "gpus", 1),
+        ("nodes", "node", 1),
+    ],
+)
+def test_two_swapped_letters_are_one_typing_error(one: str, other: str, edits: int) -> None:
+    assert count_edits(one, other) == count_edits(other, one) == edits
+
+
+def test_the_name_with_the_fewest_typing_errors_wins() -> None:
+    assert suggest_word("stie", ["time", "site"]) == "site"

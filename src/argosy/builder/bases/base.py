@@ -218,7 +218,9 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
     wanted = file_reference(identify_file(made.file).kind, made.file)
     if wanted is None:
         raise ImageError(
-            f"the engine did not build an image archive from {reference}", evidence=str(identify_file(made.file))
+            f"the engine did not build an image archive from {reference}",
+            evidence=str(identify_file(made.file)),
+            hint="build it by hand to see the engine's output, or choose another engine with --build-backend",
         )
     return replace(_fetched_base(wanted, session), reference=path.name or reference, how=made.how)
 

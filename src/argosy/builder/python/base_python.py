@@ -128,7 +128,9 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ToolFailed(
-            f"cannot read the facts that {path} in the base printed", evidence=reply.stdout[-400:]
+            f"cannot read the facts that {path} in the base printed",
+            evidence=reply.stdout[-400:],
+            hint="the base's Python must start silently: see its sitecustomize.py, or use another base",
         ) from error
 
 

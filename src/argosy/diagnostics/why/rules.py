@@ -272,7 +272,11 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
         raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, or - for standard input")
     facts = find_job(session, log, or_record=True)
     if not facts.output or not can_read(facts.output):
-        raise UsageError(f"job {log} has no output", evidence=f"it {facts.meaning}; output: {facts.output}")
+        raise UsageError(
+            f"job {log} has no output",
+            evidence=f"it {facts.meaning}; output: {facts.output}",
+            hint=f"see its state and its reason: argosy jobs show {log}",
+        )
     return Path(facts.output), facts
 
 

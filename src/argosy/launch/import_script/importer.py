@@ -71,7 +71,8 @@ def read_script_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error)) from error
+        hint = "check the path, and that you may read the file"
+        raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error), hint=hint) from error
     first = data.split(b"\n", 1)[0].decode(errors="replace")
     if b"\0" in data or not SHELL.match(first):
         raise UsageError(

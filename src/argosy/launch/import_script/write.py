@@ -72,7 +72,11 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
             f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"
         ) from error
     except tomlkit.exceptions.TOMLKitError as error:
-        raise UsageError(f"cannot read {file}: it is not valid TOML", evidence=_fault(text) or str(error)) from error
+        raise UsageError(
+            f"cannot read {file}: it is not valid TOML",
+            evidence=_fault(text) or str(error),
+            hint="correct the line, or write to another file with -o",
+        ) from error
 
 
 def _fault(text: str) -> str:
