@@ -417,7 +417,7 @@ def render_site_page(site: Site, *, drawn: bool) -> str:
     parts += render_node(site)
     if drawn:
         parts.append(f"![Cores and GPUs of a node of {site.name}]({site.name}.svg)\n")
-    elif site.node.gpus:
+    else:
         parts.append(f"No diagram: {picture_missing(site.node)}.\n")
     parts += render_partitions(site)
     parts += render_effects(found)

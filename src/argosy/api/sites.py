@@ -62,7 +62,7 @@ def draw_site(name: str, *, session: Session | None = None) -> str:
     """
     site = read_site(name, _folders(session))
     if missing := node_picture.picture_missing(site.node):
-        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add gpu_cpus to the profile")
+        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add node.cores to the profile")
     return node_picture.render_picture(site)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from argosy.bench.stored import SWEEP
 from argosy.core.errors import ArgosyError, UsageError
-from argosy.core.records import replace
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
@@ -27,21 +26,6 @@ def parse_node_counts(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise UsageError(f"invalid --nodes {text!r}", hint="give one number, or several: --nodes 1,2,4,8,16")
     return tuple(dict.fromkeys(map(int, parts)))
-
-
-def sweep_requests(request: LaunchRequest, counts: Sequence[int]) -> tuple[LaunchRequest, ...]:
-    """Return a request for each number of nodes.
-
-    Raises
-    ------
-    UsageError
-        If the request fixes the number of all ranks, which must grow with the nodes.
-    """
-    if len(counts) > 1 and request.wanted.ranks:
-        raise UsageError(
-            "--ranks does not fit several numbers of nodes", hint="use --ranks-per-node or --gpus-per-node instead"
-        )
-    return tuple(replace(request, wanted=replace(request.wanted, nodes=count)) for count in counts)
 
 
 def launch_sweep(

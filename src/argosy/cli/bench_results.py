@@ -13,6 +13,7 @@ from argosy.cli.options import add_options, option
 from argosy.cli.output import print_json
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.plots import draw, require_matplotlib
 from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -39,14 +40,18 @@ picture_options: Callable[[Any], Any] = add_options(_html, _svg)
 """--html and --svg; both need matplotlib."""
 
 
-def refuse_without_result(html: Path | None, svg: Path | None, *, follow: bool) -> None:
-    """Refuse plots of a job that is only submitted.
+def check_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
+    """Check that the requested plots can be drawn, before anything is measured.
 
     Raises
     ------
     UsageError
-        If a plot is requested without ``--follow``.
+        If the job is only submitted, so there is nothing to draw yet.
+    ToolMissing
+        If matplotlib is not installed.
     """
+    if html or svg:
+        require_matplotlib()
     if (html or svg) and not follow:
         name = "--html" if html else "--svg"
         raise UsageError(
@@ -77,7 +82,6 @@ def write_pictures(results: Sequence[BenchResult], *, html: Path | None, svg: Pa
     """Write the page and the plots of results."""
     if svg:
         from argosy.bench.show import plots_of  # noqa: PLC0415 - only with --svg
-        from argosy.core.plots import draw  # noqa: PLC0415 - only with --svg
 
         for number, plot in enumerate(plots_of(results), 1):
             _write(svg if number == 1 else svg.with_stem(f"{svg.stem}-{number}"), draw(plot))

@@ -14,8 +14,8 @@ from argosy.bench.startup_cases import CASES, StartupRequest
 from argosy.bench.statistics import Comparison
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
+    check_pictures,
     picture_options,
-    refuse_without_result,
     report_results,
     show_results,
     write_pictures,
@@ -91,7 +91,7 @@ Change = Callable[[LaunchRequest], LaunchRequest]
 def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> None:
     """Launch a measurement; with --follow, verify the run at the end."""
     dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
-    refuse_without_result(html, svg, follow=follow)
+    check_pictures(html, svg, follow=follow)
     session = open_session(verbose=verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=in_allocation)
     if ssh:
@@ -118,15 +118,19 @@ def _verify(ctx: click.Context, job: str) -> None:
 
 def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
-    from argosy.bench.sweep import launch_sweep, sweep_requests  # noqa: PLC0415 - only with several numbers
+    from argosy.bench.sweep import launch_sweep  # noqa: PLC0415 - only with several numbers
 
     dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
-    refuse_without_result(html, svg, follow=follow)
+    check_pictures(html, svg, follow=follow)
     if in_allocation or script is not None:
         option_name = "--in-allocation" if in_allocation else "--script"
         raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")
+    if options["ranks"]:
+        raise UsageError(
+            "--ranks does not fit several numbers of nodes", hint="use --ranks-per-node or --gpus-per-node instead"
+        )
     session = open_session(verbose=verbose)
-    requests = sweep_requests(change(cmd_launch.read_request(session, **options)), counts)
+    requests = [change(cmd_launch.read_request(session, **{**options, "nodes": count})) for count in counts]
 
     def preview(request: LaunchRequest) -> LaunchPlan:
         return cmd_launch.plan_dry(request, session, script_only=False, ssh=ssh)
@@ -156,7 +160,7 @@ def _settings(
     dry_run, script, in_allocation, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose")
     )
-    refuse_without_result(html, svg, follow=follow or bool(of))
+    check_pictures(html, svg, follow=follow or bool(of))
     session = open_session(verbose=verbose)
     if of:
         _print_comparison(*settings.report_of(of, session), as_json=as_json)
@@ -224,6 +228,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: 
     """
     from argosy.bench.startup import measure_startup, render_table  # noqa: PLC0415 - only this command
 
+    check_pictures(html, svg)
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _parse_numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _parse_cases(only), batches, 1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
@@ -273,6 +278,7 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
     """  # noqa: D301
     from argosy.bench.stored import read_results  # noqa: PLC0415 - only this command
 
+    check_pictures(html, svg)
     show_results(read_results(open_session(quiet=True), results), html=html, svg=svg, as_json=as_json)
 
 

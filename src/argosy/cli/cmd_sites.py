@@ -58,11 +58,20 @@ def list_sites(*, as_json: bool) -> None:
 
 @sites.command("show")
 @click.argument("name", type=SITE)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
+    help="Write an HTML page with a picture of a node instead.",
+)  # fmt: skip
 @json_option
-def show_site(name: str, *, as_json: bool) -> None:
+def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
     """Show a profile: every value with its reason, source, date, and the line it was read from."""
     folders = _folders()
     site, rows = read_site(name, folders), explain_site(name, folders)
+    if html:
+        from argosy.sites.page import render_site  # noqa: PLC0415 - only with --html
+
+        _write(html, render_site(site, rows))
+        return
     if as_json:
         facts = {"name": site.name, "title": site.title, "scheduler": site.scheduler}
         print_json({**facts, "open_questions": site.open_questions, "values": [asdict(row) for row in rows]})
@@ -130,14 +139,18 @@ def picture(name: str, output: str) -> None:  # fmt: skip
 
     site = read_site(name, _folders())
     if missing := picture_missing(site.node):
-        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add gpu_cpus to the profile")
+        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add node.cores to the profile")
     if not output:
         click.echo(render_picture(site), nl=False)
         return
+    _write(Path(output), render_picture(site))
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        write_text(Path(output), render_picture(site))
+        write_text(path, text)
     except OSError as error:
-        raise UsageError(f"cannot write {output}", evidence=str(error), hint="check the path") from error
+        raise UsageError(f"cannot write {path}", evidence=str(error), hint="check the path") from error
 
 
 @sites.command("lint")

@@ -6,6 +6,7 @@ matplotlib belongs to the extra ``argosy[report]``, and is imported when a plot 
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 import warnings
@@ -153,6 +154,22 @@ class RowPlot(msgspec.Struct, frozen=True):
 Plot = LinePlot | RowPlot
 
 
+def require_matplotlib() -> None:
+    """Refuse to continue without matplotlib: before a job starts whose result is to be drawn.
+
+    Raises
+    ------
+    ToolMissing
+        If matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ToolMissing(
+            "plots need matplotlib, which is not installed",
+            evidence=f"for {sys.executable}",
+            hint=f"install it with: {sys.executable} -m pip install 'argosy[report]'",
+        )
+
+
 def draw(plot: Plot) -> str:
     """Draw a plot as the text of an SVG file.
 
@@ -161,15 +178,10 @@ def draw(plot: Plot) -> str:
     ToolMissing
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context  # noqa: PLC0415 - an optional package that takes half a second to import
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise ToolMissing(
-            "plots need matplotlib, which is not installed",
-            evidence=str(error),
-            hint=f"install it with: {sys.executable} -m pip install 'argosy[report]'",
-        ) from error
+    require_matplotlib()
+    from matplotlib import rc_context  # noqa: PLC0415 - an optional package that takes half a second to import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     with rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has fonts for all scripts
         if isinstance(plot, LinePlot):

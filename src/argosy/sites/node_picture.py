@@ -1,11 +1,12 @@
 """Draw a node of a site as SVG: its cores, reserved cores, GPUs, NICs, and the CPU binding of ranks.
 
-A node without a GPU -> CPU map has no picture, since its binding is unknown.
+A node without a GPU -> CPU map shows its GPUs apart from its cores, and its cores without numbers, since nothing is
+known about which belong together. A node whose number of cores is unknown has no picture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 import msgspec
@@ -17,11 +18,14 @@ __all__ = ["picture_missing", "render_picture"]
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#009988")
 """Colours of the GPUs, also distinct for colour-blind readers (Paul Tol's bright and vibrant schemes)."""
+NO_MAP = "#555555"
 DARK_TEXT = frozenset({"#ccbb44", "#66ccee"})
 
 CELL, GAP, PAD, MARGIN = 22, 3, 14, 24
 """Sizes in pixels: a core, the gap between cores, the padding of a box, the margin around the node."""
 GPU_HEIGHT, HEAD, FOOT = 44, 64, 62
+MOST_ACROSS = 4
+"""Boxes of cores side by side."""
 FEW_COLUMNS, MORE_COLUMNS = 8, 12
 """Cores in a row, for NUMA nodes with few and with many cores."""
 
@@ -42,33 +46,53 @@ class Domain(msgspec.Struct, frozen=True):
 
 def picture_missing(node: Node) -> str:
     """Return why a node cannot be drawn; empty if it can."""
-    if not node.gpus:
-        return "its nodes have no GPU"
-    if not node.cores or len(node.gpu_cpus) != node.gpus:
-        return "no GPU -> CPU map is known, so each rank gets its share of the cores without a CPU mask"
-    return ""
+    return "" if node.cores else "the profile does not have the number of cores of a node"
+
+
+def _has_map(node: Node) -> bool:
+    return bool(node.gpus) and len(node.gpu_cpus) == node.gpus
 
 
 def render_picture(site: Site) -> str:
-    """Render a node of the site; empty without a map (see `picture_missing`)."""
+    """Render a node of the site; empty if its cores are unknown (see `picture_missing`)."""
     node = site.node
     if picture_missing(node):
         return ""
     domains = _domains(node)
-    columns = FEW_COLUMNS if max(len(domain.cores) for domain in domains) <= FEW_COLUMNS**2 else MORE_COLUMNS
+    columns = _columns(domains)
     wide = columns * (CELL + GAP) - GAP + 2 * PAD
     rows = max(-(-len(domain.cores) // columns) for domain in domains)
-    high = PAD + 16 + GPU_HEIGHT + PAD + rows * (CELL + GAP) - GAP + PAD
-    width = 2 * MARGIN + len(domains) * wide + (len(domains) - 1) * PAD
-    parts = [_head(site, width, HEAD + high + FOOT)]
+    high = _cores_top(node) + rows * (CELL + GAP) - GAP + PAD
+    across = min(len(domains), MOST_ACROSS)
+    width = 2 * MARGIN + across * (wide + PAD) - PAD
+    top = HEAD if _has_map(node) or not node.gpus else HEAD + GPU_HEIGHT + PAD
+    bottom = top + -(-len(domains) // across) * (high + PAD) - PAD
+    parts = [_head(site, width, bottom + FOOT)]
+    if top > HEAD:
+        parts += _draw_gpus(node, range(node.gpus), (MARGIN, HEAD), width - 2 * MARGIN)
     for index, domain in enumerate(domains):
-        parts += _draw_domain(node, domain, (MARGIN + index * (wide + PAD), HEAD), (wide, high), columns)
-    parts += _foot(node, width, HEAD + high)
+        corner = MARGIN + index % across * (wide + PAD), top + index // across * (high + PAD)
+        parts += _draw_domain(node, domain, corner, (wide, high), columns)
+    parts += _foot(node, width, bottom)
     return "\n".join((*parts, "</svg>", ""))
+
+
+def _columns(domains: Sequence[Domain]) -> int:
+    """Return the cores in a row of a box: all boxes together are about as wide for one domain as for four."""
+    if len(domains) < MOST_ACROSS:
+        return FEW_COLUMNS * MOST_ACROSS // len(domains)
+    return FEW_COLUMNS if max(len(domain.cores) for domain in domains) <= FEW_COLUMNS**2 else MORE_COLUMNS
+
+
+def _cores_top(node: Node) -> int:
+    """Return the distance of the cores from the top of their box."""
+    return PAD + 16 + (GPU_HEIGHT + PAD if _has_map(node) else 0)
 
 
 def _domains(node: Node) -> tuple[Domain, ...]:
     """Divide the cores among NUMA nodes if the map agrees with equal blocks, else among GPUs."""
+    if not _has_map(node):
+        return _blocks(node)
     numas = node.numa
     if numas and node.cores % numas == 0 and len(node.gpu_numa) == node.gpus:
         block = node.cores // numas
@@ -88,6 +112,16 @@ def _domains(node: Node) -> tuple[Domain, ...]:
     return (*own, Domain(None, rest, ())) if rest else own
 
 
+def _blocks(node: Node) -> tuple[Domain, ...]:
+    """Divide the cores evenly among the NUMA nodes, or among the sockets."""
+    number = next((count for count in (node.numa, node.sockets) if count and node.cores % count == 0), 1)
+    block = node.cores // number
+    return tuple(
+        Domain(index if number == node.numa else None, tuple(range(index * block, (index + 1) * block)), ())
+        for index in range(number)
+    )
+
+
 def _head(site: Site, width: int, height: int) -> str:
     title = escape(site.title or site.name)
     return (
@@ -102,6 +136,8 @@ def _head(site: Site, width: int, height: int) -> str:
 
 def _describe(node: Node) -> str:
     """Describe the picture in text."""
+    if not _has_map(node):
+        return f"{node.cores} cores" + (f", {node.gpus} GPUs" if node.gpus else "")
     return "; ".join(f"GPU {gpu}: cores {cores}" for gpu, cores in enumerate(node.gpu_cpus))
 
 
@@ -123,22 +159,32 @@ def _draw_domain(
     yield f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" rx="7" fill="#f6f6f4" stroke="#cccccc"/>'
     if domain.numa is not None:
         yield f'<text x="{left + PAD}" y="{top + 19}" font-size="12" fill="#555555">NUMA node {domain.numa}</text>'
-    gpu_top = top + PAD + 16
-    for column, gpu in enumerate(domain.gpus):
-        share = (wide - 2 * PAD + GAP) / len(domain.gpus)
-        yield from _draw_gpu(node, gpu, (left + PAD + column * share, gpu_top), share - GAP)
+    yield from _draw_gpus(node, domain.gpus, (left + PAD, top + PAD + 16), wide - 2 * PAD)
     owner = {core: gpu for gpu in domain.gpus for core in parse_ranges(node.gpu_cpus[gpu])}
     reserved = parse_ranges(node.reserved)
     for position, core in enumerate(domain.cores):
         x = left + PAD + position % columns * (CELL + GAP)
-        y = gpu_top + GPU_HEIGHT + PAD + position // columns * (CELL + GAP)
-        yield _draw_core(core, (x, y), owner.get(core), reserved=core in reserved)
+        y = top + _cores_top(node) + position // columns * (CELL + GAP)
+        yield (
+            _draw_core(core, (x, y), owner.get(core), reserved=core in reserved)
+            if _has_map(node)
+            else (f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" rx="3" fill="#e4e4e0"/>')
+        )
+
+
+def _draw_gpus(node: Node, gpus: Sequence[int], corner: tuple[int, int], wide: int) -> Iterator[str]:
+    """Draw GPUs side by side."""
+    left, top = corner
+    for column, gpu in enumerate(gpus):
+        share = (wide + GAP) / len(gpus)
+        yield from _draw_gpu(node, gpu, (left + column * share, top), share - GAP)
 
 
 def _draw_gpu(node: Node, gpu: int, corner: tuple[float, float], wide: float) -> Iterator[str]:
-    (left, top), colour = corner, COLOURS[gpu % len(COLOURS)]
+    (left, top), colour = corner, COLOURS[gpu % len(COLOURS)] if _has_map(node) else NO_MAP
     text = "#222222" if colour in DARK_TEXT else "#ffffff"
-    below = f"bus {node.gpu_pci[gpu]}" if len(node.gpu_pci) == node.gpus else f"cores {node.gpu_cpus[gpu]}"
+    below = f"cores {node.gpu_cpus[gpu]}" if _has_map(node) else node.gpu_model
+    below = f"bus {node.gpu_pci[gpu]}" if len(node.gpu_pci) == node.gpus else below
     middle = left + wide / 2
     yield f'<rect x="{left:g}" y="{top:g}" width="{wide:g}" height="{GPU_HEIGHT}" rx="5" fill="{colour}"/>'
     yield (
@@ -179,7 +225,9 @@ def _foot(node: Node, width: int, top: int) -> Iterator[str]:
             f"{node.nics} x {escape(node.nic or 'network interface')}{speed}</text>"
         )
     crossed = " · crossed: reserved" if node.reserved else ""
-    yield (
-        f'<text x="{MARGIN}" y="{top + 49}" font-size="11" fill="#555555">'
-        f"A core has the colour of the GPU whose rank is bound to it{crossed} · grey: no rank</text>"
-    )
+    text = f"A core has the colour of the GPU whose rank is bound to it{crossed} · grey: no rank"
+    if not _has_map(node):
+        text = "Each rank gets its share of the cores" + (
+            "; the profile has no map of GPUs to cores" if node.gpus else ""
+        )
+    yield f'<text x="{MARGIN}" y="{top + 49}" font-size="11" fill="#555555">{text}</text>'

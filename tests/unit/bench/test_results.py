@@ -13,12 +13,11 @@ from argosy.bench.collectives_output import parse_collectives
 from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
 from argosy.bench.show import plots_of, render_html, render_table
 from argosy.bench.stored import read_results
-from argosy.bench.sweep import launch_sweep, parse_node_counts, sweep_requests
+from argosy.bench.sweep import launch_sweep, parse_node_counts
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.plots import LinePlot, RowPlot
-from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.model import LaunchRequest, Wanted
@@ -186,15 +185,11 @@ def test_what_cannot_be_compared_is_refused_with_the_next_step(
     assert raised.value.hint
 
 
-def test_numbers_of_nodes_are_read_and_do_not_fit_a_fixed_number_of_ranks() -> None:
+def test_numbers_of_nodes_are_read_in_their_order() -> None:
     assert parse_node_counts("1,2,4,8,16") == (1, 2, 4, 8, 16)
     for text in ("", "0", "1,,2", "a", "-1"):
         with pytest.raises(UsageError, match="invalid --nodes"):
             parse_node_counts(text)
-    request = LaunchRequest("x.sif", ("true",), "lab", Wanted(gpus_per_node=4))
-    assert [each.wanted.nodes for each in sweep_requests(request, (1, 2))] == [1, 2]
-    with pytest.raises(UsageError, match="--ranks does not fit"):
-        sweep_requests(replace(request, wanted=Wanted(ranks=4)), (1, 2))
 
 
 def plan(scheduler: str) -> LaunchPlan:
@@ -202,7 +197,7 @@ def plan(scheduler: str) -> LaunchPlan:
 
 
 def test_jobs_of_a_sweep_know_each_other_and_an_error_tells_those_before_it(tmp_path: Path) -> None:
-    requests = sweep_requests(LaunchRequest(f"{BARE_PREFIX}x", ("true",)), (1, 2, 4))
+    requests = [LaunchRequest(f"{BARE_PREFIX}x", ("true",), wanted=Wanted(nodes=nodes)) for nodes in (1, 2, 4)]
 
     def start(request: LaunchRequest) -> Launched:
         record = tmp_path / str(request.wanted.nodes)
@@ -221,11 +216,13 @@ def test_jobs_of_a_sweep_know_each_other_and_an_error_tells_those_before_it(tmp_
 
 def test_a_dry_run_prints_the_script_of_each_number_of_nodes_and_plots_need_a_result() -> None:
     words = ["bench", "collectives", "bare:", "--site", "lumi-g", "--account", "project_1", "--nodes", "1,2"]
-    words += ["--gpus-per-node", "8", "--time", "10:00"]
-    done = CliRunner().invoke(app, [*words, "--dry-run"])
-    assert [line for line in done.output.splitlines() if line.startswith("#SBATCH --nodes")] == [
-        "#SBATCH --nodes=1", "#SBATCH --nodes=2",
-    ]  # fmt: skip
+    words += ["--time", "10:00"]
+    done = CliRunner().invoke(app, [*words, "--ranks-per-node", "4", "--dry-run"])
+    lines = [line for line in done.output.splitlines() if line.startswith("#SBATCH --nodes")]
+    assert lines == ["#SBATCH --nodes=1", "#SBATCH --nodes=2"]
+    assert done.output.count("argosy_ranks_per_node=4") == 2
+    fixed = CliRunner().invoke(app, [*words, "--ranks", "4", "--dry-run"])
+    assert str(fixed.exception).startswith("--ranks does not fit several numbers of nodes")
     refused = CliRunner().invoke(app, [*words, "--svg", "a.svg"])
     assert isinstance(refused.exception, UsageError)
     assert refused.exception.hint == "add --follow, or run after the job: argosy bench compare JOB --svg a.svg"

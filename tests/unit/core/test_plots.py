@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def luminance(color: str) -> float:
 
 
 def test_without_matplotlib_the_error_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ToolMissing) as raised:
         draw(ROWS)
     assert "pip install 'argosy[report]'" in raised.value.hint

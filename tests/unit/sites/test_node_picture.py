@@ -8,13 +8,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
+from markupsafe import escape
 
 from argosy.cli.app import app
 from argosy.core.errors import SiteError
 from argosy.sites.binding import parse_ranges
 from argosy.sites.node_picture import COLOURS, picture_missing, render_picture
 from argosy.sites.profile import Node, Site
-from argosy.sites.read import DATA, read_site
+from argosy.sites.read import DATA, read_site, site_names
+from argosy.sites.show import explain_site
 
 MAPPED = ("lumi-g", "alps-daint", "alps-clariden")
 
@@ -57,8 +59,23 @@ def test_a_title_with_signs_of_xml_is_text() -> None:
     assert root.findtext("{http://www.w3.org/2000/svg}title") == "A node of <A&B>"
 
 
-@pytest.mark.parametrize("name", ["dawn", "mn5-acc", "lumi-c"])
-def test_without_a_known_map_there_is_no_picture(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "gpus", "numas"), [("perlmutter", 4, 0), ("leonardo", 4, 0), ("juwels-booster", 4, 8), ("lumi-c", 0, 8)]
+)
+def test_without_a_map_the_picture_has_the_cores_and_gpus_and_binds_nothing(name: str, gpus: int, numas: int) -> None:
+    site = read_site(name, (DATA,))
+    root = ET.fromstring(render_picture(site))  # noqa: S314 - our own
+    words = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    squares = [each for each in root.iter("{http://www.w3.org/2000/svg}rect") if each.get("fill") == "#e4e4e0"]
+    assert len(squares) == site.node.cores
+    assert len([word for word in words if word.startswith("GPU ")]) == gpus
+    assert len([word for word in words if word.startswith("NUMA node ")]) == numas
+    assert drawn_cores(site) == {}
+    assert words[-1].startswith("Each rank gets its share of the cores")
+
+
+@pytest.mark.parametrize("name", ["dawn", "mn5-acc"])
+def test_without_the_number_of_cores_there_is_no_picture(name: str, tmp_path: Path) -> None:
     site = read_site(name, (DATA,))
     assert picture_missing(site.node)
     assert render_picture(site) == ""
@@ -70,3 +87,19 @@ def test_without_a_known_map_there_is_no_picture(name: str, tmp_path: Path) -> N
 def test_cores_without_a_near_gpu_are_drawn_apart() -> None:
     site = Site(name="x", node=Node(cores=6, gpus=2, gpu_cpus=("0-1", "2-3")))
     assert drawn_cores(site)[5][0] == "no rank is bound here"
+
+
+@pytest.mark.parametrize("name", site_names((DATA,)))
+def test_the_page_of_a_site_has_the_picture_and_every_value(name: str, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["sites", "show", name, "--html", str(tmp_path / "site.html")])
+    assert (ran.exit_code, ran.output) == (0, "")
+    page = (tmp_path / "site.html").read_text(encoding="utf-8")
+    site = read_site(name, (DATA,))
+    assert page.count("<svg") == (0 if picture_missing(site.node) else 1)
+    assert all(f"<code>{escape(row.key)}</code>" in page for row in explain_site(name, (DATA,)))
+    assert all(escape(question) in page for question in site.open_questions)
+
+
+def test_a_page_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["sites", "show", "lumi-g", "--html", str(tmp_path)])
+    assert ran.exit_code == 2
