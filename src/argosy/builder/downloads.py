@@ -8,9 +8,10 @@ import shutil
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from http.client import HTTPResponse
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 try:
     from uv import find_uv_bin
@@ -55,7 +56,7 @@ def fetch_file(url: str, sha256: str, session: Session, where: str) -> Path:
     with translate_os_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(file, force=True) as beside:
-        found = _write(url, beside, where)
+        found = _write(url, beside, where, session)
         if found != sha256:
             raise CheckFailed(
                 f"{redact(url)} does not have the expected digest",
@@ -70,13 +71,16 @@ def cached_file(sha256: str, session: Session) -> Path:
     return session.paths.cache / DOWNLOADS / sha256
 
 
-def _write(url: str, out: Path, where: str) -> str:
+def _write(url: str, out: Path, where: str, session: Session) -> str:
     total = hashlib.sha256()
     try:
         with _opened(url) as source, out.open("wb") as file:
+            name = PurePosixPath(urllib.parse.urlsplit(url).path).name
+            meter = session.meter(f"downloading {name}", float(source.headers.get("Content-Length") or 0))
             while block := source.read(BLOCK):
                 total.update(block)
                 file.write(block)
+                meter.add(len(block))
     except urllib.error.HTTPError as error:
         error.close()
         raise _not_fetched(url, where, error, LATER if error.code in BUSY else CHECK) from error

@@ -16,10 +16,12 @@ class TerminalReporter:
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._moving: Progress | None = None
+        self._step = ""
 
     def begin(self, step: Step) -> None:
         """Start the spinner."""
         self._stop()
+        self._step = step.name
         text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
         self._moving = Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=self._console, transient=True)
         self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(step.what)}")
@@ -35,8 +37,15 @@ class TerminalReporter:
 
     def progress(self, step: Step, text: str) -> None:
         """Show the current activity next to the spinner."""
+        self._show(step.name, text)
+
+    def amount(self, text: str) -> None:
+        """Show how much is done next to the spinner."""
+        self._show(self._step, text)
+
+    def _show(self, name: str, text: str) -> None:
         if self._moving is not None:
-            self._moving.update(self._moving.task_ids[0], description=f"[bold]{step.name:<9}[/] [dim]{escape(text)}[/]")
+            self._moving.update(self._moving.task_ids[0], description=f"[bold]{name:<9}[/] [dim]{escape(text)}[/]")
 
     def note(self, text: str) -> None:
         """Print a line above the spinner."""

@@ -21,6 +21,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
 from argosy.core.locks import deferred_signals
+from argosy.core.pipes import decode_blocks, read_blocks, read_lines
 from argosy.core.shell import format_command
 
 if TYPE_CHECKING:
@@ -252,10 +253,10 @@ def _guard(signal_name: str) -> Argv:
 
 def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine | None) -> Reply:
     out: list[bytes] = []
-    err: list[str] = []
+    err: list[bytes] = []
     threads = [
-        threading.Thread(target=_drain, args=(child.stdout if child.stderr else None, out.append), daemon=True),
-        threading.Thread(target=_drain_lines, args=(child.stderr or child.stdout, err, on_line), daemon=True),
+        threading.Thread(target=read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
+        threading.Thread(target=read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
     ]
     patience: float | None = None
     try:
@@ -274,7 +275,7 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
         for thread in threads:
             if thread.ident is not None:
                 thread.join(patience)
-    return Reply(128 - code if code < 0 else code, b"".join(out).decode(errors="replace"), "".join(err))
+    return Reply(128 - code if code < 0 else code, decode_blocks(out), decode_blocks(err))
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
@@ -283,21 +284,6 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):
                 stream.close()
-
-
-def _drain(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:
-    with contextlib.suppress(ValueError):  # the pipe was closed after an interrupt
-        while stream is not None and (block := stream.read(65536)):
-            put(block)
-
-
-def _drain_lines(stream: IO[bytes] | None, lines: list[str], on_line: OnLine | None) -> None:
-    with contextlib.suppress(ValueError):  # likewise
-        for raw in stream or ():
-            text = raw.decode(errors="replace")
-            lines.append(text)
-            if on_line is not None:
-                on_line(text.rstrip())
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

@@ -1,38 +1,157 @@
-"""Render the progress of downloads and counts of things as text."""
+"""Measure and render progress: amounts, rates and the time left.
+
+Everything that takes more than two seconds reports through a `Meter` of the session's reporter: on a terminal next to
+the running step, in a log as a line now and then.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 KILO, TWO_DIGITS = 1000, 10
-MEGABYTE = 1e6
 SOON_SECONDS = 2.0
 """The rate of the first seconds of a download does not predict the remaining time."""
 
+METER_SECONDS = 0.5
+"""Interval between two reports of a meter."""
 
-def render_amount(done: float, total: float, seconds: float) -> str:
-    """Render progress, for example ``120 of 950 MB, 40 s left``.
+GROWTH_SECONDS = 1.0
+"""Interval between two looks at a file or folder that grows; longer for a folder with many files."""
+
+BYTES = "bytes"
+
+
+class Meter:
+    """Reports how much of something is done, at most twice per second.
+
+    Parameters
+    ----------
+    report
+        Receives each report.
+    doing
+        The activity, for example ``packing``.
+    total
+        The whole amount; 0 if it is not known.
+    unit
+        `BYTES`, or the name of the things that are counted.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        doing: str,
+        total: float = 0,
+        *,
+        unit: str = BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._report, self._doing, self._unit, self._clock = report, doing, unit, clock
+        self._total = total
+        self._done = 0.0
+        self._begun = self._reported = clock()
+
+    def update(self, done: float, total: float = 0) -> None:
+        """Set the amount that is done, and the total if it is known only now."""
+        self._done, self._total = done, total or self._total
+        now = self._clock()
+        if now - self._reported >= METER_SECONDS:
+            self._reported = now
+            amount = render_amount(self._done, self._total, now - self._begun, unit=self._unit)
+            self._report(f"{self._doing}: {amount}")
+
+    def add(self, more: float) -> None:
+        """Add to the amount that is done."""
+        self.update(self._done + more)
+
+
+BAR = re.compile(r"\[[=\-|/\\ ]*\] +(\d+)/(\d+) +\d+%")
+"""The progress bar of mksquashfs and unsquashfs 4.5 and 4.6."""
+
+
+def read_bar(meter: Meter, line: str) -> None:
+    """Update a meter from a line with a progress bar of mksquashfs or unsquashfs; other lines are skipped."""
+    if match := BAR.search(line):
+        meter.update(float(match[1]), float(match[2]))
+
+
+def drop_bars(text: str) -> str:
+    """Return the output of mksquashfs or unsquashfs without its progress bars."""
+    return re.sub(rf"[\r\n]*{BAR.pattern}[\r\n]*", "\n", text).strip()
+
+
+@contextlib.contextmanager
+def watch_growth(meter: Meter, path: Path) -> Iterator[None]:
+    """Report the size of a file or folder while another program writes it."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        pause = GROWTH_SECONDS
+        while not ended.wait(pause):
+            begun = time.monotonic()
+            meter.update(size_of(path))
+            pause = max(GROWTH_SECONDS, 10 * (time.monotonic() - begun))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder; files that vanish meanwhile do not count."""
+    total = 0
+    with contextlib.suppress(OSError):
+        if not path.is_dir():
+            return path.stat().st_size
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(f"{folder}/{name}").st_size
+    return total
+
+
+def render_amount(done: float, total: float, seconds: float, *, unit: str = BYTES) -> str:
+    """Render progress, for example ``120 of 950 MB, 12 MB/s, 40 s left`` or ``12 of 90 files``.
 
     Parameters
     ----------
     done, total
-        Bytes.
+        Bytes, or a number of `unit`; a total of 0 is not known.
     seconds
         Elapsed time.
     """
-    amount = f"{done / MEGABYTE:.0f} of {total / MEGABYTE:.0f} MB"
-    if seconds < SOON_SECONDS or not 0 < done < total:
-        return amount
-    return f"{amount}, {render_seconds((total - done) * seconds / done)} left"
+    is_bytes = unit == BYTES
+    parts = [_render_sizes(done, total) if is_bytes else _render_counts(done, total, unit)]
+    if seconds >= SOON_SECONDS and done > 0 and (not total or done < total):
+        rate = done / seconds
+        parts.append(f"{render_size(int(rate))}/s" if is_bytes else f"{rate:.{0 if rate >= TWO_DIGITS else 1}f}/s")
+        if total:
+            parts.append(f"{render_seconds((total - done) / rate)} left")
+    return ", ".join(parts)
 
 
-def render_packages(count: int) -> str:
-    """Render ``1 package`` or ``12 packages``."""
-    return f"{count or 'no'} package{'' if count == 1 else 's'}"
+def _render_sizes(done: float, total: float) -> str:
+    """Render an amount in the unit of the total."""
+    if not total:
+        return render_size(int(done))
+    whole, _, unit = render_size(int(total)).partition(" ")
+    factor = KILO ** ("bytes", "kB", "MB", "GB", "TB", "PB").index(unit)
+    digits = 1 if "." in whole else 0
+    return f"{done / factor:.{digits}f} of {whole} {unit}"
 
 
-def render_commands(count: int) -> str:
-    """Render ``1 command`` or ``12 commands``."""
-    return f"{count} command{'' if count == 1 else 's'}"
+def _render_counts(done: float, total: float, unit: str) -> str:
+    return f"{done:.0f} of {total:.0f} {unit}" if total else f"{done:.0f} {unit}"
 
 
 def render_seconds(seconds: float) -> str:
@@ -52,3 +171,13 @@ def render_size(size: int) -> str:
         value, unit = value / KILO, larger
     digits = 0 if unit == "bytes" or value >= TWO_DIGITS else 1
     return f"{value:.{digits}f} {unit}"
+
+
+def render_packages(count: int) -> str:
+    """Render ``1 package`` or ``12 packages``."""
+    return f"{count or 'no'} package{'' if count == 1 else 's'}"
+
+
+def render_commands(count: int) -> str:
+    """Render ``1 command`` or ``12 commands``."""
+    return f"{count} command{'' if count == 1 else 's'}"

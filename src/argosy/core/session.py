@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.core.model import Host
 from argosy.core.process import Runner
+from argosy.core.progress import BYTES, Meter
 
 if TYPE_CHECKING:
     from argosy.core.locks import Owner
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 SILENCE_SECONDS = 30.0
 """Seconds of silence after which a log reports progress, so that users do not cancel a job that seems to hang."""
+
+
+AMOUNT_SECONDS = 5.0
+"""Seconds of silence after which a verbose log reports how much is done."""
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -99,6 +104,9 @@ class Reporter(Protocol):
     def progress(self, step: Step, text: str) -> None:
         """Report what a step is doing; may be dropped."""
 
+    def amount(self, text: str) -> None:
+        """Report how much of the running step is done; may be dropped."""
+
     def note(self, text: str) -> None:
         """Report information that users need beyond the step."""
 
@@ -109,10 +117,11 @@ class PlainReporter(msgspec.Struct):
     stream: TextIO = msgspec.field(default_factory=lambda: sys.stderr)
     verbose: bool = False
     silent_since: float = msgspec.field(default_factory=time.monotonic)
+    step: Step | None = None
 
     def begin(self, step: Step) -> None:
         """Report the begin of a step with --verbose only; a log shows a step when it ends."""
-        self.silent_since = time.monotonic()
+        self.silent_since, self.step = time.monotonic(), step
         if self.verbose:
             self._line(f"{step.name:<9} {step.what} …")
 
@@ -125,6 +134,12 @@ class PlainReporter(msgspec.Struct):
         """Report progress with --verbose, else only after `SILENCE_SECONDS` without output."""
         if self.verbose or time.monotonic() - self.silent_since > SILENCE_SECONDS:
             self._line(f"{step.name:<9}   {text}")
+
+    def amount(self, text: str) -> None:
+        """Report an amount after `SILENCE_SECONDS` without output; with --verbose, after `AMOUNT_SECONDS`."""
+        silence = time.monotonic() - self.silent_since
+        if self.step and silence > (AMOUNT_SECONDS if self.verbose else SILENCE_SECONDS):
+            self._line(f"{self.step.name:<9}   {text}")
 
     def note(self, text: str) -> None:
         """Write one line."""
@@ -164,6 +179,10 @@ class Session(msgspec.Struct, frozen=True):
         finally:
             step.seconds = time.monotonic() - start
             self.reporter.end(step, failed=failed)
+
+    def meter(self, doing: str, total: float = 0, *, unit: str = BYTES) -> Meter:
+        """Return a meter that reports as progress of the running step; parameters as `Meter`."""
+        return Meter(self.reporter.amount, doing, total, unit=unit)
 
     def waiting(self, owner: Owner) -> None:
         """Report that this process waits for another one."""
@@ -212,6 +231,11 @@ class BothReporters(msgspec.Struct, frozen=True):
         self.first.progress(step, text)
         self.second.progress(step, text)
 
+    def amount(self, text: str) -> None:
+        """Pass it on."""
+        self.first.amount(text)
+        self.second.amount(text)
+
     def note(self, text: str) -> None:
         """Pass it on."""
         self.first.note(text)
@@ -228,6 +252,9 @@ class QuietReporter:
         """Report nothing."""
 
     def progress(self, step: Step, text: str) -> None:
+        """Report nothing."""
+
+    def amount(self, text: str) -> None:
         """Report nothing."""
 
     def note(self, text: str) -> None:

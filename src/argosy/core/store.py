@@ -29,6 +29,7 @@ from argosy.core.locks import (
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
 
+HASHED_BYTES = 1 << 22
 FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
 """Maximal age of a work folder of another or unknown host: longer than any build."""
 
@@ -173,12 +174,24 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def digest_of_file(file: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
+def digest_of_file(file: Path, on_bytes: Callable[[int], None] | None = None) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits.
+
+    Parameters
+    ----------
+    on_bytes
+        Called with the number of bytes of each block that was read.
+    """
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
 
     with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        if on_bytes is None:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+        total = hashlib.sha256()
+        while block := handle.read(HASHED_BYTES):
+            total.update(block)
+            on_bytes(len(block))
+        return total.hexdigest()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -16,8 +17,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.process import Command, Reply, Runner, tool_error
-from argosy.core.progress import render_size
+from argosy.core.process import Command, OnLine, Reply, Runner, tool_error
+from argosy.core.progress import Meter, render_size
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
@@ -36,6 +38,9 @@ MOST_LOOKED_AT = 30
 """Maximum number of remote images to search for the base, the newest first."""
 
 BLOCK_BYTES = 1 << 22
+RECEIVED = re.compile(r"received (\d+)")
+"""The line in which the remote machine reports the bytes that arrived."""
+
 OTHER_BYTES = 9
 """Remote exit code for a file with an unexpected sha256."""
 
@@ -104,7 +109,8 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
     there = _find_target(runner, remote, image.name)
     with session.step("read", image.name) as step:
-        part, digest, size = _base_of(image), digest_of_file(image), image.stat().st_size
+        part, size = _base_of(image), image.stat().st_size
+        digest = digest_of_file(image, session.meter("reading", size).add)
         step.result = f"{image.name}: {render_size(size)}"
     known = there.sha256 == digest
     if there.sha256 and not (known or force):
@@ -116,22 +122,24 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     sent, base_from = 0, ""
     if not known:
         with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
+            meter = session.meter("arrived", size)
             donor = _find_donor(runner, image, part, there, base, work) if part else None
             if part and donor:
-                sent = _send_ends(runner, image, part, donor, there, digest, work)
+                sent = _send_ends(runner, image, part, donor, there, digest, work, meter)
                 if not sent:
                     session.reporter.note(f"the base of {donor.path} differs; sending the whole file")
             base_from = donor.path if donor and sent else ""
-            sent = sent or _send_all(runner, image, there, digest)
+            sent = sent or _send_all(runner, image, there, digest, meter)
             saved = f", base copied from {base_from}" if base_from else ""
             step.result = f"{render_size(sent)} to {remote.host}:{there.path}{saved}"
     seconds = time.monotonic() - started
     return SendReport(f"{remote.host}:{there.path}", size, sent, base_from, digest, seconds)
 
 
-def _run(runner: Runner, *arguments: str, source: Path | None = None) -> Reply:
+def _run(runner: Runner, *arguments: str, source: Path | None = None, on_line: OnLine | None = None) -> Reply:
     """Call a function of `send.sh` on the remote machine."""
-    return runner.run(Command(("sh", "-c", f"{REMOTE}{CALL}", *arguments), stdin_file=str(source) if source else None))
+    argv = ("sh", "-c", f"{REMOTE}{CALL}", *arguments)
+    return runner.run(Command(argv, stdin_file=str(source) if source else None), on_line)
 
 
 def _base_of(image: Path) -> SifPart | None:
@@ -187,22 +195,25 @@ def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
         return None
 
 
-def _send_ends(runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path) -> int:
+def _send_ends(
+    runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path, meter: Meter
+) -> int:
     """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
     ends = work / "ends"
     _write_ends(image, part, ends)
-    done = _put(runner, ends, there, digest, str(part.offset), donor.path, str(donor.offset + 1), str(part.size))
+    base = (str(part.offset), donor.path, str(donor.offset + 1), str(part.size))
+    done = _put(runner, ends, there, digest, meter, *base)
     return ends.stat().st_size if done else 0
 
 
-def _send_all(runner: Runner, image: Path, there: Target, digest: str) -> int:
+def _send_all(runner: Runner, image: Path, there: Target, digest: str, meter: Meter) -> int:
     """Send the whole file and return its size."""
-    if not _put(runner, image, there, digest):
+    if not _put(runner, image, there, digest, meter):
         raise CheckFailed(f"{there.path} was damaged during the transfer", hint="send it again")
     return image.stat().st_size
 
 
-def _put(runner: Runner, source: Path, there: Target, digest: str, *donor: str) -> bool:
+def _put(runner: Runner, source: Path, there: Target, digest: str, meter: Meter, *donor: str) -> bool:
     """Write a remote file under a temporary name, compare its sha256, and rename it; return whether it is correct.
 
     Raises
@@ -211,9 +222,15 @@ def _put(runner: Runner, source: Path, there: Target, digest: str, *donor: str) 
         If the file cannot be written, or the disk is full.
     """
     temporary = f".{there.name}.{os.urandom(4).hex()}.part"
-    reply = _run(runner, "receive", there.folder, there.name, temporary, digest, *donor, source=source)
+
+    def report(line: str) -> None:
+        if arrived := RECEIVED.fullmatch(line):
+            meter.update(int(arrived[1]))
+
+    reply = _run(runner, "receive", there.folder, there.name, temporary, digest, *donor, source=source, on_line=report)
     if reply.code not in {0, OTHER_BYTES}:
-        raise tool_error(Command(("ssh", there.path)), reply, doing=f"sending {there.name}")
+        others = "\n".join(line for line in reply.stderr.splitlines() if not RECEIVED.fullmatch(line))
+        raise tool_error(Command(("ssh", there.path)), replace(reply, stderr=others), doing=f"sending {there.name}")
     return reply.code == 0
 
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.session import Session
-from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, read_plan
+from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, read_plan
 from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, WAITING
 
@@ -138,10 +138,10 @@ def follow_job(
 
 
 def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:
-    """Report why a job waits, once for each reason, and return the reason."""
-    news = f"{facts.meaning}{f' ({facts.reason})' if facts.reason not in {'', 'None'} else ''}"
+    """Report why a job waits, once for each reason and again when a start is first expected; return what to compare."""
+    news = f"{facts.reason} {bool(facts.start)}"
     if facts.kind == WAITING and news != reported:
-        session.reporter.note(f"job {facts.id} {news}{f'; {facts.advice}' if facts.advice else ''}")
+        session.reporter.note(f"job {facts.id} {describe_waiting(facts)}")
     return news
 
 

@@ -86,6 +86,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         Host, cores and GPUs of each rank of the last run, as the rank saw them.
     last_lines
         The last lines of the rank that failed first, else of the job; only for a failed job.
+    start
+        Start that Slurm expects for a waiting job, in ISO 8601; empty if it does not estimate one.
     outputs
         Files of all tasks of an array; the other fields are those of the task in `id`.
     record
@@ -109,6 +111,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     ranks: tuple[RankFacts, ...] = ()
     last_lines: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    start: str = ""
 
     @property
     def verdict(self) -> str:
@@ -264,8 +267,15 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         submitted=submitted.get("time", ""),
         runs=runs,
         ranks=read_ranks(record, own),
+        start=_expected_start(facts) if kind == WAITING else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),
     )
+
+
+def _expected_start(facts: dict[str, str]) -> str:
+    """Return the start that Slurm estimates; the backfill scheduler does so for the first jobs of the queue only."""
+    start = facts.get("StartTime", "")
+    return start if start[:1].isdigit() else ""
 
 
 def _exit_code(facts: dict[str, str], last: Run | None) -> int:
@@ -299,6 +309,16 @@ def _last_text(output: str) -> str:
             return source.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def describe_waiting(facts: JobFacts) -> str:
+    """Describe a waiting job: the reason, the expected start if Slurm estimates one, and what to do if it is stuck."""
+    parts = (
+        f"{facts.meaning} ({facts.reason})" if facts.reason not in {"", "None"} else facts.meaning,
+        f"expected start {facts.start.replace('T', ' ')}" if facts.start else "",
+        facts.advice,
+    )
+    return "; ".join(filter(None, parts))
 
 
 def read_plan(facts: JobFacts) -> dict[str, object]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from argosy.builder.python.uv_output import UvProgress
 from argosy.builder.records import disk_use, measure_cost
-from argosy.core.progress import render_amount, render_packages, render_size
+from argosy.core.progress import (
+    Meter,
+    drop_bars,
+    read_bar,
+    render_amount,
+    render_packages,
+    render_seconds,
+    render_size,
+    size_of,
+    watch_growth,
+)
 from argosy.core.session import PlainReporter, Step
 
 SAID = """\
@@ -32,8 +43,8 @@ Bytecode compiled 3590 files in 1m 32s
     [
         (0, 9, "0 of 100 MB"),
         (25e6, 1, "25 of 100 MB"),
-        (25e6, 10, "25 of 100 MB, 30 s left"),
-        (5e6, 60, "5 of 100 MB, 19 min left"),
+        (25e6, 10, "25 of 100 MB, 2.5 MB/s, 30 s left"),
+        (5e6, 60, "5 of 100 MB, 83 kB/s, 19 min left"),
         (100e6, 60, "100 of 100 MB"),
     ],
 )
@@ -51,7 +62,7 @@ def test_uvs_output_becomes_stages_with_packages_bytes_and_time_left() -> None:
         "fetching 3 packages",
         "downloading pandas: 0 of 10 MB",
         "downloading numpy and 1 more: 0 of 42 MB",
-        "downloading numpy: 10 of 42 MB, 60 s left",
+        "downloading numpy: 10 of 42 MB, 524 kB/s, 60 s left",
         "got 42 of 42 MB",
         "installing 3 packages",
         "compiling the byte code of 3 packages",
@@ -98,3 +109,60 @@ def test_sizes_have_decimal_units() -> None:
 
 def test_numbers_of_packages_have_singular_and_plural() -> None:
     assert [render_packages(count) for count in (0, 1, 12)] == ["no packages", "1 package", "12 packages"]
+
+
+def test_amounts_without_a_total_and_of_other_things() -> None:
+    assert render_amount(25e6, 0, 10) == "25 MB, 2.5 MB/s"
+    assert render_amount(30, 120, 10, unit="blocks") == "30 of 120 blocks, 3.0/s, 30 s left"
+    assert render_amount(1.5e9, 4e9, 1) == "1.5 of 4.0 GB"
+    assert [render_seconds(seconds) for seconds in (40, 300, 10_000, 400_000)] == ["40 s", "5 min", "3 h", "5 d"]
+
+
+def test_a_meter_reports_twice_per_second_at_most() -> None:
+    reports: list[str] = []
+    times = iter((0.0, 0.1, 0.2, 1.0, 1.1, 4.0))
+    meter = Meter(reports.append, "packing", 100e6, clock=lambda: next(times))
+    for _ in range(5):
+        meter.add(10e6)
+    assert reports == ["packing: 30 of 100 MB", "packing: 50 of 100 MB, 12 MB/s, 4 s left"]
+
+
+def test_the_bars_of_the_squashfs_tools_are_read_and_are_no_evidence() -> None:
+    """The lines are those of mksquashfs and unsquashfs 4.5.1 in a pipe."""
+    reports: list[str] = []
+    meter = Meter(reports.append, "packing", unit="blocks", clock=iter(range(0, 90, 3)).__next__)
+    for line in ("", "[============/     ]  419/1530  27%", "FATAL ERROR", "[================-] 1322/1322 100%"):
+        read_bar(meter, line)
+    assert reports == ["packing: 419 of 1530 blocks, 140/s, 8 s left", "packing: 1322 of 1322 blocks"]
+    assert drop_bars("\r[=====/   ] 419/1530  27%\rFATAL ERROR: full\n\r[====|] 420/1530  27%\n") == "FATAL ERROR: full"
+
+
+def test_a_file_that_another_program_writes_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("argosy.core.progress.GROWTH_SECONDS", 0.01)
+    folder = tmp_path / "new"
+    reported = threading.Event()
+    reports: list[str] = []
+
+    def report(text: str) -> None:
+        reports.append(text)
+        reported.set()
+
+    with watch_growth(Meter(report, "downloading", clock=iter(range(1000)).__next__), folder):
+        folder.mkdir()
+        (folder / "blob").write_bytes(b"x" * 5000)
+        while not any("5.0 kB" in text for text in reports):
+            assert reported.wait(60)
+            reported.clear()
+    assert size_of(folder) == size_of(folder / "blob") == 5000
+    assert size_of(tmp_path / "missing") == 0
+
+
+def test_a_log_gets_an_amount_now_and_then() -> None:
+    out = io.StringIO()
+    reporter = PlainReporter(out)
+    reporter.begin(Step("fetch", "image", lambda _: None))
+    reporter.amount("downloading: 1 of 9 MB")
+    reporter.silent_since -= 60
+    reporter.amount("downloading: 5 of 9 MB")
+    reporter.amount("downloading: 6 of 9 MB")
+    assert out.getvalue() == "fetch       downloading: 5 of 9 MB\n"

@@ -15,9 +15,8 @@ from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
 from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
-from argosy.jobs.live.sources import describe_waiting
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups, render_ranges
-from argosy.jobs.query import JobFacts
+from argosy.jobs.query import JobFacts, describe_waiting
 
 REPLY = """\
 1: node node10 8 100 16000000 9000000
@@ -193,7 +192,7 @@ def test_a_job_in_lines() -> None:
 
 def test_a_waiting_job_shows_its_expected_start() -> None:
     facts = JobFacts("7", "PENDING", "waiting", "waits in the queue", "Priority", "", "", 0, 0, "")
-    row = {"StartTime": "2026-11-23T09:00:00", "Priority": "4711"}
-    text = "waits in the queue (Priority) · expected start 2026-11-23 09:00:00 · priority 4711"
-    assert describe_waiting(facts, row) == text
-    assert describe_waiting(facts, {"StartTime": "Unknown"}) == "waits in the queue (Priority)"
+    assert describe_waiting(facts) == "waits in the queue (Priority)"
+    known = replace(facts, start="2026-11-23T09:00:00", advice="it is held: scontrol release 7")
+    expected = "expected start 2026-11-23 09:00:00; it is held: scontrol release 7"
+    assert describe_waiting(known) == f"waits in the queue (Priority); {expected}"

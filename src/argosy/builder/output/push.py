@@ -5,6 +5,7 @@ The image is written as an OCI layout, which skopeo copies to the registry.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,8 @@ from argosy.builder.output.export import content_of, make_layers
 from argosy.builder.output.oci import write_layout, write_sif_layout
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.model import ImageKind
+from argosy.core.progress import render_size
+from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.shell import quote
 from argosy.core.store import work_folder
@@ -111,18 +114,36 @@ def _write(opened: OpenedImage, reference: Reference, work: Path, session: Sessi
     """Write the OCI layout: the SIF file, or base and layer as layers, which skopeo compresses."""
     layout = work / "layout"
     if reference.transport is Transport.ORAS:
-        step.say("digest")
+        step.say("reading the file")
         write_sif_layout(layout, Path(opened.image.path).resolve())
         return
-    step.say("layers")
+    step.say("packing the layers")
     layers, facts = make_layers(content_of(opened, session), layout / "blobs/sha256", session, work, compress=False)
     write_layout(layout, facts, layers, name="latest")
+
+
+COPYING = re.compile(r"Copying (?:blob|config) sha256:([0-9a-f]{12,64})")
+"""The line that skopeo prints before it transfers a blob."""
+
+
+def _blob_sizes(layout: Path) -> dict[str, int]:
+    """Return the sizes of the blobs of a layout by their digests."""
+    return {file.name: file.stat().st_size for file in (layout / "blobs/sha256").iterdir()}
 
 
 def _copy(work: Path, reference: Reference, session: Session, step: Step) -> str:
     digest = work / "digest"
     command = plan_push(f"{work / 'layout'}:latest", reference, skopeo_options(session), digest_file=str(digest))
-    reply = session.runner.run(command, step.say)
+    sizes, count = _blob_sizes(work / "layout"), 0
+    step.say(f"uploading {len(sizes)} blobs")
+
+    def report(line: str) -> None:
+        nonlocal count
+        if found := COPYING.search(line):
+            count += 1
+            step.say(f"uploading blob {count} of {len(sizes)}: {render_size(sizes.get(found[1], 0))}")
+
+    reply = session.runner.run(replace(command, joined=True), report)
     if reply.code != 0:
         raise explain_failure(reference, command, reply, pushing=True)
     return digest.read_text(encoding="utf-8").strip()

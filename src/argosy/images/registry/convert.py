@@ -18,7 +18,7 @@ import msgspec
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
 from argosy.core.process import Command, OnLine, Reply, tool_error
-from argosy.core.progress import render_size
+from argosy.core.progress import render_size, watch_growth
 from argosy.core.session import Session, Step
 from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.images.identify import FileKind
@@ -104,7 +104,8 @@ def fetch_sif(
             what = f"{reference} {render_size(layer.size)}"
             with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:
                 command = plan_files(chosen, settings, str(work / "files"))
-                reply = session.runner.run(command, step.say)
+                with watch_growth(session.meter("downloading", layer.size), work / "files"):
+                    reply = session.runner.run(command, step.say)
                 if reply.code != 0:
                     raise explain_failure(reference, command, reply)
                 shutil.move(work / "files" / name, folder / IMAGE_NAME)
@@ -114,18 +115,33 @@ def fetch_sif(
 
 
 def convert_layers(
-    reference: Reference, chosen: Reference, config: OciConfig, work: Path, out: Path, session: Session, step: Step
+    reference: Reference,
+    chosen: Reference,
+    config: OciConfig,
+    work: Path,
+    out: Path,
+    session: Session,
+    step: Step,
+    size: int,
 ) -> None:
-    """Fetch the layers of an image, unpack them over each other, and pack the tree into a SIF file."""
-    step.say("layers")
-    run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session, step.say)
+    """Fetch the layers of an image, unpack them over each other, and pack the tree into a SIF file.
+
+    Parameters
+    ----------
+    size
+        Bytes of the layers; 0 if they are not known.
+    """
+    step.say("downloading the layers")
+    with watch_growth(session.meter("downloading the layers", size), work / "layout"):
+        run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session)
     check_layers(config, _manifest_in(work / "layout"), str(reference))
-    step.say("unpack")
+    step.say("unpacking the layers")
     tree = work / "tree"
-    _unpack(reference, work / "layout", tree, session)
+    with watch_growth(session.meter("unpacking the layers"), tree):
+        _unpack(reference, work / "layout", tree, session)
     remove_tree(work / "layout")
     prepare_rootfs(tree, config)
-    step.say("pack")
+    step.say("packing")
     packed = work / "image.sqfs"
     run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
     remove_tree(tree)

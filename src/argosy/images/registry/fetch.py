@@ -26,7 +26,7 @@ from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command, run_checked, tool_error
-from argosy.core.progress import render_size
+from argosy.core.progress import render_size, watch_growth
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.store import fill_once, work_folder, write_text
@@ -250,7 +250,8 @@ def _make(
     with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is None:
             return
-        size = _size(chosen, manifest, session)
+        whole = _size(chosen, manifest, session)
+        size = render_size(whole) if whole else ""
         with (
             session.step("fetch", f"{reference} {size}".strip()) as step,
             work_folder(session.work_parent()) as work,
@@ -258,18 +259,21 @@ def _make(
             if not {"umoci", "mksquashfs"} <= set(session.host.programs):
                 _build_by_runtime(chosen, folder / IMAGE_NAME, session, work, missing="umoci and mksquashfs")
             else:
-                convert_layers(reference, chosen, config, work, folder / IMAGE_NAME, session, step)
+                convert_layers(reference, chosen, config, work, folder / IMAGE_NAME, session, step, whole)
             step.result = f"{reference} {size}".strip()
 
 
-def _size(chosen: Reference, manifest: Manifest, session: Session) -> str:
-    """Render the size of the download. The index of an image for several architectures does not contain it."""
+def _size(chosen: Reference, manifest: Manifest, session: Session) -> int:
+    """Return the bytes of the download; 0 if the registry does not tell them.
+
+    The index of an image for several architectures does not contain them.
+    """
     size = manifest.size
     if manifest.chosen and chosen.digest:
         settings = skopeo_options(session)
         reply = session.runner.run(plan_manifest(chosen, settings))
         size = parse_manifest(reply.stdout, settings.arch, str(chosen)).size if reply.code == 0 else 0
-    return render_size(size) if size else ""
+    return size
 
 
 def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetched:
@@ -302,7 +306,8 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
     argv = (program, "build", "--disable-cache", *foreign, *insecure, str(out), source)
     temporary = {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS}
     command = Command(argv, env={**temporary, **session.host.environment})
-    reply = session.runner.run(command)
+    with watch_growth(session.meter("downloading and packing"), work):
+        reply = session.runner.run(command)
     if reply.code != 0:
         error = explain_failure(reference, command, reply)
         if reference.in_file and reference.tag:

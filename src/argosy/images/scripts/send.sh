@@ -38,13 +38,21 @@ list_images() {
     done
 }
 
+# report_growth FILE: print the size of a file to standard error until the caller ends this.
+report_growth() {
+    while sleep 1 > /dev/null 2>&1; do echo "received $(wc -c < "$1")" >&2; done < /dev/null > /dev/null
+}
+
 # receive FOLDER NAME TEMPORARY SHA256 [BEFORE DONOR FIRST SIZE]: write standard input to a temporary file, and
 # rename it if its sha256 is right; else exit with 9. With a donor, SIZE bytes from byte FIRST of it (counted from 1)
 # follow the first BEFORE bytes of standard input.
 receive() {
     cd -- "$1" || exit 1
     temporary=$3
-    trap 'rm -f -- "$temporary"' EXIT HUP INT TERM
+    : > "$temporary"
+    report_growth "$temporary" &
+    reporter=$!
+    trap 'kill "$reporter" 2> /dev/null; rm -f -- "$temporary"' EXIT HUP INT TERM
     if [ $# -gt 4 ]; then
         { head -c "$5" && tail -c "+$7" -- "$6" | head -c "$8" && cat; } > "$temporary" || exit 1
     else

@@ -19,7 +19,9 @@ from pathlib import Path
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import ROOT
 from argosy.core.model import Host
-from argosy.core.process import Argv, Command, run_checked, tool_error
+from argosy.core.process import Argv, Command, Reply, run_checked, tool_error
+from argosy.core.progress import drop_bars, read_bar
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.squashfs.superblock import Superblock
@@ -68,7 +70,7 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
     return (
         *("-comp", compressor, "-Xcompression-level", str(LEVEL), "-b", str(block_size)),
         *("-mkfs-time", str(time), "-all-time", str(time), *owner, "-no-xattrs"),
-        *("-mem", f"{memory >> 20}M", "-processors", str(host.cpus), "-no-progress", "-quiet"),
+        *("-mem", f"{memory >> 20}M", "-processors", str(host.cpus), "-quiet"),
     )
 
 
@@ -100,7 +102,20 @@ def run_pack(
         If mksquashfs is missing or fails, or the disk is full.
     """
     options = pack_options(session.host, time=time, all_root=all_root, like=like)
-    run_checked(session.runner, plan_pack(tree, out, options, session.host), doing="packing the layer")
+    _run_with_bar(session, plan_pack(tree, out, options, session.host), doing="packing the layer")
+
+
+def _run_with_bar(session: Session, command: Command, *, doing: str) -> None:
+    """Run mksquashfs, which must succeed, and report its progress bar, which it writes to standard output."""
+    meter = session.meter("packing", unit="blocks")
+    reply = session.runner.run(replace(command, joined=True), lambda line: read_bar(meter, line))
+    if reply.code != 0:
+        raise tool_error(command, _without_bars(reply), doing=doing)
+
+
+def _without_bars(reply: Reply) -> Reply:
+    """Return a reply without its progress bars, as the evidence of an error."""
+    return replace(reply, stderr=drop_bars(reply.stderr))
 
 
 def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, time: int) -> None:
@@ -115,7 +130,7 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
         # A pipe needs a shell; all arguments are passed as parameters, so nothing has to be quoted.
         argv = ("sh", "-c", '"$0" -dc | "$@"', compression, *argv)
     command = Command(argv, env=_without_epoch(session.host), stdin_file=str(archive))
-    run_checked(session.runner, command, doing=f"packing {archive.name}")
+    _run_with_bar(session, command, doing=f"packing {archive.name}")
 
 
 def normalise_tree(tree: Path, *, system: bool = False) -> None:
@@ -210,9 +225,9 @@ def run_unsquashfs(
     ToolFailed, ToolMissing, CheckFailed
         If unsquashfs fails or is missing, or the disk is full.
     """
-    argv = ("unsquashfs", "-no-progress", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
-    command = Command(argv)
-    reply = session.runner.run(command)
+    argv = ("unsquashfs", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
+    command, meter = Command(argv, joined=True), session.meter("unpacking", unit="files and blocks")
+    reply = _without_bars(session.runner.run(command, lambda line: read_bar(meter, line)))
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
         raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
     if reply.code or session.host.person.uid != 0:

@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
-from argosy.jobs.query import JobFacts, ask_job, find_job, list_jobs, read_plan
+from argosy.jobs.query import ask_job, describe_waiting, find_job, list_jobs, read_plan
 from argosy.jobs.record import read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 
@@ -96,7 +96,7 @@ class SlurmJob:
         if facts.kind == RUNNING and row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
             self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
-        meaning = describe_waiting(facts, row) if facts.kind == WAITING else facts.meaning
+        meaning = describe_waiting(facts) if facts.kind == WAITING else facts.meaning
         return replace(view, name=row.get("JobName", self._name), kind=facts.kind, meaning=meaning, problem="")
 
 
@@ -142,19 +142,6 @@ def _polling_seconds(plan: dict[str, object]) -> float:
     """Return the seconds between two questions about a job that its site allows."""
     value = plan.get("polling_seconds")
     return float(value) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
-
-
-def describe_waiting(facts: JobFacts, row: dict[str, str]) -> str:
-    """Describe a waiting job: the reason, the expected start if Slurm estimates one, and what to do if it is stuck."""
-    start, priority = row.get("StartTime", ""), row.get("Priority", "")
-    parts = (
-        facts.meaning,
-        f"({facts.reason})" if facts.reason not in {"", "None"} else "",
-        f"· expected start {start.replace('T', ' ')}" if start[:1].isdigit() else "",
-        f"· priority {priority}" if priority not in {"", "0"} else "",
-        f"-> {facts.advice}" if facts.advice else "",
-    )
-    return " ".join(filter(None, parts))
 
 
 def _is_alive(process: int) -> bool:
