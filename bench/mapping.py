@@ -9,6 +9,7 @@ from argosy.core.model import Bind, ContainerRequest
 from argosy.core.session import Session
 from argosy.runtimes.run import RunRequest, plan_run
 from bench.inputs import open_session
+from bench.rank_command import TASK, rank_command
 from bench.tasks import Mapping, MemoryAnswer, MemoryTask
 
 RANKS = Path(__file__).with_name("ranks.py")
@@ -26,12 +27,12 @@ def _mapping(task: MemoryTask, session: Session, containers: int, ranks: int) ->
     folder = Path(task.work) / f"{containers}-{ranks}"
     folder.mkdir()
     every = containers * ranks
-    words = ("python3", str(RANKS), str(ranks), str(every), str(folder))
+    words = rank_command(("python3", str(RANKS), str(every), str(folder)), ranks)
     request = ContainerRequest(runtime=task.runtime, binds=(Bind(str(folder), str(folder)),))
     _, command = plan_run(RunRequest(task.image, words, request), session)
     children = [
         subprocess.Popen(
-            command.argv, env=dict(command.env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command.argv, env={**(command.env or {}), **TASK}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True,
         )
         for _ in range(containers)

@@ -9,7 +9,7 @@ from bench.tasks import Mapping, MemoryAnswer, MemoryTask
 
 MEGA = 1e6
 RANKS = 8
-ALL_TO_ONE = Budget(1.3)
+ALL_TO_ONE = Budget(1.1)
 
 
 def run_memory(inputs: Inputs, *, quick: bool) -> Outcome:
@@ -33,7 +33,7 @@ def _measured(runtime: str, place: Place, inputs: Inputs, ranks: int) -> list[Ro
     return [
         one(f"memory.{runtime}.mapped", f"{runtime}: libraries mapped by a rank", single.mapped_bytes / MEGA, "MB"),
         _row(runtime, "single", "1 rank", single),
-        _row(runtime, "together", f"{ranks} ranks, one container (launcher torchrun)", together),
+        _row(runtime, "together", f"{ranks} ranks, one container (launcher srun)", together),
         _row(runtime, "apart", f"{ranks} ranks, {ranks} containers", apart),
         one(
             f"memory.{runtime}.together_to_one", f"{runtime}: {ranks} ranks in one container to 1 rank",

@@ -1,7 +1,7 @@
-"""Ranks that map the libraries of the image they run in; started inside containers, so the standard library only.
+"""A rank that maps the libraries of the image it runs in; started inside containers, so the standard library only.
 
-ranks.py COUNT ALL FOLDER: fork COUNT ranks; each maps every shared library of the image's Python packages, waits until
-ALL ranks have done so, and writes down what of the mapped files' pages is its share.
+ranks.py ALL FOLDER: map every shared library of the image's Python packages, wait until ALL ranks have done so, and
+write down what of the mapped files' pages is its share.
 """
 
 from __future__ import annotations
@@ -19,21 +19,8 @@ PAUSE = 0.01
 
 
 def main() -> None:
-    """Fork the ranks and end with the worst of their codes."""
-    count, every, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    children = []
-    for _ in range(count):
-        pid = os.fork()
-        if pid == 0:
-            rank(every, folder)
-            os._exit(0)
-        children.append(pid)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-    sys.exit(max(codes))
-
-
-def rank(every: int, folder: Path) -> None:
     """Map, wait for all, measure, wait for all again, so that no rank leaves while another one still measures."""
+    every, folder = int(sys.argv[1]), Path(sys.argv[2])
     mapped = libraries()
     size = sum(len(each) for each in mapped)
     # A process id is unique in its own process namespace only.

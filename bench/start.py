@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from bench.inputs import Inputs, bench_cache
 from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
 from bench.records import Budget, Outcome, Row, many
-from bench.tasks import Batch, Series, StartAnswer, StartTask
+from bench.tasks import RANK, Batch, Series, StartAnswer, StartTask
 
 MILLI = 1000
 DELTA_TO_FLAT = Budget(1.1)
 LINE_TO_BARE = Budget(1.05)
+RANKS = 8
+RANKS_TO_ONE = Budget(1.3)
 
 FULL_BATCHES = (Batch(1, 30), Batch(8, 7), Batch(64, 3))
 QUICK_BATCHES = (Batch(1, 3), Batch(8, 1))
@@ -51,10 +53,13 @@ def _measured(runtime: str, place: Place, inputs: Inputs, batches: tuple[Batch, 
             delta=str(inputs.delta),
             flat=str(inputs.flat),
             cache=str(cache),
+            ranks=2 if batches is QUICK_BATCHES else RANKS,
             batches=batches,
         )
         answer = run_task(place, task, StartAnswer)
-    return [*_series_rows(runtime, answer.series), *_proportions(runtime, answer.series)]
+    started = [series for series in answer.series if series.command == RANK]
+    others = tuple(series for series in answer.series if series.command != RANK)
+    return [*_series_rows(runtime, others), *_proportions(runtime, others), *_rank_rows(runtime, task.ranks, started)]
 
 
 def _series_rows(runtime: str, series: tuple[Series, ...]) -> Iterator[Row]:
@@ -63,6 +68,21 @@ def _series_rows(runtime: str, series: tuple[Series, ...]) -> Iterator[Row]:
         what = f"{runtime}: {each.command}, {KINDS[each.case]}" + (f", {each.at_once} at once" * (each.at_once > 1))
         values = [seconds * MILLI for seconds in each.seconds]
         yield many(f"{key}.{each.case}", what, values, "ms", against="" if each.case == "flat" else f"{key}.flat")
+
+
+def _rank_rows(runtime: str, ranks: int, series: list[Series]) -> Iterator[Row]:
+    """Give the rows of a node's ranks: until all have ended, in one container and in one each, against one rank."""
+    taken = {each.case: each.seconds for each in series}
+    key, one_rank = f"start.{runtime}.ranks", f"start.{runtime}.ranks.one"
+    for case, what in (
+        ("one", "1 rank"),
+        ("together", f"{ranks} ranks, one container"),
+        ("apart", f"{ranks} ranks, {ranks} containers"),
+    ):
+        values = [seconds * MILLI for seconds in taken[case]]
+        yield many(f"{key}.{case}", f"{runtime}: {what}", values, "ms", against="" if case == "one" else one_rank)
+    what = f"{runtime}: {ranks} ranks in one container to 1 rank"
+    yield many(f"{key}.together_to_one", what, pairwise(taken["together"], taken["one"]), "x", budget=RANKS_TO_ONE)
 
 
 def _proportions(runtime: str, series: tuple[Series, ...]) -> Iterator[Row]:

@@ -14,7 +14,8 @@ from argosy.core.session import Session
 from argosy.runtimes.run import RunRequest, plan_run
 from bench.inputs import open_session
 from bench.meter import run_timed
-from bench.tasks import Series, StartAnswer, StartTask
+from bench.rank_command import TASK, rank_command
+from bench.tasks import RANK, Series, StartAnswer, StartTask
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {"true": ("true",), "python": ("python3", "-c", "pass")}
 SKIPPED_LAYER = "APPTAINER_UNDERLAY"
@@ -32,7 +33,7 @@ class Case:
 
 
 def run_start_task(task: StartTask) -> StartAnswer:
-    """Time each case; each is started once before, so that files and trees are there."""
+    """Time each case, then ranks; each case is started once before, so that files and trees are there."""
     cases = list(_cases(task))
     for case in cases:
         run_timed(case.words, case.env)
@@ -44,7 +45,21 @@ def run_start_task(task: StartTask) -> StartAnswer:
             for case in chosen:
                 taken[f"{case.name} {case.command}"].append(run_timed(case.words, case.env, copies=batch.at_once))
         series += [Series(c.name, c.command, batch.at_once, tuple(taken[f"{c.name} {c.command}"])) for c in chosen]
-    return StartAnswer(tuple(series))
+    return StartAnswer((*series, *_rank_series(task)))
+
+
+def _rank_series(task: StartTask) -> Iterator[Series]:
+    """Time one rank, all ranks of a node in one container, and in a container each."""
+    session = open_session(Path(task.cache))
+    shapes = {"one": (1, 1), "together": (1, task.ranks), "apart": (task.ranks, 1)}
+    taken: dict[str, list[float]] = {case: [] for case in shapes}
+    for _ in range(task.batches[0].times):
+        for case, (containers, ranks) in shapes.items():
+            request = RunRequest(task.flat, rank_command(("true",), ranks), ContainerRequest(runtime=task.runtime))
+            _, command = plan_run(request, session)
+            taken[case].append(run_timed(command.argv, {**(command.env or {}), **TASK}, copies=containers))
+    for case, (containers, _) in shapes.items():
+        yield Series(case, RANK, containers, tuple(taken[case]))
 
 
 def _cases(task: StartTask) -> Iterator[Case]:

@@ -44,6 +44,10 @@ class CommandTask:
     words: tuple[str, ...]
 
 
+RANK = "rank"
+"""Name of the command that ranks run in the series of starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Start so many at once, so many times over."""
@@ -54,13 +58,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start `true` and Python in each image, natively and by the bare runtime, interleaved."""
+    """Start `true` and Python in each image, natively and by the bare runtime, and ranks, interleaved."""
 
     runtime: str
     plain: str
     delta: str
     flat: str
     cache: str
+    ranks: int
     batches: tuple[Batch, ...]
 
 

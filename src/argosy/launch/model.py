@@ -38,7 +38,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     launcher
         How ranks are started; empty: chosen from the image and the command.
     container_per
-        ``node`` or ``rank``: how many containers the launcher ``srun`` starts; empty: the default.
+        ``node`` or ``rank``: how many containers the launcher ``srun`` starts; empty: ``node`` if ranks can share one.
     mpi
         The wire-up for the launcher ``mpi``: ``pmix`` or ``pmi2``; empty: the site's.
     mode

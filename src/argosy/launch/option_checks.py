@@ -10,7 +10,6 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
 from argosy.launch.launchers.launcher import find_python
 from argosy.launch.model import LaunchRequest, option
-from argosy.recipes.launch_options import CONTAINER_PER
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options
@@ -232,6 +231,9 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
     return (Choice(ChoiceKey.STAGE_TO, folder, why, "option"),)
 
 
+NEEDS_MPI = ("mpi4py", "horovod")
+"""Packages whose ranks are usually connected by MPI, for which each rank must be a task of Slurm."""
+
 OWN_GPUS = re.compile(r"--(gpus-per-task|gpu-bind|tres-per-task|tres-bind|gpus-per-socket|ntasks-per-gpu)\b")
 """Options of Slurm that give each task its own part of a node."""
 
@@ -265,10 +267,12 @@ def choose_container_per(
     if obstacle:
         return Choice(key, "rank", obstacle, "default")
     if asked:
-        return Choice(key, asked, "asked for", "option")
-    shared = "one mount and one page cache for all ranks of a node"
-    why = shared if CONTAINER_PER == "node" else f"the default; --container-per node: {shared}"
-    return Choice(key, CONTAINER_PER, why, "default")
+        return Choice(key, asked, "requested", "option")
+    mpi = next((name for name in NEEDS_MPI if name in container.entry.image.packages), "")
+    if mpi:
+        why = f"the image has {mpi}, and ranks of MPI must be tasks of Slurm; without MPI, use --container-per node"
+        return Choice(key, "rank", why, "image")
+    return Choice(key, "node", "the ranks of a node share one mount and one page cache", "default")
 
 
 def _why_per_rank(request: LaunchRequest, container: ContainerPlan, srun_options: Iterable[str]) -> str:

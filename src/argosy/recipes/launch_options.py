@@ -14,8 +14,6 @@ from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SH
 
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual folder on a node's own disk
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
-CONTAINER_PER = "rank"
-"""Default of ``--container-per``, for the launcher ``srun``."""
 
 
 class ContainerOptions(TypedDict, total=False):
@@ -296,7 +294,8 @@ class LaunchOptions(ContainerOptions, total=False):
         str,
         Row(
             CONTAINER,
-            f"With --launcher srun, start one container per node or one per rank. Default: {CONTAINER_PER}.",
+            "With --launcher srun, start one container per node or one per rank. Default: node, unless each rank needs "
+            "its own, for example for MPI.",
             choices=("node", "rank"),
             config=True,
         ),

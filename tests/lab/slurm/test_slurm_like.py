@@ -55,7 +55,7 @@ def project(image: Path, folder: Path) -> str:
 ALL = {
     "lumi-g": {"one-gpu": 1, "one-gpu-srun": 1, "one-node": 8, "one-node-srun": 8}
     | {"many-nodes": 8, "many-nodes-srun": 8, "many-nodes-laif": 8}
-    | {"one-node-srun-per-node": 8, "many-nodes-srun-per-node": 8},
+    | {"one-node-srun-per-rank": 8, "many-nodes-srun-per-rank": 8},
     "mn5-acc": {"one-gpu": 1, "one-node": 4, "many-nodes": 4, "many-nodes-srun": 4},
     "aac6": {"one-gpu": 1, "one-node": 4, "many-nodes": 4, "many-nodes-srun": 4},
     "dawn": {"one-gpu": 2, "one-node": 8, "many-nodes": 8, "many-nodes-composite": 4},
@@ -67,7 +67,7 @@ ALL = {
 @pytest.mark.parametrize(
     ("site", "scripts", "program"),
     [
-        ("lumi-g", ("one-node-srun", "one-node-srun-per-node"), "meet.py"),
+        ("lumi-g", ("one-node-srun", "one-node-srun-per-rank"), "meet.py"),
         ("nvidia-apptainer", ("many-nodes",), "train.py"),
         *(pytest.param(site, tuple(ALL[site]), "train.py", marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
     ],

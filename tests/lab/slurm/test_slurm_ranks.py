@@ -31,14 +31,23 @@ OF_THE_JOB = re.compile(
 """Variables that differ between two jobs, and the masks that srun was given."""
 
 
-@pytest.mark.parametrize("shape", [("--cpus-per-rank", "2"), ()], ids=["cores", "no cores"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (*FOUR, "--cpus-per-rank", "2"),
+        FOUR,
+        pytest.param(("--nodes", "1", "--ranks", "4"), marks=pytest.mark.soak),
+        pytest.param((*FOUR, "--exclusive", "--mem", "1G"), marks=pytest.mark.soak),
+    ],
+    ids=["cores", "no cores", "one node", "whole nodes"],
+)
 def test_a_rank_sees_the_same_in_a_container_of_its_node_and_in_its_own(desk: Desk, shape: tuple[str, ...]) -> None:
     seen: dict[str, list[tuple[dict[str, str], int]]] = {}
     for per in ("node", "rank"):
         log = ("--log-dir", per)  # srun passes on lines of 1,024 bytes
-        job = desk.submit(
-            *FOUR, *shape, *log, "--launcher", "srun", "--container-per", per, command=("python", "-c", PRINT)
-        )
+        launcher = ("--launcher", "srun", "--container-per", per)
+        gpus = {"SBATCH_GPUS_PER_NODE": "2"}  # sbatch reads it, but the profile has no GPUs to plan with
+        job = desk.submit(*shape, *log, *launcher, command=("python", "-c", PRINT), env=gpus)
         assert desk.wait(job) == "COMPLETED", desk.output(job)
         rows = [json.loads((desk.here / per / job / f"rank-{rank}.log").read_text()) for rank in range(4)]
         seen[per] = [(variables, len(cores)) for variables, cores in rows]

@@ -62,8 +62,8 @@ CASES = (
     Case("lumi-g", "one-node-srun", Wanted(gpus=8), "srun"),
     Case("lumi-g", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
     Case("lumi-g", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=8), "srun"),
-    Case("lumi-g", "one-node-srun-per-node", Wanted(gpus=8), "srun", "node"),
-    Case("lumi-g", "many-nodes-srun-per-node", Wanted(nodes=2, gpus_per_node=8), "srun", "node"),
+    Case("lumi-g", "one-node-srun-per-rank", Wanted(gpus=8), "srun", "rank"),
+    Case("lumi-g", "many-nodes-srun-per-rank", Wanted(nodes=2, gpus_per_node=8), "srun", "rank"),
     Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),
     Case("lumi-g", "one-node-runscript", Wanted(gpus=8), mode="laif", image=f"{LAIF}/lumi-multitorch-latest.sif"),
     Case("lumi-g", "many-nodes-with-conda", Wanted(nodes=2, gpus_per_node=8), image=WITH_CONDA),
@@ -74,6 +74,7 @@ CASES = (
     Case("mn5-acc", "one-node", Wanted(gpus=4), options=MN5),
     Case("mn5-acc", "many-nodes", Wanted(nodes=2, gpus_per_node=4), options=MN5),
     Case("mn5-acc", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=4), "srun", options=MN5),
+    Case("mn5-acc", "many-nodes-srun-per-rank", Wanted(nodes=2, gpus_per_node=4), "srun", "rank", options=MN5),
     Case(
         "mn5-gpp", "one-node", Wanted(ranks=2, cpus_per_rank=4), options=JobOptions(account="project_1", qos="gp_debug")
     ),

@@ -122,7 +122,7 @@ def test_the_cache_folder_is_there_before_the_container_starts_and_is_the_users_
 
 
 def test_masks_on_lumi_need_no_number_of_cores(tmp_path: Path) -> None:
-    told = run_golden(tmp_path, "lumi-g/many-nodes-srun", SRUN_CPUS_PER_TASK="7")
+    told = run_golden(tmp_path, "lumi-g/many-nodes-srun-per-rank", SRUN_CPUS_PER_TASK="7")
     (start,) = [line for line in told.starts.splitlines() if "mask_cpu" in line]
     assert "--cpus-per-task" not in start
     assert "SRUN_CPUS_PER_TASK" not in told.environment
@@ -143,7 +143,7 @@ def test_dawns_mpiexec_gets_ranks_and_hosts_of_the_job(tmp_path: Path) -> None:
         ("many-nodes", {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "80"}, "20"),
         ("many-nodes", {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "80"}, "40"),
         ("many-nodes", {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "3"}, "1"),
-        ("many-nodes-srun", {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "9"}, "9"),
+        ("many-nodes-srun-per-rank", {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "9"}, "9"),
     ],
 )
 def test_a_script_that_is_submitted_with_other_numbers_counts_threads_by_them(
@@ -156,7 +156,7 @@ def test_a_script_that_is_submitted_with_other_numbers_counts_threads_by_them(
 @pytest.mark.parametrize(("step", "within"), [("3", True), ("4294967290", False), ("", False)])
 def test_within_a_step_of_srun_that_steps_cores_do_not_bind_the_ranks(step: str, within: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
     facts = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x01", "SLURM_CPUS_PER_TASK": "80", "SLURM_STEP_ID": step}
-    told = run_golden(tmp_path, "mn5-acc/many-nodes-srun", SLURM_GPUS_ON_NODE="2", **facts)
+    told = run_golden(tmp_path, "mn5-acc/many-nodes-srun-per-rank", SLURM_GPUS_ON_NODE="2", **facts)
     assert ("SLURM_CPU_BIND" in told.environment) is not within
     assert told.environment.get("SLURM_OVERLAP") == ("1" if within else None)
     assert f"--cpus-per-task={20 if within else 80} " in told.starts

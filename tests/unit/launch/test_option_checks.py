@@ -29,7 +29,6 @@ from argosy.launch.request import make_request, with_defaults, with_job
 from argosy.launch.script.helpers import REMOVE_OLD_STAGES, render_script_functions
 from argosy.launch.script.parts import render_staging, render_well
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
-from argosy.recipes.launch_options import CONTAINER_PER
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Option, Partition, Site, Slurm
@@ -664,9 +663,9 @@ def container_per(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **r
 
 def test_srun_starts_a_container_per_node_or_per_rank() -> None:
     for value in ("node", "rank"):
-        assert container_per(container_per=value) == (value, "asked for")
+        assert container_per(container_per=value) == (value, "requested")
     value, why = container_per()
-    assert value == CONTAINER_PER
+    assert value == "node"
     assert "one mount and one page cache" in why
     explained = {row.what: row.group for row in explain_plan(plan(**SRUN))}
     assert explained["one container per"] == "container"
@@ -690,6 +689,14 @@ def test_ranks_have_containers_of_their_own_if_they_cannot_share_one(case: Mappi
     configured = {"container_per": ("node", "argosy.toml:3")}
     unused = plan(**{**SRUN, **case}, container_per="node", given=configured)
     assert any(why in line for line in unused_options(unused.choices))
+
+
+def test_an_image_with_mpi_gets_a_container_per_rank_unless_requested_otherwise() -> None:
+    image = replace(IMAGE, packages=IMAGE.packages | {"mpi4py"})
+    value, why = container_per(image=image)
+    assert value == "rank"
+    assert "mpi4py" in why
+    assert container_per(image=image, container_per="node") == ("node", "requested")
 
 
 @pytest.mark.parametrize(("launcher", "value"), [("torchrun", "rank"), ("mpi", "node"), ("none", "node")])

@@ -250,7 +250,7 @@ NVIDIA_MPI = (
 
 TABLES = (
     ("lumi-g/many-nodes", LUMI),
-    ("lumi-g/many-nodes-srun", LUMI_SRUN),
+    ("lumi-g/many-nodes-srun-per-rank", LUMI_SRUN),
     ("mn5-acc/many-nodes", MN5),
     ("dawn/many-nodes", DAWN),
     ("aac6/one-node", AAC6),

@@ -41,6 +41,7 @@ def python(text: str) -> tuple[str, ...]:
 def test_the_program_runs_with_python_3_6_and_fits_into_a_script() -> None:
     ast.parse(TEXT, feature_version=(3, 6))
     assert "'" not in TEXT
+    assert max(map(len, TEXT.splitlines())) <= 100
 
 
 def test_each_rank_sees_the_variables_of_a_slurm_task() -> None:
@@ -152,6 +153,6 @@ def test_a_program_that_does_not_exist_is_reported() -> None:
 
 def test_a_process_that_a_rank_leaves_does_not_keep_the_node(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    done = start("sh", "-c", f"sleep 300 & echo $! > {pid}; echo ended", ranks=1)
+    done = start("sh", "-c", f"sleep 300 & echo $! > {pid}; echo ended; printf 'no newline' >&2", ranks=1)
     os.kill(int(pid.read_text()), signal.SIGKILL)
-    assert (done.returncode, done.stdout) == (0, "ended\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "no newline")

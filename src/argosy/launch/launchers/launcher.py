@@ -2,8 +2,8 @@
 
 ==========  ==========================================================================================================
 torchrun    one container per node, in which ``python -m torch.distributed.run`` starts a worker per rank
-srun        a container per rank, with rank variables from the numbers of the Slurm task; or one container per node,
-            in which a program of Argosy starts a rank as Slurm starts a task
+srun        one container per node, in which a program of Argosy starts a rank as Slurm starts a task; or a container
+            per rank, with rank variables from the numbers of the Slurm task
 mpi         a container per rank, connected by the host's MPI, which numbers the ranks (PMIx, PMI-2)
 ray         one container per node, which form a Ray cluster, and the command runs on the first node
 none        the unchanged command, once per rank, and rank variables for copies on this machine

@@ -1,17 +1,17 @@
 """Start the ranks of one node, each on its own cores; the first rank that fails ends the others.
 
-Usage, once on each node, in its container: python -I -S -c PROGRAM RANKS_PER_NODE CORES LABEL COMMAND...
+Usage, once on each node, in its container: python -I -S -c PROGRAM RANKS CORES LABEL COMMAND...
 
-CORES holds a list for each local rank, separated by semicolons; without lists, the ranks share the cores of the step
-equally.  With a LABEL that is not empty, each line of the output begins with its rank, as with srun --label.  Every
-rank sees the variables of a Slurm task, as if srun had started it.
+CORES holds a list for each local rank, separated by semicolons.  Without lists, the ranks share the
+cores of the step equally.  With a LABEL that is not empty, each line of the output begins with its
+rank, as with srun --label.  Every rank sees the variables of a Slurm task.
 
-Needs only the standard library of Python 3.6.  The text travels in a job script, so it must not contain an apostrophe.
+Needs only the standard library of Python 3.6.  The text travels in a job script, so it contains no
+apostrophe, and its lines are at most 100 columns wide.
 """
 
-import contextlib
 import os
-import selectors
+import select
 import signal
 import sys
 import time
@@ -19,8 +19,7 @@ import time
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCONT)
 GRACE = 30  # seconds between TERM and KILL after a rank has failed, as torchrun waits
-DRAIN = 2  # seconds to read output that processes of ended ranks still hold open
-LONGEST = 65536  # bytes of an unfinished line that are kept back
+LONGEST = 1 << 20  # bytes of an unfinished line that are kept back; also the most that a pipe holds
 CPUS = "/sys/devices/system/cpu/cpu{}/topology/{}"
 MPI = ("PMI_", "PMI2_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER", "OMPI_COMM_WORLD_")
 
@@ -28,7 +27,7 @@ MPI = ("PMI_", "PMI2_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER", "OMPI_COMM
 def read_topology(cpu: int, name: str) -> int:
     """Return the first number of a file about a CPU; 0 if the file does not exist."""
     try:
-        with open(CPUS.format(cpu, name), encoding="ascii") as file:  # noqa: PTH123 - pathlib loads slowly
+        with open(CPUS.format(cpu, name), encoding="ascii") as file:
             return int(file.read().replace("-", ",").split(",")[0])
     except (OSError, ValueError):
         return 0
@@ -44,28 +43,27 @@ def parse_cores(text: str) -> "set[int]":
 
 
 def share_cores(lists: str, ranks: int) -> "list[set[int]]":
-    """Return the cores of each local rank: those of its list, else an equal share in which threads stay together."""
+    """Return the cores of each local rank: those of its list, else an equal share."""
     if lists:
         own = [parse_cores(text) for text in lists.split(";")]
         return own + [set()] * (ranks - len(own))
-    found = os.sched_getaffinity(0)
-    order = sorted(
-        found,
-        key=lambda cpu: (read_topology(cpu, "physical_package_id"), read_topology(cpu, "thread_siblings_list"), cpu),
-    )
+    names = ("physical_package_id", "thread_siblings_list")
+    place = {cpu: [read_topology(cpu, name) for name in names] for cpu in os.sched_getaffinity(0)}
+    order = sorted(place, key=lambda cpu: (place[cpu], cpu))
     each = len(order) // ranks
     return [set(order[local * each : (local + 1) * each]) for local in range(ranks)]
 
 
 def rank_variables(local: int, ranks: int, environment: "dict[str, str]") -> "dict[str, str]":
-    """Return the variables of a rank: those that PyTorch, Lightning, Accelerate and JAX read, and those of Slurm."""
+    """Return the variables of a rank: those that PyTorch and JAX read, and those of Slurm."""
     node, nodes = int(environment["SLURM_NODEID"]), int(environment["SLURM_STEP_NUM_NODES"])
     rank, world = node * ranks + local, nodes * ranks
     layout = f"{ranks}(x{nodes})" if nodes > 1 else str(ranks)
+    tasks = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS")
     found = {
         **dict.fromkeys(("RANK", "SLURM_PROCID"), str(rank)),
         **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID"), str(local)),
-        **dict.fromkeys(("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), str(world)),
+        **dict.fromkeys(("WORLD_SIZE", *tasks), str(world)),
         **dict.fromkeys(("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"), str(ranks)),
         **dict.fromkeys(("NODE_RANK", "GROUP_RANK"), str(node)),
         **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), layout),
@@ -78,8 +76,9 @@ def rank_variables(local: int, ranks: int, environment: "dict[str, str]") -> "di
     if cores.isdigit():
         own = str(max(1, int(cores) // ranks))
         found["SLURM_CPUS_PER_TASK"] = own
-        if "SLURM_TRES_PER_TASK" in environment:
-            found["SLURM_TRES_PER_TASK"] = environment["SLURM_TRES_PER_TASK"].replace("cpu=" + cores, "cpu=" + own)
+        per_task = environment.get("SLURM_TRES_PER_TASK", "")
+        if per_task:
+            found["SLURM_TRES_PER_TASK"] = per_task.replace("cpu=" + cores, "cpu=" + own)
     # The one task of the node is not a rank of MPI.
     kept = {name: value for name, value in environment.items() if not name.startswith(MPI)}
     return {**kept, **found}
@@ -95,7 +94,7 @@ def write(stream: int, data: bytes) -> None:
 
 
 class Output:
-    """One output stream of a rank: complete lines are passed on, so that the lines of several ranks do not mix."""
+    """One output stream of a rank, passed on by whole lines, so that lines of ranks do not mix."""
 
     def __init__(self, source: int, target: int, label: bytes) -> None:
         self.source, self.target, self.label = source, target, label
@@ -105,30 +104,35 @@ class Output:
         """Pass on the lines that are complete; return False at the end of the stream."""
         data = os.read(self.source, LONGEST)
         *lines, self.rest = (self.rest + data).split(b"\n")
-        text = b"".join(self.label + line + b"\n" for line in lines)
-        if self.rest and (not data or len(self.rest) > LONGEST):
-            text, self.rest = text + self.label + self.rest, b""
-        write(self.target, text)
+        write(self.target, b"".join(self.label + line + b"\n" for line in lines))
+        if not data or len(self.rest) > LONGEST:
+            self.flush()
         return bool(data)
+
+    def flush(self) -> None:
+        """Pass on a line without its end."""
+        if self.rest:
+            write(self.target, self.label + self.rest)
+            self.rest = b""
 
 
 class Node:
     """The ranks of this node: their processes, and the output that they write."""
 
-    def __init__(self, ranks: int, label: bool) -> None:  # noqa: FBT001
+    def __init__(self, ranks: int, label: str) -> None:
         self.ranks = ranks
         self.first = int(os.environ["SLURM_NODEID"]) * ranks
         world = int(os.environ["SLURM_STEP_NUM_NODES"]) * ranks
         self.width = len(str(world - 1)) if label else 0
         self.running: dict[int, int] = {}  # process id -> rank
-        self.selector = selectors.DefaultSelector()
-        self.outputs = 0
+        self.outputs: dict[int, Output] = {}  # file descriptor -> output
+        self.poll = select.poll()
         self.code = 0
         self.is_ending = False
         self.kill_at = 0.0
         self.wake, self.waker = os.pipe()
         os.set_blocking(self.waker, False)
-        self.selector.register(self.wake, selectors.EVENT_READ)
+        self.poll.register(self.wake, select.POLLIN)
 
     def catch_signals(self) -> None:
         """Let each signal wake the loop, which alone acts on it."""
@@ -151,8 +155,8 @@ class Node:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
         for target, (source, write_end) in enumerate(pipes, start=1):
             os.close(write_end)
-            self.selector.register(source, selectors.EVENT_READ, Output(source, target, label))
-            self.outputs += 1
+            self.outputs[source] = Output(source, target, label)
+            self.poll.register(source, select.POLLIN)
 
     def send(self, number: int) -> None:
         """Send a signal to every rank that still runs."""
@@ -169,7 +173,7 @@ class Node:
                 self.send(number)
 
     def note_ends(self) -> None:
-        """Note the ranks that ended; the first that failed ends the others, and its code is that of the node."""
+        """Note the ranks that ended; the first that failed ends the others and sets the code."""
         while self.running:
             child, status = os.waitpid(-1, os.WNOHANG)
             if not child:
@@ -189,53 +193,55 @@ class Node:
                 self.kill_at = time.monotonic() + GRACE
 
     def run(self) -> int:
-        """Pass on signals and output until every rank has ended; return the exit code of the node."""
-        drained_at = 0.0
-        while self.running or self.outputs:
-            now = time.monotonic()
-            if self.running and self.kill_at and now > self.kill_at:
+        """Pass on signals and output until every rank has ended; return the exit code."""
+        while self.running:
+            self.wait(1000 if self.kill_at else None)
+            if self.kill_at and time.monotonic() > self.kill_at:
                 self.send(signal.SIGKILL)
                 self.kill_at = 0.0
-            if not self.running:
-                drained_at = drained_at or now + DRAIN
-                if now > drained_at:
-                    break
-            self.wait(1.0 if self.kill_at or drained_at else None)
+        # Pass on what the pipes still hold.  A process that a rank left behind may keep one open.
+        self.wait(0)
+        for output in self.outputs.values():
+            output.flush()
         return self.code
 
-    def wait(self, seconds: "float | None") -> None:
+    def wait(self, milliseconds: "int | None") -> None:
         """Wait for signals and output."""
-        for key, _ in self.selector.select(seconds):
-            if key.fd == self.wake:
+        for source, _ in self.poll.poll(milliseconds):
+            if source == self.wake:
                 self.take_signals()
-            elif not key.data.pass_on():
-                self.selector.unregister(key.fd)
-                os.close(key.fd)
-                self.outputs -= 1
+            elif not self.outputs[source].pass_on():
+                self.poll.unregister(source)
+                del self.outputs[source]
+                os.close(source)
 
 
-def run_rank(outputs: "list[int]", variables: "dict[str, str]", cores: "set[int]", command: "list[str]") -> None:
+def run_rank(
+    outputs: "list[int]",
+    variables: "dict[str, str]",
+    cores: "set[int]",
+    command: "list[str]",
+) -> None:
     """Become the program of a rank."""
     code = 126
     try:
         for target, output in enumerate(outputs, start=1):
             os.dup2(output, target)
-        # Python ignores SIGPIPE and SIGXFSZ, which a program would inherit.
+        # Python ignores SIGPIPE and SIGXFSZ, which a program would inherit; slurmstepd resets all.
         for number in range(1, signal.NSIG):
-            # The kernel keeps some signals to itself; slurmstepd resets all others for its tasks, too.
-            with contextlib.suppress(OSError, ValueError):
+            if signal.getsignal(number) == signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
         if cores:
             os.sched_setaffinity(0, cores)
         variables["SLURM_TASK_PID"] = str(os.getpid())
-        os.execvpe(command[0], command, variables)  # noqa: S606
-    except FileNotFoundError:
-        code = 127
-        write(2, f"argosy: {command[0]}: not found in the container\n".encode("utf-8", "surrogateescape"))
+        os.execvpe(command[0], command, variables)
     except OSError as error:
-        write(2, f"argosy: {command[0]}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+        missing = isinstance(error, FileNotFoundError)
+        code = 127 if missing else 126
+        why = "not found in the container" if missing else error.strerror
+        write(2, os.fsencode(f"argosy: {command[0]}: {why}\n"))
     finally:
         os._exit(code)
 
@@ -243,7 +249,7 @@ def run_rank(outputs: "list[int]", variables: "dict[str, str]", cores: "set[int]
 def main(arguments: "list[str]") -> int:
     """Start the ranks of this node, and return its exit code."""
     ranks, lists, label, *command = arguments
-    node = Node(int(ranks), bool(label))
+    node = Node(int(ranks), label)
     node.catch_signals()
     for local, cores in enumerate(share_cores(lists, node.ranks)):
         node.start(local, cores, command)
