@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.building import run_building
 from bench.commands import run_commands
+from bench.growth import run_growth
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
 from bench.job import run_job
 from bench.kept import RESULT, read_result, render_result, write_page, write_result
@@ -39,6 +40,7 @@ PARTS: Mapping[str, Callable[..., Outcome]] = {
     "peers": run_peers,
     "script": run_script,
     "job": run_job,
+    "growth": run_growth,
     "training": run_training,
 }
 """In this order: the longest first, the ones that need quiet last."""

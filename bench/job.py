@@ -86,10 +86,10 @@ def _cluster(run: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def lab_cluster(run: Path) -> Iterator[Cluster]:
-    """Bring two nodes up, and down again; should this process be killed, they end by themselves."""
+def lab_cluster(run: Path, *options: str, nodes: int = 2) -> Iterator[Cluster]:
+    """Bring nodes up, and down again; should this process be killed, they end by themselves."""
     theirs, ours = os.pipe()
-    up = (*_cluster(run), "up", "--lifeline", str(theirs), "--bind", str(bench_folder()), "2")
+    up = (*_cluster(run), "up", "--lifeline", str(theirs), "--bind", str(bench_folder()), *options, str(nodes))
     try:
         subprocess.run(up, pass_fds=[theirs], stdin=subprocess.DEVNULL, capture_output=True, check=True)
         yield Cluster(run)

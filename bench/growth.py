@@ -1,0 +1,200 @@
+"""Growth: from `sbatch` to the first line of the last rank, on 1 to 64 nodes, and an image on the disk of each node.
+
+All nodes of the lab share the processors of this machine.  Containers of 64 nodes therefore start one after the other,
+while those of a real cluster start at once.  What counts is the difference between two scripts on the same nodes, and
+how it grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench.inputs import Inputs
+from bench.job import Cluster, lab_cluster
+from bench.place import open_folder, why_no_lab
+from bench.records import Budget, Outcome, Row, many, one
+
+NODES, QUICK_NODES = (1, 2, 4, 8, 16, 32, 64), (1, 2)
+TIMES, QUICK_TIMES = 5, 1
+SHAPE = ("--cpus", "1:2:1", "--gpus", "0")
+AS_BY_HAND = Budget(1.1)
+"""Argosy's cost of one more node against that of the script by hand."""
+MEGA = 1 << 20
+FILE_BYTES, QUICK_FILE_BYTES = 16 * MEGA, MEGA
+
+SITE = """\
+name = "lab"
+title = "nodes of the lab"
+scheduler = "slurm"
+
+[node]
+cores = 2
+
+[runtime]
+name = "apptainer"
+"""
+
+RANK = "date +%s%N"
+"""Command of each rank: print when it started, in nanoseconds."""
+
+SLURM_ALONE = f"""\
+#!/bin/sh
+#SBATCH --ntasks-per-node=1 --cpus-per-task=1
+srun --cpus-per-task=1 {RANK}
+"""
+
+BY_HAND = """\
+#!/bin/bash
+#SBATCH --ntasks-per-node=1 --cpus-per-task=1
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=29500
+export WORLD_SIZE=$SLURM_NTASKS
+srun --cpus-per-task=1 apptainer exec {image} sh -c \\
+    'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec {rank}'
+"""
+
+SUBMIT = """\
+set -eu
+run() {{
+    at=$(date +%s%N)
+    job=$(sbatch --parsable --wait --nodes="$2" --output=rank.out "$1.sh")
+    echo "$1 $2 $at $(grep -x '[0-9]*' rank.out | sort -n | tail -n 1) $(grep -cx '[0-9]*' rank.out)"
+    rm rank.out
+}}
+for script in slurm hand argosy; do run "$script" 1 > warm; done
+for nodes in {nodes}; do
+    for time in $(seq {times}); do
+        for script in slurm hand argosy; do run "$script" "$nodes"; done
+    done
+done > starts
+"""
+
+STAGE = """\
+#!/bin/sh
+#SBATCH --ntasks-per-node=1 --output=stage.out
+took() {
+    name=$1 at=$(date +%s%N)
+    shift
+    "$@"
+    echo "$SLURM_JOB_NUM_NODES $name $(($(date +%s%N) - at))" >> stages
+}
+took sbcast sbcast --force file /tmp/bench-file
+took read srun sh -c 'cat file > /tmp/bench-file'
+srun rm /tmp/bench-file
+"""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """One job: the script, its nodes, and the seconds from `sbatch` to the first line of its last rank."""
+
+    script: str
+    nodes: int
+    seconds: float
+
+
+def run_growth(inputs: Inputs, *, quick: bool) -> Outcome:
+    """Submit three scripts of the same job to a cluster of the lab, on more and more nodes."""
+    missing = why_no_lab()
+    if missing:
+        return Outcome((), (f"growth: {missing}",))
+    counts, times = (QUICK_NODES, QUICK_TIMES) if quick else (NODES, TIMES)
+    with open_folder() as folder, lab_cluster(folder / "cluster", *SHAPE, nodes=max(counts)) as cluster:
+        write_scripts(cluster, folder, inputs.flat)
+        starts = measure_starts(cluster, folder, counts, times)
+        stages = measure_staging(cluster, folder, counts, QUICK_FILE_BYTES if quick else FILE_BYTES)
+    remark = (
+        "growth: a rank on each node, Apptainer as an ordinary user, all nodes on this machine: containers start one "
+        "after the other; the three scripts in turns; a node more: slope of the line through the medians"
+    )
+    return Outcome((*start_rows(starts), *stage_rows(stages)), (remark,))
+
+
+def write_scripts(cluster: Cluster, folder: Path, image: Path) -> None:
+    """Write the three scripts: `slurm.sh`, `hand.sh`, and `argosy.sh` as a real submission has it."""
+    (folder / "slurm.sh").write_text(SLURM_ALONE)
+    (folder / "hand.sh").write_text(BY_HAND.format(image=image, rank=RANK))
+    (folder / "lab.toml").write_text(SITE)
+    shape = ("--site", "lab.toml", "--nodes", "1", "--ranks", "1", "--cpus-per-rank", "1", "--launcher", "srun")
+    held = ("argosy", "launch", str(image), *shape, "--sbatch-arg=--hold", "--", *RANK.split())
+    cluster.on_login(folder, "env", f"ARGOSY_STATE={folder / 'state'}", *held)
+    (script,) = (folder / "state/runs").glob("*/job.sh")
+    (folder / "argosy.sh").write_text(script.read_text().replace("#SBATCH --hold\n", ""))
+
+
+def measure_starts(cluster: Cluster, folder: Path, counts: Sequence[int], times: int) -> list[Start]:
+    """Run the scripts in turns on each number of nodes.
+
+    Raises
+    ------
+    RuntimeError
+        If a rank did not print its line.
+    """
+    (folder / "submit.sh").write_text(SUBMIT.format(nodes=" ".join(map(str, counts)), times=times))
+    cluster.on_login(folder, "sh", "submit.sh")
+    return read_starts((folder / "starts").read_text())
+
+
+def read_starts(text: str) -> list[Start]:
+    """Read lines of script, nodes, submission, start of the last rank, and number of ranks."""
+    starts = []
+    for line in text.splitlines():
+        script, nodes, submitted, last, ranks = line.split()
+        if nodes != ranks:
+            raise RuntimeError(f"{ranks} of {nodes} ranks of the script {script} started")
+        starts.append(Start(script, int(nodes), (int(last) - int(submitted)) / 1e9))
+    return starts
+
+
+def measure_staging(cluster: Cluster, folder: Path, counts: Sequence[int], size: int) -> list[Start]:
+    """Copy a file to every node by sbcast, and by each node from the shared folder."""
+    (folder / "file").write_bytes(bytes(size))
+    (folder / "stage.sh").write_text(STAGE)
+    for nodes in counts:
+        cluster.on_login(folder, "sbatch", "--wait", f"--nodes={nodes}", "stage.sh")
+    lines = (line.split() for line in (folder / "stages").read_text().splitlines())
+    return [Start(name, int(nodes), int(taken) / 1e9) for nodes, name, taken in lines]
+
+
+SCRIPTS: Mapping[str, str] = {"slurm": "Slurm alone", "hand": "script by hand", "argosy": "Argosy's script"}
+
+
+def start_rows(starts: Sequence[Start]) -> Iterator[Row]:
+    """Give the rows of each script and number of nodes, and what a node more costs."""
+    slopes = {}
+    for script, what in SCRIPTS.items():
+        rows = [
+            many(f"growth.{script}.{nodes}", f"{what}: {nodes} node(s): sbatch to the last rank", seconds, "s")
+            for nodes, seconds in _by_nodes(starts, script).items()
+        ]
+        yield from rows
+        slopes[script] = slope([(int(row.key.rpartition(".")[2]), row.value) for row in rows]) * 1000
+    for script, what in SCRIPTS.items():
+        yield one(f"growth.{script}.node", f"{what}: a node more", slopes[script], "ms")
+    ratio = slopes["argosy"] / slopes["hand"] if slopes["hand"] > 0 else 1.0
+    yield one("growth.argosy_hand", "a node more: Argosy's script to the one by hand", ratio, "x", budget=AS_BY_HAND)
+
+
+def _by_nodes(starts: Sequence[Start], script: str) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for start in starts:
+        if start.script == script:
+            found.setdefault(start.nodes, []).append(start.seconds)
+    return found
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return the slope of the line through points, by least squares."""
+    count = len(points)
+    mean_x, mean_y = (sum(values) / count for values in zip(*points, strict=True))
+    above = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    return above / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+def stage_rows(stages: Sequence[Start]) -> Iterator[Row]:
+    """Give the rows of a file that reaches the disk of every node."""
+    for name, what in (("sbcast", "sbcast"), ("read", "each node reads the shared file")):
+        for nodes, seconds in _by_nodes(stages, name).items():
+            yield many(f"growth.{name}.{nodes}", f"16 MiB to {nodes} node(s): {what}", seconds, "s")
