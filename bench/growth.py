@@ -7,6 +7,7 @@ how it grows.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -170,7 +171,8 @@ def start_rows(starts: Sequence[Start]) -> Iterator[Row]:
             for nodes, seconds in _by_nodes(starts, script).items()
         ]
         yield from rows
-        slopes[script] = slope([(int(row.key.rpartition(".")[2]), row.value) for row in rows]) * 1000
+        nodes = [float(row.key.rpartition(".")[2]) for row in rows]
+        slopes[script] = statistics.linear_regression(nodes, [row.value for row in rows]).slope * 1000
     for script, what in SCRIPTS.items():
         yield one(f"growth.{script}.node", f"{what}: a node more", slopes[script], "ms")
     ratio = slopes["argosy"] / slopes["hand"] if slopes["hand"] > 0 else 1.0
@@ -183,14 +185,6 @@ def _by_nodes(starts: Sequence[Start], script: str) -> dict[int, list[float]]:
         if start.script == script:
             found.setdefault(start.nodes, []).append(start.seconds)
     return found
-
-
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the slope of the line through points, by least squares."""
-    count = len(points)
-    mean_x, mean_y = (sum(values) / count for values in zip(*points, strict=True))
-    above = sum((x - mean_x) * (y - mean_y) for x, y in points)
-    return above / sum((x - mean_x) ** 2 for x, _ in points)
 
 
 def stage_rows(stages: Sequence[Start]) -> Iterator[Row]:
