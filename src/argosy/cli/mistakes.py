@@ -25,7 +25,7 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
         "list": "argosy images ls, argosy jobs or argosy sites ls",
         "ls": "argosy images ls, argosy jobs or argosy sites ls",
         "submit": "argosy launch IMAGE -- COMMAND",
-        "sbatch": "argosy launch IMAGE -- COMMAND",
+        "sbatch": "argosy launch IMAGE -- COMMAND; to translate a job script: argosy import job.sh",
         "srun": "argosy launch IMAGE -- COMMAND; in an allocation, add --in-allocation",
         "torchrun": "argosy launch IMAGE --launcher torchrun -- COMMAND",
         "mpirun": "argosy launch IMAGE --launcher mpi -- COMMAND",
@@ -63,6 +63,7 @@ ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's err
 
 OPTION_HINTS: Mapping[str, str] = MappingProxyType(
     {
+        "--explain": "argosy explain, with the arguments of the launch, prints the source of each value",
         "--nv": GPU_HINT.format("nv"),
         "--rocm": GPU_HINT.format("rocm"),
         "--nvccli": GPU_HINT.format("nvccli"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -26,6 +28,16 @@ SBOM_NAME = "argosy.cdx.json"
 LOCK_LIMIT = 64 << 20
 
 GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
+
+
+JOB_SCRIPT = "to translate a job script: argosy import FILE"
+NOT_IMAGES: Mapping[str, str] = MappingProxyType(
+    {
+        ".py": "pass the image first: argosy launch IMAGE -- python FILE",
+        **dict.fromkeys((".sh", ".sbatch", ".slurm", ".job"), JOB_SCRIPT),
+    }
+)
+"""Suffix of a file that is not an image -> hint."""
 
 
 class OpenedImage(msgspec.Struct, frozen=True):
@@ -60,7 +72,7 @@ def open_image(path: Path) -> OpenedImage:
     raise ImageError(
         f"{path} is not an image that can be run",
         evidence=f"it is {found.description}",
-        hint="pass a SIF file, a squashfs file or an unpacked root file system",
+        hint=NOT_IMAGES.get(path.suffix, "pass a SIF file, a squashfs file or an unpacked root file system"),
     )
 
 

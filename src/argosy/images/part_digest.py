@@ -97,7 +97,8 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
     digest = f"sha256:{_hash_part(part)}"
     if remember and describe_part(part.path, part.offset, part.size) == part:
         memo = _memo(part, cache)
-        with suppress(OSError, ArgosyError):  # the digest is valid even if the cache cannot be written
+        # The digest is valid even if the cache cannot be written, or the path is not UTF-8, which JSON cannot store.
+        with suppress(OSError, ArgosyError, UnicodeEncodeError):
             make_folder(memo.parent)
             write_text(memo, msgspec.json.encode(Memo(part, digest)).decode())
     return digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -107,6 +108,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     there = _site_at_partition(site, partition, nodes, gpus)
     if request.in_allocation:
         there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    refuse_memory(options.mem, there)
     shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
     exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, there)
     if exclusive:
@@ -218,14 +220,18 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
 
 def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
     source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
-    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source)
+    mark = Mark.DOUBTFUL if why.startswith("requested; ") else Mark.NONE
+    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source, mark=mark)
 
 
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     """Refuse more cores than a node has; return a note if its hardware threads are enough."""
     cores, asked = site.node.cores, ranks * cpus
-    if not cores or asked <= cores:
+    reserved = len(parse_ranges(site.node.reserved, "node.reserved"))
+    if not cores or asked <= cores - reserved:
         return ""
+    if asked <= cores:
+        return f"; {asked} on a node include {asked - cores + reserved} of the {reserved} cores that are kept from jobs"
     threads = FEWER_THREADS.get(site.node.arch, THREADS)
     if asked > cores * threads:
         raise UsageError(
@@ -235,6 +241,28 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
             key="node.cores",
         )
     return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
+
+
+MEBIBYTES = MappingProxyType({"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2})
+"""Unit of Slurm's ``--mem`` -> MiB (sbatch(1))."""
+
+
+def refuse_memory(asked: str, site: Site) -> None:
+    """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
+
+    Raises
+    ------
+    UsageError
+        If the profile contains the memory of a node, and it is less.
+    """
+    match, there = re.fullmatch(r"(\d+)([KMGT]?)B?", asked.upper()), site.node.memory_mb
+    if match and there and int(match[1]) * MEBIBYTES[match[2]] > there:
+        raise UsageError(
+            f"a node of {site.name} does not have {asked} of memory for a job",
+            evidence=f"--mem {asked}; a node has {there // 1024} GiB for jobs",
+            hint=f"use at most --mem {there // 1024}G, or --mem 0 for all of it",
+            key="node.memory_mb",
+        )
 
 
 def _source(number: int) -> str:

@@ -18,6 +18,7 @@ from argosy.core.model import (
     Host,
     Image,
     ImageKind,
+    Mark,
 )
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -33,6 +34,7 @@ from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.command_check import (
     refuse_missing_binds,
     refuse_missing_program,
+    refuse_no_image,
     refuse_no_program,
     refuse_starter,
 )
@@ -107,6 +109,7 @@ def resolve_launch(
         If the image cannot be opened, or its torch cannot use the GPUs of the job.
     """
     host = session.host
+    refuse_no_image(request.image, request.command)
     refuse_no_program(request.command, request.container, host)
     if not request.image.startswith(BARE_PREFIX):
         refuse_starter(request.command)
@@ -375,17 +378,30 @@ def _assume_container(
     )
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     plan = plan_entry(plan, request, reference, (site,))
-    fetched = "; a launch at the site replaces it by its file" if unfetched else ""
+    doubt = _doubt_about(reference, site)
     assumed = (
         Choice(
             ChoiceKey.ASSUMED,
             reference,
-            f"the image is not here: it is assumed to have torch, and no layer{fetched}",
+            f"the image is not here: it is assumed to have torch, and no layer{doubt}",
             "assumed",
+            mark=Mark.DOUBTFUL if doubt else Mark.NONE,
         ),
         Choice(ChoiceKey.ASSUMED, "home, folder", f"those of the job at {site.name}, not of this machine", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *signed, *assumed))
+
+
+def _doubt_about(reference: str, site: Site) -> str:
+    """Return why a script for an image that is not here may not run as it is; empty for a usual image file."""
+    if "://" in reference:
+        return (
+            f"; the script cannot run as it is: a launch at {site.name} pulls the image and writes the path of its file; "
+            f"to write the script here, run 'argosy images pull {reference} -o NAME' there, and pass the path"
+        )
+    if not reference.endswith(IMAGE_SUFFIXES):
+        return f"; a folder of 'argosy wrap' needs another script, which a dry run at {site.name} prints"
+    return ""
 
 
 def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:

@@ -126,7 +126,11 @@ def _read_part(path: str, reading: _Reading) -> Part:
     if there:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
-    raise UsageError(f"cannot recognise {path} as an environment file by its name", hint=f"supported: {UNDERSTOOD}")
+    raise UsageError(
+        f"cannot recognise {path} as an environment file by its name",
+        hint=f"supported: {UNDERSTOOD}; definition files: NAME.def, Singularity.NAME, Dockerfile.NAME; "
+        "an image archive: argosy images pull FILE -o NAME.sif",
+    )
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:

@@ -135,6 +135,25 @@ def refuse_starter(command: tuple[str, ...]) -> None:
         )
 
 
+def refuse_no_image(image: str, command: tuple[str, ...]) -> None:
+    """Reject a command line without an image: ``argosy launch -- python train.py``, where python is taken for one.
+
+    Raises
+    ------
+    UsageError
+        If the image is the name of an interpreter, and the command begins with an option or a script.
+    """
+    if image in INTERPRETERS and command and command[0].startswith("-") | command[0].endswith((".py", ".sh")):
+        line = " ".join((image, *command))
+        raise UsageError(
+            "no image is given", evidence=f"the first argument is the program {image}", hint=f"write: IMAGE -- {line}"
+        )
+
+
+INTERPRETERS = frozenset({"bash", "mpirun", "python", "python3", "sh", "srun", "torchrun"})
+"""Programs that people start scripts with."""
+
+
 def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host: Host) -> None:
     """Reject a quoted shell line, and a script of this folder that the system cannot execute.
 

@@ -439,3 +439,9 @@ def test_a_missing_project_file_that_was_named_is_reported(tmp_path: Path) -> No
     with pytest.raises(UsageError, match=r"cannot read .*argosy\.toml"):
         named_project((tmp_path / "argosy.toml",))
     assert named_project((tmp_path / "environment.yml",)) is None
+
+
+def test_a_definition_file_with_another_name_is_recognised_by_its_first_line(tmp_path: Path) -> None:
+    for text, meant in (("# for LUMI\n\nBootstrap: docker\nFrom: debian:12\n", Format.DEFINITION), ("numpy\n", None)):
+        (tmp_path / "Definition.nbody").write_text(text, encoding="utf-8")
+        assert definition_format(tmp_path / "Definition.nbody") is meant

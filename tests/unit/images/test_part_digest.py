@@ -81,3 +81,11 @@ def test_a_memo_of_another_user_is_ignored(image: Path, tmp_path: Path) -> None:
     os.chown(memo, 4711, 4711)
     assert cached_digest(part, tmp_path) == ""
     assert part_digest(part, tmp_path) == digest
+
+
+def test_an_image_in_a_folder_that_is_not_utf8_has_a_digest(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "x.sif").write_bytes(DATA)
+    part = describe_part(folder / "x.sif", 0, len(DATA))
+    assert part_digest(part, tmp_path / "cache") == f"sha256:{hashlib.sha256(DATA).hexdigest()}"

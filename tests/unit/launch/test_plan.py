@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, SiteError, UsageError
-from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Mark, Variable
+from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.context import LaunchContext, choose_job_shape, choose_target
+from argosy.launch.context import LaunchContext, choose_job_shape, choose_target, refuse_memory
 from argosy.launch.launchers.launcher import (
     BIND,
     ELASTIC,
@@ -490,6 +490,23 @@ def test_a_job_of_one_rank_does_not_start_torchrun_unless_that_was_requested() -
 def test_a_time_limit_that_looks_like_hours_is_doubtful() -> None:
     choices = plan(FULL, wanted=Wanted(gpus=1), options=JobOptions(time="1:00")).choices
     assert [choice.value for choice in choices if choice.key == "--time" and choice.mark is Mark.DOUBTFUL] == ["1:00"]
+
+
+def test_more_memory_than_a_node_has_is_refused() -> None:
+    site = replace(FULL, node=replace(FULL.node, memory_mb=491520))
+    refuse_memory("480G", site)
+    refuse_memory("0", site)
+    refuse_memory("600G", FULL)
+    with pytest.raises(UsageError, match="does not have 600G") as caught:
+        refuse_memory("600G", site)
+    assert "--mem 480G" in caught.value.hint
+
+
+def test_cores_that_are_kept_from_jobs_are_doubtful() -> None:
+    site = replace(FULL, node=replace(FULL.node, cores=64, reserved="0,8,16,24,32,40,48,56"))
+    for cores, mark in ((7, Mark.NONE), (8, Mark.DOUBTFUL)):
+        _, choices = choose_job_shape(Wanted(nodes=1, gpus_per_node=8, cpus_per_rank=cores), site)
+        assert [choice.mark for choice in choices if choice.key == ChoiceKey.CORES_PER_RANK] == [mark]
 
 
 # Whole scripts

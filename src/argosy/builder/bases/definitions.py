@@ -107,15 +107,24 @@ class Format(StrEnum):
 
 
 def definition_format(path: Path, dockerfile: str = "") -> Format | None:
-    """Return the format of a file by its name, or None.
+    """Return the format of a file by its name, or None; ``Definition.NAME`` must also begin with ``Bootstrap:``.
 
     A folder is a build context if it contains a Dockerfile, or if `dockerfile` (``-f``) is given.
     """
-    if _DEFINITION_NAME.match(path.name) and not path.is_dir():
+    if not path.is_dir() and (_DEFINITION_NAME.match(path.name) or _is_named_definition(path)):
         return Format.DEFINITION
     if _DOCKER_NAME.match(path.name) or (path.is_dir() and (dockerfile or dockerfile_in(path))):
         return Format.DOCKERFILE
     return None
+
+
+def _is_named_definition(path: Path) -> bool:
+    """Return whether a file with a name such as ``Definition.nbody`` is a definition file."""
+    if not path.name.lower().startswith("definition") or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first.lower().lstrip().startswith("bootstrap:")
 
 
 def dockerfile_in(folder: Path) -> Path | None:
