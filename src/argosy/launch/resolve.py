@@ -371,14 +371,11 @@ def _assume_container(
     if remote_image is not None and remote_image.argosy:
         plan = plan_entry(plan_container(request, remote_image, host), request, reference, (site,))
         return replace(plan, choices=(*plan.choices, *signed))
-    image = (
-        remote_image
-        or fileless_image(reference, request.runtime)
-        or Image(path=reference, kind=kind, digest="", arch="")
-    )
+    fileless = fileless_image(reference, request.runtime)
+    doubt = "" if fileless else _doubt_about(reference, site)
+    image = remote_image or fileless or Image(path=reference, kind=kind, digest="", arch="")
     plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
     plan = plan_entry(plan, request, reference, (site,))
-    doubt = _doubt_about(reference, site)
     assumed = (
         Choice(
             ChoiceKey.ASSUMED,
@@ -396,8 +393,8 @@ def _doubt_about(reference: str, site: Site) -> str:
     """Return why a script for an image that is not here may not run as it is; empty for a usual image file."""
     if "://" in reference:
         return (
-            f"; the script cannot run as it is: a launch at {site.name} pulls the image and writes the path of its file; "
-            f"to write the script here, run 'argosy images pull {reference} -o NAME' there, and pass the path"
+            f"; the script cannot run as it is: a launch at {site.name} pulls the image and writes its path; "
+            f"to write a script here, run 'argosy images pull {reference} -o NAME' there, and pass that path"
         )
     if not reference.endswith(IMAGE_SUFFIXES):
         return f"; a folder of 'argosy wrap' needs another script, which a dry run at {site.name} prints"
