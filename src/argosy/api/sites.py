@@ -69,9 +69,9 @@ def draw_site(name: str, *, session: Session | None = None) -> str:
 def lint_profile(name: str, *, session: Session | None = None) -> tuple[FileFinding, ...]:
     """Return the faults of a site profile, as ``argosy sites lint`` does."""
     folders = _folders(session)
-    path = find_profile(name, folders)
+    path, site = find_profile(name, folders), read_site(name, folders)
     today = dt.datetime.now(tz=dt.UTC).date()
-    return check_profile(str(path), path.read_text(encoding="utf-8"), read_site(name, folders), today)
+    return check_profile(str(path), path.read_text(encoding="utf-8"), site, today)
 
 
 def lint_script(file: str | Path, *, site: str = "", session: Session | None = None) -> tuple[FileFinding, ...]:

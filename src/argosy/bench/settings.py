@@ -16,6 +16,7 @@ import msgspec
 from argosy.bench.statistics import Comparison, compare_rounds
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Variable
+from argosy.core.parse import parse_json
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -206,7 +207,7 @@ def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[Run, ...], str]:
         If the job compares nothing, or no run has ended yet.
     """
     try:
-        note = json.loads((record / NOTE).read_text(encoding="utf-8"))
+        note = parse_json((record / NOTE).read_text(encoding="utf-8"))
         runs = parse_runs((record / RUNS).read_text(encoding="utf-8"))
         return tuple(note["ways"]), runs, str(note["what"])
     except (OSError, ValueError, KeyError) as error:

@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.bench.startup_cases import CASES, Case, StartupRequest, find_cases, open_target
 from argosy.bench.statistics import quartiles
+from argosy.core.parse import parse_json
 from argosy.core.process import Command, find_program, run_checked
 from argosy.core.records import asdict
 from argosy.core.session import Session
@@ -108,7 +109,7 @@ def _measure(
     task = {"cases": [asdict(case) for case in cases], "at_once": request.at_once, "cold": request.cold}
     argv = (sys.executable, str(PROGRAM), str(work / "said"))
     reply = run_checked(session.runner, Command(argv, stdin=json.dumps(task)), doing="starting the commands")
-    seconds: Mapping[str, Mapping[str, list[float]]] = json.loads(reply.stdout)
+    seconds: Mapping[str, Mapping[str, list[float]]] = parse_json(reply.stdout)
     return seconds
 
 

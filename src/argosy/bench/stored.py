@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from argosy.bench.startup import StartupReport
 from argosy.bench.startup_cases import CASES
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.parse import decode_json, parse_json
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import list_earlier, past_shape
@@ -96,7 +96,7 @@ def _of_job(session: Session, job: str) -> BenchResult:
 def _read_sweep(record: Path) -> tuple[str, ...]:
     """Return the jobs that were submitted together with that of a record; empty for a single job."""
     try:
-        return tuple(map(str, json.loads((record / SWEEP).read_text(encoding="utf-8"))["jobs"]))
+        return tuple(map(str, parse_json((record / SWEEP).read_text(encoding="utf-8"))["jobs"]))
     except (OSError, ValueError, KeyError):
         return ()
 
@@ -205,10 +205,10 @@ def _of_file(path: Path) -> tuple[BenchResult, ...]:
 def _of_json(path: Path) -> tuple[BenchResult, ...]:
     data = path.read_bytes()
     try:
-        return msgspec.json.decode(data, type=tuple[BenchResult, ...])
+        return decode_json(data, tuple[BenchResult, ...])
     except msgspec.MsgspecError as error:
         try:
-            return (startup_result(msgspec.json.decode(data, type=StartupReport), path.name),)
+            return (startup_result(decode_json(data, StartupReport), path.name),)
         except msgspec.MsgspecError:
             raise UsageError(
                 f"{path} contains no result of 'argosy bench'",

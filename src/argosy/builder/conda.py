@@ -29,6 +29,7 @@ from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_json
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.redact import redact
@@ -84,7 +85,7 @@ def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> Non
         asked.setdefault(parse_conda_spec(text, Where("", 0)).name, []).append(text)
     urls = []
     for file in sorted((prefix / "conda-meta").glob("*.json")):
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = parse_json(file.read_text(encoding="utf-8"))
         index = _index_of(record)
         url = redact(record["url"])
         kept = index | {key: record[key] for key in FILE_KEYS if record.get(key)}
@@ -100,7 +101,7 @@ def _index_of(record: dict[str, Any]) -> dict[str, Any]:
     index = Path(record.get("extracted_package_dir", ""), "info/index.json")
     if not index.is_file():
         return {key: value for key, value in record.items() if key not in MACHINE_KEYS}
-    data: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+    data: dict[str, Any] = parse_json(index.read_text(encoding="utf-8"))
     return data
 
 
@@ -115,7 +116,7 @@ def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) ->
 
 def _installation_order(prefix: Path) -> list[str]:
     """Return the names of installed packages after their dependencies; cycles are broken by name."""
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
+    records = [parse_json(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
     depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
     order: dict[str, None] = {}
     waiting = [(name, False) for name in sorted(depends, reverse=True)]

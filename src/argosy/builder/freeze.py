@@ -7,7 +7,6 @@ one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.downloads import static_uv
 from argosy.core.errors import ToolFailed
+from argosy.core.parse import decode_json
 from argosy.core.process import Command, run_checked
 from argosy.core.redact import redact
 from argosy.core.session import Session
@@ -42,13 +42,24 @@ RPM_FOLDERS = ("var/lib/rpm/", "usr/lib/sysimage/rpm/")
 RPM_QUERY = ("rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n")
 
 
+class _CondaRecord(msgspec.Struct, frozen=True):
+    """The keys of a file of ``conda-meta`` that a lock contains."""
+
+    name: str
+    version: str
+    build: str
+    sha256: str | None = None
+    md5: str | None = None
+    url: str | None = None
+
+
 def parse_conda(text: str) -> Iterator[LockedPackage]:
     """Read one record of ``conda-meta``."""
-    record = json.loads(text)
-    sha256 = (str(record["sha256"]),) if record.get("sha256") else ()
-    url, md5 = redact(str(record.get("url") or "")), str(record.get("md5") or "")
+    record = decode_json(text, _CondaRecord)
+    sha256 = (record.sha256,) if record.sha256 else ()
+    url, md5 = redact(record.url or ""), record.md5 or ""
     yield LockedPackage(
-        record["name"], record["version"], sha256, kind=PackageKind.CONDA, build=record["build"], url=url, md5=md5
+        record.name, record.version, sha256, kind=PackageKind.CONDA, build=record.build, url=url, md5=md5
     )
 
 
@@ -135,14 +146,14 @@ def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPa
         )
     for path, parse in wanted:
         if (tree / path).is_file():
-            yield from _parsed(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
+            yield from parse_record(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
 
 
-def _parsed(parse: Parse, text: str) -> list[LockedPackage]:
+def parse_record(parse: Parse, text: str) -> list[LockedPackage]:
     """Read one record; a damaged record lists no packages."""
     try:
         return list(parse(text))
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return []
 
 
@@ -151,7 +162,7 @@ def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage
     if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
         return
     uv = static_uv(session, UvSettings())
-    yield from _parsed(
+    yield from parse_record(
         parse_rpm, find_build_container(session, base, uv, work, list_backends(session.host)).run(*RPM_QUERY).stdout
     )
 

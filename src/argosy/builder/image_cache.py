@@ -19,6 +19,7 @@ from argosy.builder.records import BuildReport, BuildRequest, Clock
 from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
 from argosy.core.model import Image
+from argosy.core.parse import decode_json
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -80,7 +81,7 @@ def read_notes(file: Path) -> tuple[Stamp, ...]:
     """Read the remembered images; return nothing if the file is missing or belongs to another user."""
     with suppress(OSError, msgspec.DecodeError):
         if is_owned(file):  # another user could point to an image that only looks like one of this lock
-            return msgspec.json.decode(file.read_bytes(), type=tuple[Stamp, ...])
+            return decode_json(file.read_bytes(), tuple[Stamp, ...])
     return ()
 
 

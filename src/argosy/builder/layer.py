@@ -32,6 +32,7 @@ from argosy.builder.steps import (
     take_changes,
 )
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, PrefixLayout, render_env_script
+from argosy.core.parse import parse_json
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
@@ -204,7 +205,7 @@ def _renamed(value: str, prefix: str) -> str:
 def _add_labels(tree: Path, build_container: BuildContainer, labels: tuple[tuple[str, str], ...]) -> None:
     """Write the labels of the base and of the layout; labels of the base that cannot be read are left out."""
     try:
-        existing = json.loads(build_container.run("cat", f"/{LABELS}").stdout)
+        existing = parse_json(build_container.run("cat", f"/{LABELS}").stdout)
     except ValueError:
         existing = {}
     merged = (existing if isinstance(existing, dict) else {}) | dict(labels)

@@ -25,6 +25,7 @@ from argosy.cli.options import GroupedCommand, add_options, json_option, option,
 from argosy.cli.output import print_json
 from argosy.cli.parameters import FILE, JOB, NAMED, SITE
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_int
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
@@ -283,7 +284,7 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
 
 
 def _parse_numbers(text: str) -> tuple[int, ...]:
-    if not all(part.isdigit() and int(part) for part in text.split(",")):
+    if not all(map(parse_int, text.split(","))):
         raise UsageError(f"invalid --at-once {text!r}", hint="give numbers of starts, for example --at-once 1,8,64")
     return tuple(dict.fromkeys(map(int, text.split(","))))
 

@@ -78,16 +78,18 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
 
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
-    """Print the images that a site profile lists."""
+    """Print the images in the profile of a site, and the files in its folders if they can be read here."""
     from argosy.builder.resolve import read_named_site  # noqa: PLC0415 - only this command
+    from argosy.images.catalog import list_images_of  # noqa: PLC0415 - only this command
     from argosy.sites.bases import render_images  # noqa: PLC0415 - only this command
 
-    host = open_session(quiet=True).host
-    found = read_named_site(name, host)
+    session = open_session(quiet=True)
+    found = read_named_site(name, session.host)
+    files = list_images_of(found, session)
     if as_json:
-        print_json(msgspec.to_builtins(found.images))
+        print_json(msgspec.to_builtins(found.images) | {"files": [str(path) for path in files]})
     else:
-        click.echo("\n".join(render_images(found)))
+        click.echo("\n".join((*render_images(found), *(f"image     {path.name}: {path}" for path in files))))
 
 
 @images.command("pull")

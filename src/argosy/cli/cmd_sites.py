@@ -183,7 +183,8 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
         path = find_profile(file, folders)
         today = dt.datetime.now(tz=dt.UTC).date()
-        return lint_profile(str(path), path.read_text(encoding="utf-8"), read_site(file, folders), today)
+        site = read_site(file, folders)  # refuses a file that is not UTF-8
+        return lint_profile(str(path), path.read_text(encoding="utf-8"), site, today)
     try:
         return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
     except OSError as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_json
 from argosy.core.records import asdict, replace
 
 HEARTBEAT_SECONDS = 10.0
@@ -252,7 +253,7 @@ def read_owner(path: Path) -> tuple[Owner | None, int]:
     stamp = 0
     try:
         stamp = path.stat().st_mtime_ns
-        return Owner(**json.loads(path.read_text(encoding="utf-8"))), stamp
+        return Owner(**parse_json(path.read_text(encoding="utf-8"))), stamp
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
     except (ValueError, TypeError, PermissionError):

@@ -11,10 +11,11 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 STARS = "***"
 
-_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<login>[^/\s?#]*)@")
+# The lengths are bounded: a search from each letter of a long line would take time quadratic in its length.
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]{1,40})://(?P<login>[^/\s?#]*)@")
 _PATH_TOKEN = re.compile(r"(?<=/t/)[^/\s]+(?=/)")
 _QUERY = re.compile(
-    r"(?i)(?P<name>[?&;](?:[a-z_-]*token|[a-z_-]*key|password|secret|sig(?:nature)?|x-amz-[a-z-]+)=)[^&;#\s'\"]+"
+    r"(?i)(?P<name>[?&;](?:[a-z_-]{0,40}token|[a-z_-]{0,40}key|password|secret|sig(?:nature)?|x-amz-[a-z-]{1,40})=)[^&;#\s'\"]+"
 )
 
 

@@ -6,13 +6,13 @@ Format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import Bind, Devices, Variable
+from argosy.core.parse import parse_json
 from argosy.core.shell import NAME
 from argosy.core.yaml_text import load_yaml
 
@@ -50,7 +50,7 @@ def parse_cdi(text: str, path: str) -> CdiSpec:
         If the file is not a valid specification.
     """
     try:
-        data = json.loads(text) if path.endswith(".json") else load_yaml(text, path)
+        data = parse_json(text) if path.endswith(".json") else load_yaml(text, path)
     except (ValueError, UsageError) as error:
         evidence = error.evidence if isinstance(error, UsageError) else str(error)
         raise CheckFailed(f"{path} is not a valid CDI specification", evidence=evidence, hint=_HINT) from None

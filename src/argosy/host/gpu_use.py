@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
+
+from argosy.core.parse import parse_json
 
 MEBIBYTE = 1 << 20
 
@@ -62,7 +63,7 @@ def parse_amd(gpus: str, processes: str = "") -> tuple[GpuUse, ...]:
     """
     found = re.search(r"^\{.*\}", gpus, re.MULTILINE | re.DOTALL)
     try:
-        cards = json.loads(found[0]) if found else {}
+        cards = parse_json(found[0]) if found else {}
     except ValueError:
         return ()
     users = _amd_users(processes)

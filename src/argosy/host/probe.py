@@ -142,7 +142,7 @@ def _cpu_quotas() -> Iterator[tuple[int, int]]:
         yield int(words[0]), int(words[1])
     quota = _cgroup_file("cpu", "cpu.cfs_quota_us").strip()
     period = _cgroup_file("cpu", "cpu.cfs_period_us").strip()
-    if quota.isdigit() and period.isdigit() and int(period):
+    if quota.isdecimal() and period.isdecimal() and int(period):
         yield int(quota), int(period)
 
 
@@ -150,7 +150,7 @@ def _usable_memory() -> int:
     """Return the usable memory in bytes: that of the machine, or the cgroup's limit."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for text in (_cgroup_file("", "memory.max"), _cgroup_file("memory", "memory.limit_in_bytes")):
-        if text.strip().isdigit():
+        if text.strip().isdecimal():
             total = min(total, int(text))
     return total
 

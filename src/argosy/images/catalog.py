@@ -23,8 +23,9 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
-from argosy.images.identify import Kind, identify_file
+from argosy.images.identify import READY, Kind, identify_file
 from argosy.sites.detect import sites_here
+from argosy.sites.profile import Site
 
 SUFFIXES = (".sif", ".sqsh", ".squashfs")
 LATEST = "latest"
@@ -91,12 +92,32 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
 
 def _site_folders(session: Session) -> Iterator[str]:
     """Yield the image folders in the profile of the site that this machine belongs to."""
-    variables = session.host.environment
     for site in sites_here(session.host):
-        for folder in site.images.folders:
-            path = Template(folder).safe_substitute(variables)
-            if path.startswith("/") and "$" not in path:
-                yield path
+        yield from folders_of(site, session)
+
+
+def folders_of(site: Site, session: Session) -> Iterator[str]:
+    """Yield the image folders in the profile of a site, without those whose variables are not set."""
+    for folder in site.images.folders:
+        path = Template(folder).safe_substitute(session.host.environment)
+        if path.startswith("/") and "$" not in path:
+            yield path
+
+
+def list_images_of(site: Site, session: Session) -> list[Path]:
+    """List the images in the folders of a site, which may have any suffix or none."""
+    found: list[Path] = []
+    for folder in map(Path, folders_of(site, session)):
+        with suppress(OSError):
+            found += sorted(path for path in folder.iterdir() if identify_file(path).kind in READY)
+    return found
+
+
+def with_images_of(site: Site | None, session: Session) -> Session:
+    """Return the session that also finds the images of a site that the user named; many sites cannot be detected."""
+    folders = tuple(map(Path, folders_of(site, session))) if site else ()
+    images = tuple(dict.fromkeys((*session.paths.images, *folders)))
+    return replace(session, paths=replace(session.paths, images=images))
 
 
 def find_in_catalog(text: str, session: Session) -> Path | None:

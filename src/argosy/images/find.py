@@ -15,7 +15,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, refuse_existing
 from argosy.images.catalog import catalog_folders, find_in_catalog, new_file, suggest_catalog_name
-from argosy.images.identify import Kind, identify_file
+from argosy.images.identify import READY, identify_file
 from argosy.images.open import open_image
 from argosy.images.prefix import image_of_prefix
 from argosy.images.registry.fetch import fetch_image, local_image
@@ -24,9 +24,6 @@ from argosy.recipes.project_file import find_project
 
 NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
 """Errors of link(2) across disks, or on file systems and files without hard links. The file is copied then."""
-
-READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
-"""Kinds that runtimes can open. Other kinds are converted into the cache first."""
 
 
 def find_image(reference: str, session: Session) -> Path:

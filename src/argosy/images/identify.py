@@ -93,6 +93,9 @@ TAR_KINDS = {
     Kind.DOCKER_ARCHIVE: "a docker archive",
     Kind.OCI_ARCHIVE: "an OCI archive",
 }
+READY = frozenset({Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY})
+"""Kinds that runtimes can open. Other kinds are converted into the cache first."""
+
 ARTICLES = {"gzip": "a gzip", "zstd": "a zstd", "xz": "an xz", "bzip2": "a bzip2"}
 ZSTD_TAR = (".tar.zst", ".tar.zstd", ".tzst", ".tzs")
 

@@ -20,6 +20,7 @@ import msgspec
 
 from argosy.core.errors import ImageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import decode_json, parse_json
 from argosy.core.shell import NAME, join, quote
 from argosy.images.tree_digests import walk_tree
 
@@ -65,6 +66,51 @@ class OciConfig(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
+class OciPlatform(msgspec.Struct, frozen=True):
+    """The platform of an image in an index."""
+
+    os: str = ""
+    architecture: str = ""
+
+
+class OciLayer(msgspec.Struct, frozen=True, rename="camel"):
+    """A layer in a manifest; `size` in bytes."""
+
+    media_type: str = ""
+    digest: str = ""
+    size: int = 0
+
+
+class OciEntry(msgspec.Struct, frozen=True):
+    """A manifest in an index."""
+
+    digest: str
+    platform: OciPlatform | None = None
+
+
+class OciManifest(msgspec.Struct, frozen=True):
+    """A manifest, which has layers, or an index, which has manifests (Docker's formats are compatible)."""
+
+    layers: tuple[OciLayer, ...] | None = None
+    manifests: tuple[OciEntry, ...] | None = None
+
+
+def parse_oci_manifest(text: str, name: str) -> OciManifest:
+    """Parse a manifest or an index (OCI image specification; Docker's schema 2 and manifest list).
+
+    Raises
+    ------
+    ImageError
+        If the text is neither.
+    """
+    try:
+        return decode_json(text, OciManifest)
+    except msgspec.DecodeError as error:
+        raise ImageError(
+            f"cannot read the manifest of {name}", evidence=str(error), hint="push the image again"
+        ) from error
+
+
 def parse_config(text: str, name: str) -> OciConfig:
     """Parse a configuration (OCI image specification, config.md; Docker's format is compatible).
 
@@ -74,7 +120,7 @@ def parse_config(text: str, name: str) -> OciConfig:
         If the text is not a configuration: the reference names an artifact other than a container image.
     """
     try:
-        whole = json.loads(text)
+        whole = parse_json(text)
         inner = whole.get("config") or {}
         return OciConfig(
             digest=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
@@ -102,7 +148,7 @@ def check_layers(config: OciConfig, manifest: str, name: str) -> None:
     ImageError
         If the numbers differ.
     """
-    there = len(json.loads(manifest).get("layers") or ())
+    there = len(parse_oci_manifest(manifest, name).layers or ())
     if config.layers not in {None, there}:
         raise ImageError(
             f"{name} is incomplete",

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError
+from argosy.core.parse import decode_json
 from argosy.core.store import make_folder, write_text
 
 READ_BYTES = 1 << 20
@@ -77,7 +78,7 @@ def cached_digest(part: FilePart, cache: Path) -> str:
         with _memo(part, cache).open("rb") as file:
             # In a cache of several users, other users can write a file here.
             owner, text = os.fstat(file.fileno()).st_uid, file.read()
-        memo = msgspec.json.decode(text, type=Memo)
+        memo = decode_json(text, Memo)
         if owner in {0, os.geteuid()} and memo.part == part:
             return memo.digest
     return ""

@@ -6,13 +6,13 @@ signature that does not cover its whole group, and an image with a part in no gr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, ToolMissing
 from argosy.core.model import plain_fingerprint
+from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -127,7 +127,7 @@ def _verify(argv: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tuple
     if reply.code != 0:
         raise _explain(command, reply, sif, path)
     try:
-        rows = [each["Signer"] for each in json.loads(reply.stdout)["SignerKeys"]]
+        rows = [each["Signer"] for each in parse_json(reply.stdout)["SignerKeys"]]
         valid = [each for each in rows if each["KeyCheck"] and each["DataCheck"] and each["Fingerprint"]]
         return tuple(dict.fromkeys(Signer(each["Fingerprint"].upper(), each["Name"]) for each in valid))
     except (ValueError, KeyError, TypeError) as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from argosy.core.parse import parse_json
 
 BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
 """GPU vendor -> the back end's name in ``torch/version.py``. The value there is None if torch was built without it."""
@@ -33,7 +34,7 @@ OF_BUILD = MappingProxyType({"cu": "cuda", "rocm": "hip", "xpu": "xpu"})
 def parse_torch(text: str) -> dict[str, str]:
     """Parse the last line that `ASK_TORCH` prints; return nothing if there is no torch or no valid line."""
     try:
-        torch = json.loads(text.strip().rpartition("\n")[2])
+        torch = parse_json(text.strip().rpartition("\n")[2])
     except ValueError:
         return {}
     return torch if isinstance(torch, dict) else {}

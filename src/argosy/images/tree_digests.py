@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.parse import decode_json
 from argosy.core.store import is_owned
 
 READ_BYTES = 256 << 10
@@ -69,7 +70,7 @@ def read_notes(file: Path) -> Notes:
     """Read notes; return empty ones if the file is missing, damaged, or another user's."""
     with suppress(OSError, msgspec.DecodeError):
         if is_owned(file):
-            return msgspec.json.decode(file.read_bytes(), type=Notes)
+            return decode_json(file.read_bytes(), Notes)
     return Notes()
 
 

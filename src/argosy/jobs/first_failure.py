@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import msgspec
 
+from argosy.core.parse import parse_int
+
 SIGNALS = {
     "Hangup": 1, "Interrupt": 2, "Quit": 3, "Illegal instruction": 4, "Trace/breakpoint trap": 5, "Aborted": 6,
     "Bus error": 7, "Floating point exception": 8, "Killed": 9, "Out Of Memory": 9, "User defined signal 1": 10,
@@ -119,5 +121,5 @@ def _judge_run(text: str) -> RankEnd | None:
 
 
 def _of_srun(match: re.Match[str]) -> RankEnd:
-    code = int(match[3]) if match[3].isdigit() else 128 + SIGNALS[match[3]]
+    code = parse_int(match[3]) if match[3].isdecimal() else 128 + SIGNALS[match[3]]
     return RankEnd(int(re.split("[,-]", match[2])[0]), match[1], code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import choice_label
+from argosy.core.parse import parse_json
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Run, find_record, last_run, read_first, read_runs, read_submitted
@@ -72,7 +72,7 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
             hint="see your jobs with 'argosy jobs --past 20'; or pass an image and its command",
         )
     try:
-        plan = json.loads((record / "job.json").read_text(encoding="utf-8"))
+        plan = parse_json((record / "job.json").read_text(encoding="utf-8"))
         script = (record / "job.sh").read_text(encoding="utf-8")
         return msgspec.convert({**plan, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
@@ -132,7 +132,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
 def _read(job: str, record: Path) -> PastJob:
     submitted, runs = read_submitted(record), read_runs(record)
     try:
-        plan = json.loads((record / "job.json").read_text(encoding="utf-8"))
+        plan = parse_json((record / "job.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         plan = {}
     plan = plan if isinstance(plan, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.parse import parse_int, parse_json
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -166,7 +166,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     if record and read_submitted(record).get("ssh"):
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     is_array = facts.get("ArrayJobId") == job
-    is_task = facts.get("ArrayTaskId", "").isdigit()
+    is_task = "ArrayJobId" in facts and facts.get("ArrayTaskId", "").isdigit()
     found = _join(
         f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job, facts, record, session.host.person.name
     )
@@ -200,8 +200,7 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 
 def _task(row: dict[str, str]) -> int:
     """Return the index of a task in its array; waiting tasks share one row, which comes last."""
-    own = row.get("ArrayTaskId", "0")
-    return int(own) if own.isdigit() else sys.maxsize
+    return parse_int(row.get("ArrayTaskId", "0"), sys.maxsize)
 
 
 def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -260,7 +259,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,
-        restarts=int(facts.get("Restarts", "0") or 0),
+        restarts=parse_int(facts.get("Restarts", "")),
         record=str(record or ""),
         first=first,
         advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
@@ -295,7 +294,7 @@ def _line_to_change(state: str, record: Path | None) -> str:
     """Return advice with the line of the project file or the script that requests too little time or memory."""
     try:
         script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
-        choices = json.loads((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
+        choices = parse_json((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
         sources = {str(choice["key"]): str(choice["source"]) for choice in choices}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -324,7 +323,7 @@ def describe_waiting(facts: JobFacts) -> str:
 def read_plan(facts: JobFacts) -> dict[str, object]:
     """Read the plan that a job was submitted with; empty if there is none."""
     try:
-        plan = json.loads(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
+        plan = parse_json(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
     except (OSError, ValueError):
         return {}
     return plan if isinstance(plan, dict) else {}

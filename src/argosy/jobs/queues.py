@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from argosy.core.parse import parse_int
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
@@ -94,7 +95,7 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
 
 def _number(slashed: str, index: int) -> int:
     parts = slashed.split("/")
-    return int(parts[index]) if len(parts) > index and parts[index].isdigit() else 0
+    return parse_int(parts[index]) if len(parts) > index else 0
 
 
 def _gres(text: str) -> str:

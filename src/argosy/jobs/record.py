@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from argosy.core.parse import parse_int, parse_json
 from argosy.core.process import Runner
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -72,12 +73,12 @@ def _ranks(text: str, job: str) -> Iterator[RankFacts]:
         words = dict(word.partition("=")[::2] for word in line.split())
         if "rank" in words and "host" in words and not (job and words.get("job", job) != job):
             yield RankFacts(
-                rank=_number(words["rank"]),
-                local=_number(words.get("local", "")),
+                rank=parse_int(words["rank"]),
+                local=parse_int(words.get("local", "")),
                 host=words["host"],
-                restart=_number(words.get("restart", "")),
+                restart=parse_int(words.get("restart", "")),
                 cores=words.get("cores", ""),
-                devices=_number(words.get("devices", "")),
+                devices=parse_int(words.get("devices", "")),
                 visible=tuple((name, words[name]) for name in VISIBLE if name in words),
             )
 
@@ -88,12 +89,18 @@ def parse_cores(text: str) -> frozenset[int]:
     for part in filter(None, text.split(",")):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            out |= set(range(int(first), int(last or first) + 1, _number(step) or 1))
+        end = parse_int(last or first, -1)
+        if end < MOST_CORES:
+            out |= set(range(parse_int(first, MOST_CORES), end + 1, parse_int(step) or 1))
     return frozenset(out)
 
 
+MOST_CORES = 1 << 16
+"""Core numbers are below this."""
+
 LAST_LINES = 12
+WIDEST = 10
+"""Most digits of a number in a file name (sbatch(1), filename pattern)."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
@@ -118,7 +125,7 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
     """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
     rows = (line.split() for line in _text(record, "ends").splitlines())
     return tuple(
-        Run(row[0], _number(row[1]), _number(row[2]), row[3], *map(_number, row[4:6]))
+        Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], *map(parse_int, row[4:6]))
         for row in rows
         if len(row) >= 4  # noqa: PLR2004
     )
@@ -141,11 +148,11 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     rows = [line.split() for line in _text(record, "first").splitlines()]
     whole = [row for row in rows if len(row) == 5 and job in ("", row[0])]  # noqa: PLR2004
     runs = [run for run in read_runs(record) if job in ("", run.job)]
-    if not whole or (runs and _number(whole[-1][1]) != runs[-1].restart):
+    if not whole or (runs and parse_int(whole[-1][1]) != runs[-1].restart):
         return None
     _, _, rank, host, code = whole[-1]
-    own = int(code) if code.lstrip("-").isdigit() else 1
-    return RankEnd(_number(rank), host, own if own >= 0 else 128 - own)
+    signal_or_code = parse_int(code.removeprefix("-"), 1)
+    return RankEnd(parse_int(rank), host, signal_or_code + (128 if code.startswith("-") else 0))
 
 
 def find_record(session: Session, job: str) -> Path | None:
@@ -215,7 +222,7 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
 
     def fill(match: re.Match[str]) -> str:
         text = known.get(match[2], "")
-        return text.zfill(int(match[1] or 0)) if text else match[0]
+        return text.zfill(min(parse_int(match[1]), WIDEST)) if text else match[0]
 
     return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submitted(record).get("output", ""))
 
@@ -237,8 +244,11 @@ def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
 def of_batch(facts: Mapping[str, str]) -> str:
     """Replace the patterns that scontrol (24.11) leaves in an output path: node, step and task of the batch shell."""
     known = {"N": facts.get("BatchHost", "").partition(".")[0], "n": "0", "t": "0", "s": "batch"}
-    pattern = re.compile(r"%(\d*)([Nnts])")
-    return pattern.sub(lambda match: known[match[2]].zfill(int(match[1] or 0)) or match[0], facts["StdOut"])
+
+    def fill(match: re.Match[str]) -> str:
+        return known[match[2]].zfill(min(parse_int(match[1]), WIDEST)) or match[0]
+
+    return re.sub(r"%(\d*)([Nnts])", fill, facts["StdOut"])
 
 
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
@@ -263,7 +273,7 @@ def _own_lines(lines: list[str]) -> tuple[str, ...]:
 
 def _read_json(record: Path | None, name: str) -> dict[str, str]:
     try:
-        value = json.loads(_text(record, name) or "{}")
+        value = parse_json(_text(record, name) or "{}")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -275,10 +285,6 @@ def _text(record: Path | None, name: str) -> str:
         return file.read_text(errors="replace", encoding="utf-8") if file and file.is_file() else ""
     except OSError:
         return ""
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
 
 
 BLOCK_BYTES = 8 << 20
@@ -320,7 +326,15 @@ def copy_notes(runner: Runner, record: Path) -> None:
     for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():
         name, _, data = line.partition(" ")
         if NAME.match(name):
-            write_text(record / name, base64.b64decode(data).decode(errors="replace"))
+            write_text(record / name, _decode(data).decode(errors="replace"))
+
+
+def _decode(text: str) -> bytes:
+    """Decode base64; a text that a lost connection cut has no bytes."""
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return b""
 
 
 def copy_output(runner: Runner, record: Path, path: str) -> str:
@@ -340,12 +354,13 @@ def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
     block = f"tail -c +{have + 1} -- {quote(path)} | head -c {BLOCK_BYTES} | base64"
     reply = run_text(runner, f"[ -f {quote(path)} ] || exit 0\nwc -c < {quote(path)}\n{block}")
     size, _, text = reply.stdout.partition("\n")
-    if not size.strip().isdigit():
+    length = parse_int(size, -1)
+    if length < 0:
         return False
-    if int(size) < have:
+    if length < have:
         copy.unlink()
         return True
-    data = base64.b64decode(text)
+    data = _decode(text)
     with copy.open("ab") as file:
         file.write(data)
     return len(data) == BLOCK_BYTES

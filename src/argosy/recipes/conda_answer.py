@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK, FULL_DISK_HINT, LAST_LINES, Reply
 from argosy.core.redact import redact
 from argosy.recipes.conda_request import CondaPlan
@@ -71,7 +71,7 @@ def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
 def _last_line(reply: Reply) -> dict[str, Any]:
     lines = reply.stdout.strip().splitlines()
     try:
-        answer = json.loads(lines[-1]) if lines else {}
+        answer = parse_json(lines[-1]) if lines else {}
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

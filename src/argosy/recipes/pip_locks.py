@@ -18,6 +18,7 @@ from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import decode_json
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
@@ -308,7 +309,7 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
         If the file has another structure.
     """
     try:
-        data = msgspec.json.decode(text)
+        data = decode_json(text, dict[str, Any])
     except msgspec.DecodeError as error:
         raise UsageError(f"{file} is not JSON", evidence=str(error), hint="write it again: pipenv lock") from error
     rows = shaped(data, dict[str, dict[str, Any]], file)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_toml
 from argosy.core.toml_lines import Fault, find_fault, find_line, toml_line
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
@@ -315,7 +316,7 @@ def read_project(path: Path, shown: str = "") -> Project:
 
 def _parse(name: str, text: str) -> ProjectTable:
     try:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         line = toml_line(str(error)) or str(text.count("\n") + 1)
         raise UsageError(

@@ -316,7 +316,7 @@ def _look_up_package(package: PipLine, path: str, reading: _Reading) -> Part:
         return Part(pip=(_place_index(package, path, reading),))
     written = Path(package.path).expanduser() if package.path.startswith("~/") else Path(package.path)
     candidates = [folder / written for folder in ((reading.cwd / path).parent, reading.cwd)]
-    if found := [candidate for candidate in candidates if candidate.exists()]:
+    if found := [each for each in candidates if os.path.exists(each)]:  # noqa: PTH110 - Path's raises for long names
         # requirements.txt files in docs/ or requirements/ often name "." for the project in the current directory.
         chosen = next((candidate for candidate in found if _is_installable(candidate)), None)
         if chosen is None:

@@ -16,6 +16,7 @@ import msgspec
 from packaging.markers import InvalidMarker, Marker
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_toml
 from argosy.recipes.recipe import Where, bad_line
 
 Finder = Callable[[str], Where]
@@ -31,7 +32,7 @@ def load_toml(text: str, file: str) -> dict[str, Any]:
         If it is not valid TOML.
     """
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid TOML", evidence=f"{file}: {error}", hint="correct the line") from error
 

@@ -15,6 +15,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_toml
 from argosy.core.records import replace
 from argosy.core.session import Session, paths_from
 from argosy.core.store import write_text
@@ -95,7 +96,7 @@ def _read_config(path: Path) -> dict[str, Setting]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", evidence=str(error), hint="check the file and its mode") from error
     try:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         line = toml_line(str(error)) or str(text.count("\n") + 1)
         raise UsageError(

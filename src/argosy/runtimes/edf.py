@@ -14,6 +14,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
+from argosy.core.parse import parse_toml
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
 from argosy.runtimes.pyxis import LAYER_HINT, image_argument, refuse_mount_path
@@ -67,7 +68,7 @@ def parse_edf(text: str, file: str) -> Edf:
         If it is not valid TOML, or has an unknown key or a value of the wrong type.
     """
     try:
-        table: dict[str, Any] = tomllib.loads(text)
+        table: dict[str, Any] = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file} is not valid TOML", evidence=str(error), hint="correct the line") from error
     for key, value in table.items():

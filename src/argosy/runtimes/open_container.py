@@ -17,6 +17,7 @@ from argosy.core.session import Session
 from argosy.host.emulation import is_emulated, machine_named
 from argosy.host.gpu_probe import probe_devices
 from argosy.host.probe import read_links
+from argosy.images.catalog import with_images_of
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_part, part_digest, tree_name
@@ -66,7 +67,7 @@ def open_container(
     host = _with_links(session.host, wanted)
     if named is not None:
         return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
-    opened = inspect_squashfs(open_image(find_image(reference, session)), session)
+    opened = inspect_squashfs(open_image(find_image(reference, with_images_of(site, session))), session)
     refuse_layer(opened, session)
     plan = _present(plan_container(wanted, opened.image, _running(opened.image, host)))
     plan = _entered(plan, request, reference, session, site)

@@ -29,7 +29,7 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     """
     cores: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
-        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part)
+        found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if not first <= last <= MOST_CORES:
             raise SiteError(

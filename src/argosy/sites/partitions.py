@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -136,6 +137,10 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     yield evident_choice(site, partition, ChoiceKey.BILLED, billed, why=why)
 
 
+NUMBER = re.compile(r"[0-9]{1,9}")
+"""A number in a time limit."""
+
+
 def parse_minutes(text: str) -> float:
     """Parse a time limit of sbatch(1), in minutes; `math.inf` for no limit, which is also what zero means.
 
@@ -150,7 +155,7 @@ def parse_minutes(text: str) -> float:
         return math.inf
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
-    if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:  # noqa: PLR2004
+    if not all(map(NUMBER.fullmatch, [*parts, *([days] if dash else [])])) or len(parts) > 3:  # noqa: PLR2004
         raise SiteError(
             f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use for example 1:30:00, 2-00:00:00 or 90m"
         )

@@ -6,6 +6,7 @@ Nothing in a profile is executed: there are no templates, no command substitutio
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import SiteError
+from argosy.core.parse import parse_toml
 from argosy.core.suggest import suggest_word
 from argosy.core.toml_lines import find_fault, find_line, toml_line
 from argosy.sites.profile import Site
@@ -61,7 +63,7 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
         When there is none; the hint suggests the most similar name.
     """
     paths = [Path(name)] if name.endswith(".toml") else [folder / f"{name}.toml" for folder in folders]
-    found = next((path for path in paths if path.is_file()), None)
+    found = next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113 - Path's raises for long names
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
         files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
@@ -137,7 +139,7 @@ def read_table(path: Path) -> Table:
 @functools.lru_cache(maxsize=64)
 def parse_table(text: str) -> Table:
     """Parse a profile and check its types. Results are cached, because many profiles share a fragment."""
-    table = tomllib.loads(text)
+    table = parse_toml(text)
     msgspec.convert(table, Site)
     return table
 

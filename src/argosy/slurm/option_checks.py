@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SHORT
 from argosy.core.suggest import suggest_word
 from argosy.slurm.text import JobOptions
@@ -95,7 +96,7 @@ def parse_warning(text: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text.upper())
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
-    is_signal = 0 < int(name) <= LAST_SIGNAL if name.isdigit() else name in SIGNALS
+    is_signal = 0 < parse_int(name) <= LAST_SIGNAL if name.isdecimal() else name in SIGNALS
     if not is_signal or seconds > LONGEST_WARNING:
         near = suggest_word(name, SIGNALS)
         raise UsageError(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import ToolFailed, UsageError
+from argosy.core.parse import parse_int
 from argosy.core.process import Argv
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
@@ -298,9 +299,8 @@ def parse_sacct(text: str, job: str) -> dict[str, str]:
 def parse_exit_code(text: str) -> int:
     """Parse Slurm's ``code:signal`` into a shell's exit code: 128 + signal if a signal ended the job."""
     code, _, number = text.partition(":")
-    if not code.isdigit():
-        return 1
-    return 128 + int(number) if number.isdigit() and int(number) else int(code)
+    ended_by = parse_int(number)
+    return 128 + ended_by if ended_by else parse_int(code, 1)
 
 
 CLOSED = "the partition is closed: wait, or use another --partition"

@@ -13,6 +13,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import decode_json
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import as_comment, quote
@@ -180,7 +181,7 @@ def _refuse_other(spec: Path, python: str) -> None:
     if not spec.is_file():
         return
     try:
-        starts = msgspec.json.decode(spec.read_bytes(), type=dict[str, object]).get("argv")
+        starts = decode_json(spec.read_bytes(), dict[str, object]).get("argv")
     except msgspec.DecodeError:
         starts = None
     if not (isinstance(starts, list) and starts[:1] == [python]):

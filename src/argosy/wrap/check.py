@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from argosy.builder.resolve import read_named_site
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
+from argosy.core.parse import parse_json
 from argosy.core.process import Command
 from argosy.core.progress import render_commands
 from argosy.core.session import Session
@@ -122,7 +122,7 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
     words = literal_argv(plan.argv((python, "-I", "-c", ASK_TORCH)))
     reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
     try:
-        torch = json.loads(reply.stdout.splitlines()[-1])
+        torch = parse_json(reply.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         return
     judge_gpu_build(torch, site, str(recipe))

@@ -11,6 +11,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
+from argosy.core.parse import parse_int
 from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -176,7 +177,7 @@ def judge_glibc(needs: Needs, inside: InContainer) -> None:
     CheckFailed
         If the base's glibc is too old.
     """
-    have = tuple(int(part) for part in inside.glibc.split(".")[:2] if part.isdigit())
+    have = tuple(parse_int(part) for part in inside.glibc.split(".")[:2] if part.isdecimal())
     if have and needs.glibc > have:
         asked = ".".join(map(str, needs.glibc))
         raise CheckFailed(

@@ -38,7 +38,7 @@ def render_venv(inside: InContainer) -> str:
     settings = dict(inside.venv)
     version = settings.get("version") or settings.get("version_info") or ""
     minor = version.split(".")[1] if version.count(".") else ""
-    if not settings or not minor.isdigit() or int(minor) >= FIRST_WITHOUT:
+    if not settings or not minor.isdecimal() or int(minor) >= FIRST_WITHOUT:
         return ""
     return "".join(
         f"{key} = {value}\n" for key, value in inside.venv if key in {"include-system-site-packages", "version"}

@@ -13,6 +13,7 @@ import msgspec
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import remove_tree
@@ -85,13 +86,13 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
 
 def versions(prefix: Path) -> tuple[int, ...]:
     """Return the numbers of the complete versions, oldest first."""
-    found = [int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()]
+    found = [int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdecimal()]
     return tuple(sorted(number for number in found if (version_folder(prefix, number) / RECORD).is_file()))
 
 
 def next_number(prefix: Path) -> int:
     """Return the number of the next version: higher than all others, complete or not."""
-    return max((int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdigit()), default=0) + 1
+    return max((int(entry.name) for entry in _entries(prefix / VERSIONS) if entry.name.isdecimal()), default=0) + 1
 
 
 def switch(prefix: Path, number: int) -> None:
@@ -113,7 +114,7 @@ def read_version(prefix: Path, number: int) -> Version:
     """
     path = version_folder(prefix, number) / RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Version)
+        return decode_json(path.read_bytes(), Version)
     except (OSError, msgspec.DecodeError) as error:
         raise CheckFailed(
             f"cannot read the record of version {number} of {prefix}",

@@ -19,14 +19,19 @@ from argosy.images.catalog import (
     catalog_folders,
     find_in_catalog,
     list_catalog,
+    list_images_of,
     parse_catalog_name,
     remove_image,
     tag_image,
+    with_images_of,
 )
 from argosy.images.describe import describe_catalog_image, render_age, render_entries
 from argosy.images.find import PullRequest, guess_name, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
+from argosy.sites.profile import Site
+from argosy.sites.read import read_site
+from argosy.sites.software import Images
 
 
 @pytest.fixture
@@ -176,3 +181,23 @@ def test_a_blob_named_by_a_path_is_not_a_sif_file() -> None:
     evil = json.dumps({"layers": [{"mediaType": SIF_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]})
     with pytest.raises(ImageError, match="is not a SIF file"):
         parse_sif_layer(evil, reference)
+
+
+def test_images_of_a_site_that_the_user_names_are_found_by_their_names(session: Session, tmp_path: Path) -> None:
+    folder = tmp_path / "images of the site"
+    (folder / "nvidiaPytorch24.07/bin").mkdir(parents=True)
+    (folder / "nvidiaPytorch24.07/etc").mkdir()
+    (folder / "plain").write_bytes(b"hsqs" + bytes(200))
+    (folder / "README").write_text("text\n")
+    site = Site(images=Images(folders=("$IMAGES", "$NOT_SET/x")))
+    there = replace(session, host=replace(session.host, environment={"IMAGES": str(folder)}))
+    assert [path.name for path in list_images_of(site, there)] == ["nvidiaPytorch24.07", "plain"]
+    assert find_in_catalog("nvidiaPytorch24.07", there) is None
+    named = with_images_of(site, there)
+    assert find_in_catalog("nvidiaPytorch24.07", named) == folder / "nvidiaPytorch24.07"
+    assert find_in_catalog("plain", named) == folder / "plain"
+    assert with_images_of(None, there).paths.images == there.paths.images
+
+
+def test_marenostrum_names_the_folder_of_the_images_that_its_command_lists() -> None:
+    assert read_site("mn5-acc").images.folders == ("/gpfs/apps/MN5/ACC/SINGULARITY/SRC/images",)

@@ -7,7 +7,6 @@ example in `inspect`) asks the host's file system: ``import torch`` does so 2,24
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -20,6 +19,7 @@ from argosy.builder.python.pins import render_pins
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind
+from argosy.core.parse import parse_json
 from argosy.core.process import Reply
 from argosy.core.records import replace
 
@@ -117,7 +117,7 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
     """
     reply = build_container.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
     try:
-        facts = json.loads(reply.stdout)
+        facts = parse_json(reply.stdout)
         return BasePython(
             version=facts["version"],
             executable=facts["executable"] or path,

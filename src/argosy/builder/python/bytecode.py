@@ -27,6 +27,7 @@ from argosy.builder.python.base_python import BasePython, library_folders, site_
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import decode_json
 from argosy.core.session import Step
 from argosy.core.store import remove_tree
 
@@ -90,7 +91,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         self._drop(package)
         root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
-            cached = msgspec.json.decode((entry / MODULE_LIST).read_bytes(), type=tuple[CachedFile, ...])
+            cached = decode_json((entry / MODULE_LIST).read_bytes(), tuple[CachedFile, ...])
             if not {each.path for each in cached} <= set(self._codes(package)):
                 raise ValueError("byte code of other modules")
             for folder in {each.path.rpartition("/")[0] for each in cached}:
@@ -281,9 +282,7 @@ def compile_conda(
     Parameters and errors are those of `compile_layer`; `changed` names packages of pip.
     """
     prefix = layer / ENV_PREFIX.lstrip("/")
-    records = [
-        msgspec.json.decode(file.read_bytes(), type=Record).files for file in sorted(prefix.glob("conda-meta/*.json"))
-    ]
+    records = [decode_json(file.read_bytes(), Record).files for file in sorted(prefix.glob("conda-meta/*.json"))]
     for library in library_folders(layer):
         new = _wheels(library / "site-packages", changed)
         found = (path for _, path, _ in _modules(str(library), cache.tag))

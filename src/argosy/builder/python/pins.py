@@ -7,7 +7,6 @@ requirement.  This module checks each requirement against the build and against 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from argosy.core.errors import CheckFailed
+from argosy.core.parse import parse_json
 from argosy.core.process import Reply
 from argosy.core.redact import STARS, redact
 from argosy.core.store import digest_of_file
@@ -58,7 +58,7 @@ def read_chosen(reply: Reply, asked: Mapping[str, str]) -> dict[str, Row]:
     """
     shown = {str(canonicalize_name(found["name"])): found["url"] for found in ADDRESS.finditer(reply.stderr)}
     urls = {name: asked.get(name, url) if STARS in url else url for name, url in shown.items()}
-    rows = [row for row in json.loads(reply.stdout).get("changes", []) if row["action"] == "installed"]
+    rows = [row for row in parse_json(reply.stdout).get("changes", []) if row["action"] == "installed"]
     names = [str(canonicalize_name(row["name"])) for row in rows]
     return {
         name: {key: value for key, value in (("url", urls.get(name)), ("version", row.get("version"))) if value}

@@ -6,7 +6,6 @@ gigabytes of NVIDIA libraries.  A wheel for another GPU vendor installs without 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind, Choice, ChoiceKey
+from argosy.core.parse import parse_json
 from argosy.core.records import replace
 from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.recipes.lock import LockedPackage, PackageKind
@@ -286,7 +286,7 @@ def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe
     inside = build_container.with_mounts(Bind(str(layer / ROOT.lstrip("/")), ROOT))
     reply = inside.run(f"{ENV_PREFIX}/bin/python", "-I", "-c", ASK_TORCH)
     try:
-        torch = json.loads(reply.stdout)
+        torch = parse_json(reply.stdout)
     except ValueError:
         return
     judge_torch(torch, site, recipe)

@@ -173,7 +173,7 @@ def read_log_settings(environment: Mapping[str, str]) -> LogSettings:
         If CW_LOG_LEVEL is not a number.
     """
     level = environment.get("CW_LOG_LEVEL") or "2"
-    if not level.isdigit():
+    if not level.isdecimal():
         raise UsageError(
             f"invalid CW_LOG_LEVEL={level}: not a number",
             hint="use 0 for errors only, 2 for the default, 3 for each command",

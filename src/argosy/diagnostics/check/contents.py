@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
+from argosy.core.parse import parse_json
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.shell import in_double_quotes, literal_argv
@@ -77,7 +77,7 @@ def parse_contents(text: str) -> Contents | None:
     if "end" not in found:
         return None
     try:
-        torch = json.loads(found.get("torch") or "{}")
+        torch = parse_json(found.get("torch") or "{}")
     except ValueError:
         torch = {}
     return Contents(

@@ -13,6 +13,7 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.check.contents import Contents, inspect_image
+from argosy.images.catalog import with_images_of
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, OpenedImage, open_image
 from argosy.images.signatures import find_signers
@@ -193,6 +194,7 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             f"cannot check {reference}: it is not on this machine",
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
+    session = with_images_of(profile, session)
     return check_opened(open_image(find_image(reference, session)), profile, session)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, SiteError, ToolMissing, UsageError
+from argosy.core.parse import parse_toml
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
 from argosy.core.store import write_text
@@ -215,7 +216,7 @@ def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str])
 def _check(text: str) -> None:
     """Check that the profile can be read."""
     try:
-        msgspec.convert(tomllib.loads(text), Site)
+        msgspec.convert(parse_toml(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise _unreadable(error) from error
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from argosy.core.parse import parse_int
+from argosy.sites.binding import MOST_CORES
 from argosy.slurm.text import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
@@ -160,7 +162,8 @@ def parse_mpi(text: str) -> tuple[str, ...]:
 
 def parse_cores(text: str) -> Cores:
     """Parse ``lscpu -p=CPU,CORE,SOCKET,NODE``."""
-    rows = [line.split(",") for line in text.splitlines() if re.fullmatch(r"\d+,\d+,\d+,\d*", line)]
+    form = re.compile(r"(?:[0-9]{1,9},){3}[0-9]{0,9}")
+    rows = [line.split(",") for line in text.splitlines() if form.fullmatch(line)]
     first: dict[tuple[int, int], int] = {}
     numa: dict[int, int] = {}
     for cpu, core, socket, node in rows:
@@ -207,7 +210,7 @@ def _parse_nvidia_numa(topology: str) -> tuple[int, ...]:
     column = next(i for i, cell in enumerate(heading) if "NUMA Affinity" in cell)
     rows = [line for line in lines if re.fullmatch(r"GPU\d+", line[0].strip())]
     cells = [line[column].strip() if len(line) > column else "" for line in rows]
-    return tuple(map(int, cells)) if all(cell.isdigit() for cell in cells) else ()
+    return tuple(map(parse_int, cells)) if all(cell.isdecimal() for cell in cells) else ()
 
 
 def parse_rocm(text: str) -> Gpus:
@@ -224,7 +227,7 @@ def parse_rocm(text: str) -> Gpus:
         vendor="amd",
         model=_one(row.get("card series", row.get("card model", "")) for row in rows),
         memory_gb=round(_int(rows[0].get("vram total memory (b)", "")) / 2**30),
-        numa=tuple(map(int, numa)) if all(cell.isdigit() for cell in numa) else (),
+        numa=tuple(map(parse_int, numa)) if all(cell.isdecimal() for cell in numa) else (),
         pci=tuple(word.lower() for word in pci) if all(pci) else (),
     )
 
@@ -251,7 +254,7 @@ def parse_intel(drm: str, discovery: str) -> Gpus:
     return Gpus(
         vendor="intel",
         model=_one(model.strip() for model in models),
-        numa=tuple(map(int, nodes)) if all(node.isdigit() for node in nodes) else (),
+        numa=tuple(map(parse_int, nodes)) if all(node.isdecimal() for node in nodes) else (),
         pci=tuple(row[0].rsplit("/", 1)[-1] for row in rows),
     )
 
@@ -291,13 +294,14 @@ def name_pattern(name: str) -> str:
 
 def _expand_ranges(text: str) -> tuple[int, ...]:
     """Parse a list such as ``0-1,32``; other characters are ignored."""
-    found = re.findall(r"(\d+)(?:-(\d+))?", text)
-    return tuple(number for first, last in found for number in range(int(first), int(last or first) + 1))
+    found = re.findall(r"([0-9]+)(?:-([0-9]+))?", text)
+    ranges = ((parse_int(first, MOST_CORES), parse_int(last or first, MOST_CORES)) for first, last in found)
+    return tuple(number for first, last in ranges if last < MOST_CORES for number in range(first, last + 1))
 
 
 def _int(text: str) -> int:
-    match = re.match(r"\d+", text.strip())
-    return int(match[0]) if match else 0
+    match = re.match(r"[0-9]+", text.strip())
+    return parse_int(match[0]) if match else 0
 
 
 def _one(words: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ import tomlkit.exceptions
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.findings import Finding, State
+from argosy.core.parse import decode_json, parse_int, parse_toml
 from argosy.sites.profile import Site
 
 NOT_TRIED = "not tried"
@@ -87,7 +88,7 @@ def read_result(path: Path) -> Result:
     try:
         with path.open("rb") as source:
             text = source.read(MOST_BYTES).decode(errors="replace")
-        result = msgspec.json.decode(text, type=Result)
+        result = decode_json(text, Result)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} is not a result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
@@ -159,7 +160,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() and int(text) else None
+    return parse_int(text) or None
 
 
 def _word(text: str) -> str | None:
@@ -270,7 +271,7 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         set_table(document, "validated.versions", result.versions)
         set_table(document, "validated.facts", {fact.name: fact.value for fact in result.facts if fact.tried})
         text = tomlkit.dumps(document)
-        msgspec.convert(tomllib.loads(text), Site)
+        msgspec.convert(parse_toml(text), Site)
     except (tomlkit.exceptions.TOMLKitError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise SiteError(
             f"cannot merge the result into the profile of {site.name}",

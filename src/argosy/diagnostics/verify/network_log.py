@@ -17,20 +17,22 @@ from argosy.core.errors import UsageError
 OPERATION = re.compile(
     r"^# (?:Collective test starting: )?(all_\w+?|broadcast|reduce\w*?)(?:_perf)?(?: · |$)", re.MULTILINE
 )
-PEAK = re.compile(r"^#\s*Peak bus bandwidth\s*:\s*([\d.]+) GB/s at ([\d.]+) ([KMG]i)?B", re.MULTILINE)
+FIGURE = r"(\d{1,15}(?:\.\d{0,15})?)"
+PEAK = re.compile(rf"^#\s*Peak bus bandwidth\s*:\s*{FIGURE} GB/s at {FIGURE} ([KMG]i)?B", re.MULTILINE)
 ROW = re.compile(
-    r"^\s*(\d+)\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+[\d.]+\s+[\d.]+\s+([\d.]+)\s",
+    r"^[ \t]*(\d{1,18})\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+"
+    rf"[\d.]+\s+[\d.]+\s+{FIGURE}\s",
     re.MULTILINE,
 )
 """A row of nccl-tests: size in bytes, count, type, reduction, root, time, then algorithm and bus bandwidth."""
-AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([\d.]+)", re.MULTILINE)
+AVERAGE = re.compile(rf"^#\s*Avg bus bandwidth\s*:\s*{FIGURE}", re.MULTILINE)
 UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
 LABEL = re.compile(r"^(?: *\d+: ?|\[\d+,\d+\]<std(?:out|err)>: ?)", re.MULTILINE)
 """The rank that `srun --label` or `mpirun --tag-output` writes before each line."""
-PAYLOAD = re.compile(r"bandwidth of (\w+) with a ([\d.]+)([KMG]i?)B payload")
-SWEEP = re.compile(r"^\|\s*([\d.]+)([KMG]i?)?B\s*\|\s*([\d.]+)\s*GBps\s*\|", re.MULTILINE)
+PAYLOAD = re.compile(rf"bandwidth of (\w+) with a {FIGURE}([KMG]i?)B payload")
+SWEEP = re.compile(rf"^\|\s*{FIGURE}([KMG]i?)?B\s*\|\s*{FIGURE}\s*GBps\s*\|", re.MULTILINE)
 """A row of the table of all_reduce_bench.py (https://github.com/stas00/ml-engineering): payload, then bus bandwidth."""
-BUS = re.compile(r"\bbusbw: *([\d.]+) *(GBps|GB/s|Gbps|Gb/s)|\bbusbw_avg \((GBps|Gbps)\): *([\d.]+)")
+BUS = re.compile(rf"\bbusbw: *{FIGURE} *(GBps|GB/s|Gbps|Gb/s)|\bbusbw_avg \((GBps|Gbps)\): *{FIGURE}")
 BITS = 8
 """Gigabits in a gigabyte: ``Gbps`` is bits, ``GBps`` bytes."""
 
@@ -91,12 +93,12 @@ def _parse_all_reduce_bench(text: str) -> Measured | None:
     return Measured(gigabytes, int(float(size) * UNITS[unit]), operation)
 
 
-LINE = re.compile(r"^.*?(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
+LINE = re.compile(r"^.*?(?<![\w.-])(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
 
 LIBRARY = re.compile(r"\b(RCCL|NCCL) version\s*:?\s*(\d[\w.]*(?:\+[\w.]+)?)")
 PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) (aws-ofi-[nr]ccl [\w.-]+)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
-NICS = re.compile(r"\(found (\d+) nics?\)")
+NICS = re.compile(r"\(found (\d{1,9}) nics?\)")
 NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
 IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
 """Does not match the form without a card: ``NET/IB : Using [RO]; OOB eth0:…``."""
@@ -114,9 +116,11 @@ FAILURE = re.compile(
     r"|NET/OFI .*(?:Unable to complete|retries exceeded).*)"
 )
 """A network that was chosen and then failed."""
-DEVICE = re.compile(r"^.*?([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE)
+DEVICE = re.compile(
+    r"^.*?(?<![\w.-])([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE
+)
 """Matches a GPU that the library has opened. Unlike a device file, this shows that the program used the GPU."""
-RANKS = re.compile(r"\bnranks (\d+)\b|\bnRanks (\d+)\b")
+RANKS = re.compile(r"\bnranks (\d{1,9})\b|\bnRanks (\d{1,9})\b")
 COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
     r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
@@ -124,6 +128,8 @@ COMPLAINT = re.compile(
 OF_RAS = re.compile(r"^.* ras/.*$", re.MULTILINE)
 """NCCL's RAS service (since 2.24). Two jobs on a node compete for its port; the failure is harmless."""
 MOST_COMPLAINTS = 8
+LONG_LINE = re.compile(r"^(.{4000}).+$", re.MULTILINE)
+"""Matches a line that is longer than any line of NCCL, for example a dump: searching it would take minutes."""
 
 
 class NetFacts(msgspec.Struct, frozen=True):
@@ -188,6 +194,7 @@ class NetFacts(msgspec.Struct, frozen=True):
 
 def parse_netlog(text: str) -> NetFacts:
     """Parse the text of one or several logs."""
+    text = LONG_LINE.sub(r"\1", text)
     networks = (
         _once(NETWORK.findall(text)) or _from_channels(text) or (("oneCCL",) if CCL_PROVIDER.search(text) else ())
     )
@@ -244,7 +251,7 @@ def read_ends_of(path: str) -> str:
             head = source.read(MOST_BYTES)
             size = source.seek(0, 2)
             source.seek(max(len(head), size - MOST_BYTES))
-            return (head + b"\n" + source.read()).decode(errors="replace")
+            return (head + b"\n" + source.read(MOST_BYTES)).decode(errors="replace")
     except FileNotFoundError as error:
         raise UsageError(f"there is no log {path!r}", hint="give a file or a job number") from error
     except OSError as error:

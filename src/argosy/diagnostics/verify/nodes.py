@@ -10,7 +10,7 @@ from statistics import median_high
 import msgspec
 
 LINE = re.compile(r"^# node (?P<host>\S+) (?P<device>cpu|gpu \d+) \((?P<kind>.*?)\): (?P<results>.*)$", re.MULTILINE)
-FIGURE = re.compile(r"(?P<name>[a-z ]+) (?P<value>\d+\.\d+) (?P<unit>[TG]\S+/s)")
+FIGURE = re.compile(r"(?P<name>[a-z ]+) (?P<value>\d{1,15}\.\d{1,15}) (?P<unit>[TG]\S+/s)")
 LEAST_SHARE = {"gpu": 0.75, "cpu": 0.5}
 """Share of the median of a model below which a device counts as slow. GPUs of one model differ by up to 22 % on healthy
 clusters (Sinha et al., SC22, https://arxiv.org/abs/2208.11035). A node's CPU may also serve other jobs."""

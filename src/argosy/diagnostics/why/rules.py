@@ -15,6 +15,7 @@ from typing import IO, Literal
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_toml
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.first_failure import last_runs
@@ -83,7 +84,7 @@ def read_signatures(files: Iterable[Path] = (SHIPPED,)) -> tuple[Signature, ...]
     found: dict[str, Signature] = {}
     for path in files:
         try:
-            table = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+            table = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), _File)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(
                 "cannot read the known errors",
@@ -296,7 +297,7 @@ def _read_end(path: Path) -> tuple[str, int]:
             while left > 0:
                 block = source.read(min(left, BLOCK))
                 before, left = before + block.count(b"\n"), left - max(1, len(block))
-            return source.read().decode(errors="replace"), before
+            return source.read(MOST_BYTES).decode(errors="replace"), before
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 

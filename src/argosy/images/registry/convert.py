@@ -17,12 +17,20 @@ import msgspec
 
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
+from argosy.core.parse import parse_json
 from argosy.core.process import Command, OnLine, Reply, tool_error
 from argosy.core.progress import render_size, watch_growth
 from argosy.core.session import Session, Step
 from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.images.identify import FileKind
-from argosy.images.oci import OciConfig, check_layers, make_readable, prepare_rootfs, render_inspection
+from argosy.images.oci import (
+    OciConfig,
+    check_layers,
+    make_readable,
+    parse_oci_manifest,
+    prepare_rootfs,
+    render_inspection,
+)
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (
     SkopeoOptions,
@@ -67,14 +75,13 @@ def parse_sif_layer(manifest: str, reference: Reference) -> SifLayer | None:
     ImageError
         If the reference is ``oras://`` and the manifest has no SIF blob.
     """
-    layers = json.loads(manifest).get("layers") or ()
+    layers = parse_oci_manifest(manifest, str(reference)).layers or ()
     for layer in layers:
-        digest = str(layer.get("digest", ""))
-        if layer.get("mediaType") in {SIF_LAYER, *OLD_LAYERS} and _is_digest(digest):
-            return SifLayer(digest, int(layer.get("size", 0)))
+        if layer.media_type in {SIF_LAYER, *OLD_LAYERS} and _is_digest(layer.digest):
+            return SifLayer(layer.digest, layer.size)
     if reference.transport is not Transport.ORAS:
         return None
-    kinds = sorted({str(layer.get("mediaType", "?")) for layer in layers})
+    kinds = sorted({layer.media_type or "?" for layer in layers})
     raise ImageError(
         f"{reference} is not a SIF file",
         evidence=f"it contains {', '.join(kinds) or 'images for several architectures'}",
@@ -150,7 +157,7 @@ def convert_layers(
 
 def _manifest_in(layout: Path) -> str:
     """Read the manifest of a layout with one image."""
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+    index = parse_json((layout / "index.json").read_text(encoding="utf-8"))
     digest = str(index["manifests"][0]["digest"])
     return (layout / "blobs" / digest.replace(":", "/")).read_text(encoding="utf-8")
 

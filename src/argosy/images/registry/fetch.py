@@ -25,6 +25,7 @@ import msgspec
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.progress import render_size, watch_growth
 from argosy.core.records import asdict, replace
@@ -175,7 +176,7 @@ def _memo_key(reference: Reference, session: Session) -> str:
 def _read_known(memo: Path) -> Known | None:
     """Read the result of the last request; None if its image is no longer in the cache."""
     try:
-        known = Known(**json.loads(memo.read_text(encoding="utf-8")))
+        known = Known(**parse_json(memo.read_text(encoding="utf-8")))
         return known if (Path(known.entry) / IMAGE_NAME).is_file() else None
     except (OSError, ValueError, TypeError):
         return None

@@ -7,7 +7,6 @@ skopeo finds its credentials itself: REGISTRY_AUTH_FILE, ``containers/auth.json`
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -17,10 +16,12 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_json
 from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
+from argosy.images.oci import OciPlatform, parse_oci_manifest
 from argosy.images.open import GO_ARCH, wrong_arch
 from argosy.images.registry.references import SLASHED, Reference, Transport
 
@@ -200,7 +201,7 @@ def is_insecure(reference: Reference, insecure: frozenset[str]) -> bool:
 
 
 def parse_manifest(text: str, arch: str, name: str) -> Manifest:
-    """Parse a manifest or an index (OCI image specification; Docker's schema 2 and manifest list).
+    """Parse a manifest, or choose one of an index.
 
     Raises
     ------
@@ -208,27 +209,18 @@ def parse_manifest(text: str, arch: str, name: str) -> Manifest:
         If the text is neither, or an index has no manifest for `arch`.
     """
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-    try:
-        whole = json.loads(text)
-        if "manifests" not in whole:
-            sizes = [int(layer.get("size", 0)) for layer in whole.get("layers", ())]
-            return Manifest(digest, size=sum(sizes))
-        rows = [(_platform(entry), str(entry["digest"])) for entry in whole["manifests"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ImageError(
-            f"cannot read the manifest of {name}", evidence=repr(error), hint="push the image again"
-        ) from error
-    rows = [row for row in rows if row[0][0] == "linux" and row[0][1] != "unknown"]
-    arches = tuple(dict.fromkeys(row[0][1] for row in rows))
-    chosen = next((digest for (_, has), digest in rows if has == arch), "")
-    if arches and not chosen:
-        raise wrong_arch(name, ", ".join(arches), arch)
-    return Manifest(digest, chosen)
-
-
-def _platform(entry: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
-    platform = entry.get("platform") or {}
-    return platform.get("os", ""), platform.get("architecture", "")
+    whole = parse_oci_manifest(text, name)
+    if whole.manifests is None:
+        return Manifest(digest, size=sum(layer.size for layer in whole.layers or ()))
+    rows = [(each.platform or OciPlatform(), each.digest) for each in whole.manifests]
+    digests = {
+        platform.architecture: found
+        for platform, found in reversed(rows)
+        if platform.os == "linux" and platform.architecture != "unknown"
+    }
+    if digests and not digests.get(arch):
+        raise wrong_arch(name, ", ".join(reversed(digests)), arch)
+    return Manifest(digest, digests.get(arch, ""))
 
 
 def classify_fault(message: str) -> Fault:
@@ -243,7 +235,7 @@ def last_message(reply: Reply) -> str:
     found = re.search(r'\bmsg=("(?:[^"\\]|\\.)*")', last)
     if found is not None:
         try:
-            last = str(json.loads(found[1]))
+            last = str(parse_json(found[1]))
         except ValueError:
             last = found[1].strip('"')
     return redact(last)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from pathlib import Path
 from typing import Protocol
 
 from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.parse import parse_json
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
@@ -174,7 +174,7 @@ def choose_job(session: Session) -> str:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.parse import decode_json
 from argosy.core.process import find_program
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -122,7 +123,7 @@ def _parse_stack(head: re.Match[str], lines: Sequence[str], host: str) -> Stack:
     if lines[:1] == ["missing py-spy"]:
         return replace(stack, problem=f"there is no py-spy on {host}")
     try:
-        threads = msgspec.json.decode("\n".join(lines), type=tuple[_SpyThread, ...])
+        threads = decode_json("\n".join(lines), tuple[_SpyThread, ...])
     except msgspec.DecodeError:
         reasons = [line for line in lines if line.strip() and not line.startswith("failed ")]
         return replace(stack, problem=f"py-spy failed: {reasons[-1].strip() if reasons else 'it took too long'}")

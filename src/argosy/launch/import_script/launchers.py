@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import Option, split_options
 from argosy.core.script_reader import Part, Word
 from argosy.launch.import_script.containers import pyxis_image
@@ -77,7 +78,7 @@ def read_mpirun(program: Program) -> None:
         takes = 0 if "=" in name or name in MPI_FLAGS else MPI_VALUES.get(name, 1)
         values = texts[at + 1 : at + 1 + takes]
         if name in {"n", "np", "c"} and values:
-            program.processes = int(values[0]) if values[0].isdigit() else 0
+            program.processes = parse_int(values[0])
         elif name == "x" and values and "=" in values[0]:
             key, _, value = values[0].partition("=")
             program.keys.setdefault("env", {})[key] = value
@@ -96,7 +97,7 @@ def read_torchrun(program: Program) -> None:
     for option in options:
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
-            program.processes = int(option.value) if option.value.isdigit() else 0
+            program.processes = parse_int(option.value)
         elif name == "module":
             module = True
         elif name == "no-python":
@@ -143,7 +144,7 @@ def read_deepspeed(program: Program) -> None:
     program.is_start, program.launcher = True, "torchrun"
     for option in options:
         if option.name == "num_gpus":
-            program.processes = int(option.value) if option.value.isdigit() else 0
+            program.processes = parse_int(option.value)
         else:
             program.replaced.append(f"{option}: Argosy starts the ranks")
     program.skip(1 + count)

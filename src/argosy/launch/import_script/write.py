@@ -11,6 +11,7 @@ import tomlkit
 from tomlkit.items import Table
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_toml
 from argosy.core.store import write_text
 from argosy.launch.import_script.model import ImportedJob
 
@@ -82,7 +83,7 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
 def _fault(text: str) -> str:
     """Return tomllib's message, which names the line; tomlkit's does not always."""
     try:
-        tomllib.loads(text)
+        parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         return str(error)
     return ""

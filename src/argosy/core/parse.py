@@ -1,0 +1,75 @@
+"""Parse numbers, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
+
+The parsers of the standard library raise other errors, too: `RecursionError` for deep nesting, and a plain `ValueError`
+for numbers of more than 4300 digits.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+MOST_DIGITS = 18
+"""Longest number that is read; it fits into 64 bits."""
+
+TOO_DEEP = "it is nested too deeply"
+
+
+def parse_int(text: str, default: int = 0) -> int:
+    """Return the whole number that a text contains; `default` for other texts and for numbers that are too long."""
+    digits = text.strip()
+    # str.isdigit accepts characters such as '²', which int refuses.
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else default
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON into plain values.
+
+    Raises
+    ------
+    ValueError
+        If it is not valid JSON.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+def decode_json(text: str | bytes, kind: type[T]) -> T:
+    """Parse JSON into a record, or into another type that msgspec knows.
+
+    Raises
+    ------
+    msgspec.DecodeError
+        If it is not valid JSON, or has another shape.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises
+    ------
+    tomllib.TOMLDecodeError
+        If it is not valid TOML; a ValueError.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(TOO_DEEP) from None
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(str(error)) from error
