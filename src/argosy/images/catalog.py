@@ -93,10 +93,10 @@ def catalog_folders(session: Session) -> tuple[Path, ...]:
 def _site_folders(session: Session) -> Iterator[str]:
     """Yield the image folders in the profile of the site that this machine belongs to."""
     for site in sites_here(session.host):
-        yield from folders_of(site, session)
+        yield from _folders_of(site, session)
 
 
-def folders_of(site: Site, session: Session) -> Iterator[str]:
+def _folders_of(site: Site, session: Session) -> Iterator[str]:
     """Yield the image folders in the profile of a site, without those whose variables are not set."""
     for folder in site.images.folders:
         path = Template(folder).safe_substitute(session.host.environment)
@@ -107,7 +107,7 @@ def folders_of(site: Site, session: Session) -> Iterator[str]:
 def list_images_of(site: Site, session: Session) -> list[Path]:
     """List the images in the folders of a site, which may have any suffix or none."""
     found: list[Path] = []
-    for folder in map(Path, folders_of(site, session)):
+    for folder in map(Path, _folders_of(site, session)):
         with suppress(OSError):
             found += sorted(path for path in folder.iterdir() if identify_file(path).kind in READY)
     return found
@@ -115,7 +115,7 @@ def list_images_of(site: Site, session: Session) -> list[Path]:
 
 def with_images_of(site: Site | None, session: Session) -> Session:
     """Return the session that also finds the images of a site that the user named; many sites cannot be detected."""
-    folders = tuple(map(Path, folders_of(site, session))) if site else ()
+    folders = tuple(map(Path, _folders_of(site, session))) if site else ()
     images = tuple(dict.fromkeys((*session.paths.images, *folders)))
     return replace(session, paths=replace(session.paths, images=images))
 
