@@ -139,4 +139,5 @@ def new_project(
         raise UsageError(f"there is no template {template!r}", hint=f"use one of {', '.join(TEMPLATE_NAMES)}")
     here = use_session(session)
     profile = read_site(site, search_path(here.host.environment, Path.cwd()))
-    return write_project(NewProject(Path(folder), template, profile, account))
+    project = NewProject(Path(folder), template, profile, account, has_gpus=bool(here.host.gpus))
+    return write_project(project)

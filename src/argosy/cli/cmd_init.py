@@ -39,9 +39,13 @@ def init(folder: Path, site: str, template: str, account: str) -> None:
     """  # noqa: D301
     folders = search_path(os.environ, Path.cwd())
     site = fill_options({"site": site}, ("site",), os.environ)["site"]
-    here = () if site else sites_here(open_session(quiet=True).host)
+    host = open_session(quiet=True).host
+    here = () if site else sites_here(host)
     profile = here[0] if len(here) == 1 else read_site(site or "local", folders)
-    for path in write_project(NewProject(folder, template, profile, account)):
+    project = NewProject(folder, template, profile, account, has_gpus=bool(host.gpus))
+    for path in write_project(project):
         click.echo(path)
+    if project.takes_cpu_torch:
+        click.echo('no GPU here: torch_backend = "cpu" in argosy.toml selects the build of PyTorch for the CPU')
     where = "" if folder == Path() else f"cd {quote(str(folder))} && "
     click.echo(f"next: {where}argosy build && argosy launch train")

@@ -19,6 +19,9 @@ TEMPLATE_NAMES = ("ddp", "hello", "lightning", "mpi")
 BASES = {"mpi": "debian:bookworm+openmpi-bin"}
 """The base of the image, by template; the others use the default base."""
 
+WITH_TORCH = frozenset({"ddp", "lightning"})
+"""Templates that need torch."""
+
 JOB_KEYS = {
     "mpi": 'launcher = "mpi"\nenv = { MPI4PY_MPIABI = "openmpi" }\n',
 }
@@ -36,12 +39,20 @@ class NewProject(msgspec.Struct, frozen=True):
         One of `TEMPLATE_NAMES`.
     account
         Account to charge; empty: a site that needs one gets a line to fill in.
+    has_gpus
+        Whether this machine has GPUs. Without, a project for this machine takes the small build of torch for the CPU.
     """
 
     folder: Path
     template: str
     site: Site
     account: str = ""
+    has_gpus: bool = True
+
+    @property
+    def takes_cpu_torch(self) -> bool:
+        """Whether the image gets the build of torch for the CPU."""
+        return self.site.name == "local" and not self.has_gpus and self.template in WITH_TORCH
 
 
 def write_project(project: NewProject) -> tuple[Path, ...]:
@@ -86,6 +97,8 @@ def render_project(project: NewProject) -> str:
     image += [f'base = "{BASES.get(project.template, DEFAULT_BASE)}"', f'output = "{name}.sif"']
     if site.name != "local":
         image.append(f'site = "{site.name}"  # chooses the build of torch')
+    if project.takes_cpu_torch:
+        image.append('torch_backend = "cpu"  # this machine has no GPU; remove the line for one that has')
     with_torch = [base for base in site.images.bases if base.torch or "torch" in base.holds]
     image += [f'# base = "{base.name}"  # contains torch' for base in with_torch]
     launch = ["# Options of every job.", "[launch]", f'site = "{site.name}"']

@@ -36,7 +36,6 @@ class PackageOptions(TypedDict, total=False):
             PACKAGES,
             "PyTorch index: cu128, rocm6.4, xpu, cpu or none. Default: depends on the site. [uv: --torch-backend]",
             "NAME",
-            toml=False,
         ),
     ]
     no_build_isolation: Annotated[

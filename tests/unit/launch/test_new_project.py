@@ -43,3 +43,19 @@ def test_mpi_needs_a_site_with_slurm(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a site with Slurm"):
         write_project(NewProject(tmp_path, "mpi", read_site("local")))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("template", "site", "gpus", "backend"),
+    [
+        ("ddp", "local", "none", "cpu"),
+        ("ddp", "local", "two", ""),
+        ("hello", "local", "none", ""),
+        ("ddp", "lumi-g", "none", ""),
+    ],
+)
+def test_a_machine_without_gpus_takes_the_small_build_of_torch(
+    template: str, site: str, gpus: str, backend: str, tmp_path: Path
+) -> None:
+    write_project(NewProject(tmp_path, template, read_site(site), has_gpus=gpus != "none"))
+    assert getattr(read_project(tmp_path / "argosy.toml").table.image, "torch_backend", "") == backend

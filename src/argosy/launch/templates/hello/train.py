@@ -3,13 +3,16 @@
 import os
 import socket
 import time
+from pathlib import Path
 
 import numpy as np
 
 rank, ranks = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
 cores = sorted(os.sched_getaffinity(0))
 names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-gpus = next((os.environ[name] for name in names if os.environ.get(name)), "all that the container shows")
+selected = next((os.environ[name] for name in names if os.environ.get(name)), "")
+devices = [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev/dri").glob("renderD*")]
+gpus = selected or ", ".join(sorted(map(str, devices))) or "none"
 
 size = 1500
 matrix = np.random.default_rng(0).random((size, size))
