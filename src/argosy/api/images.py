@@ -11,6 +11,7 @@ from argosy.builder import freeze
 from argosy.builder import freeze as compare
 from argosy.builder.output import export, push
 from argosy.core.session import Session
+from argosy.diagnostics import scan
 from argosy.diagnostics.check.catalog import check_entries
 from argosy.images import cache, catalog, describe, find, send, signatures
 from argosy.images.describe import parse_requirements
@@ -99,6 +100,11 @@ def describe_image(image: str, *, session: Session | None = None) -> describe.Im
 def freeze_image(image: str, *, session: Session | None = None) -> Lock:
     """Return the packages of an image as a lock, as ``argosy images freeze`` does."""
     return freeze.freeze(image, use_session(session))
+
+
+def scan_image(image: str, *, session: Session | None = None) -> scan.Scan:
+    """Find known vulnerabilities of the Python packages in an image, as ``argosy images scan`` does."""
+    return scan.scan_image(image, use_session(session))
 
 
 def render_sbom(image: str, *, session: Session | None = None) -> str:

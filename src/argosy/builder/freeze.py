@@ -19,8 +19,10 @@ from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.downloads import static_uv
 from argosy.core.errors import ToolFailed
+from argosy.core.model import Image
 from argosy.core.parse import decode_json
 from argosy.core.process import Command, run_checked
+from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
@@ -109,7 +111,7 @@ def freeze(name: str, session: Session) -> Lock:
         base = open_base(reference, session, work)
         if base.lock:
             return base.lock
-        packages = [*_read_records(base, session, work), *_ask_rpm(base, session, work)]
+        packages = [*_read_records(base.image, session, work), *_ask_rpm(base, session, work)]
     image = base.image
     return Lock(
         base=LockedBase(Path(base.reference).name, base.digest, image.base_size, image.arch),
@@ -121,22 +123,42 @@ def freeze(name: str, session: Session) -> Lock:
     )
 
 
-def _list_files(base: Base, session: Session) -> list[str]:
-    """List the paths in a base, without the leading slash."""
-    argv = ("unsquashfs", "-no-progress", "-o", str(base.image.base_offset), "-l", base.image.path)
+def freeze_whole(name: str, session: Session) -> Lock:
+    """Return the lock of an image with all its packages: of the layer, of build steps, and of the base.
+
+    Raises
+    ------
+    ArgosyError
+        See `freeze`.
+    """
+    reference = name if is_reference(name) else str(find_image(name, session))
+    with work_folder(session.work_parent()) as work:
+        base = open_base(reference, session, work)
+        if base.lock is None:
+            return freeze(name, session)
+        image = base.image
+        packages = list(_read_records(image, session, work))
+        if image.layer_offset >= 0:
+            packages += _read_records(replace(image, base_offset=image.layer_offset), session, work)
+    return replace(base.lock, packages=_joined([*packages, *base.lock.packages]))
+
+
+def _list_files(image: Image, session: Session) -> list[str]:
+    """List the paths in the base of an image, without the leading slash."""
+    argv = ("unsquashfs", "-no-progress", "-o", str(image.base_offset), "-l", image.path)
     reply = run_checked(session.runner, Command(argv), doing="listing the image")
     return [line.removeprefix(ROOT) for line in reply.stdout.splitlines() if line.startswith(ROOT)]
 
 
-def _read_records(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
-    paths = [path for path in _list_files(base, session) if not path.startswith(OF_DEBIAN)]
+def _read_records(image: Image, session: Session, work: Path) -> Iterator[LockedPackage]:
+    paths = [path for path in _list_files(image, session) if not path.startswith(OF_DEBIAN)]
     wanted = [(path, parse) for path in paths for pattern, parse in RECORDS if pattern.match(path)]
     if not wanted:
         return
-    names, tree = work / "records.txt", work / "records"
+    names, tree = work / f"records-{image.base_offset}.txt", work / f"records-{image.base_offset}"
     names.write_text("".join(f"{path}\n" for path, _ in wanted), errors="surrogateescape", encoding="utf-8")
-    options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(base.image.base_offset))
-    command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), base.image.path))
+    options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(image.base_offset))
+    command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), image.path))
     reply = session.runner.run(command)
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
         raise ToolFailed(
@@ -159,7 +181,7 @@ def parse_record(parse: Parse, text: str) -> list[LockedPackage]:
 
 def _ask_rpm(base: Base, session: Session, work: Path) -> Iterator[LockedPackage]:
     """Run the image's own rpm, because the format of its database has changed three times."""
-    if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base, session)):
+    if not any(path.startswith(RPM_FOLDERS) for path in _list_files(base.image, session)):
         return
     uv = static_uv(session, UvSettings())
     yield from parse_record(

@@ -10,9 +10,9 @@ import msgspec
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
-from argosy.cli.output import print_json
+from argosy.cli.output import print_json, print_table
 from argosy.cli.parameters import COMMAND, IMAGE, SITE
-from argosy.core.errors import UsageError
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.progress import render_size
 from argosy.core.records import asdict
 from argosy.images.describe import describe_image, render_description
@@ -275,6 +275,27 @@ def sbom(image: str) -> None:
     from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - only this command
 
     click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
+
+
+@images.command("scan")
+@click.argument("image", type=IMAGE)
+@json_option
+@click.pass_context
+def scan(ctx: click.Context, /, image: str, *, as_json: bool) -> None:
+    """Find known vulnerabilities of the Python packages in IMAGE with pip-audit; the exit code is 7 if there are any.
+
+    \b
+    argosy images scan my.sif
+    """  # noqa: D301
+    from argosy.diagnostics.scan import render_scan, scan_image, summarize  # noqa: PLC0415 - only this command
+
+    found = scan_image(image, open_session(quiet=as_json))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_table(render_scan(found))
+        click.echo(summarize(found))
+    ctx.exit(CheckFailed.code if found.found else 0)
 
 
 @images.command("slim")

@@ -53,6 +53,7 @@ PROGRAMS = (
     "podman-hpc",
     "enroot",
     "buildah",
+    "pip-audit",
 )
 CAP_SYS_ADMIN = 21
 MOST_LINKS = 40
