@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.growth_script import growing_script_rows
 from bench.inputs import Inputs
 from bench.job import Cluster, lab_cluster
 from bench.place import open_folder, why_no_lab
@@ -110,7 +111,8 @@ def run_growth(inputs: Inputs, *, quick: bool) -> Outcome:
         "growth: a rank on each node, Apptainer as an ordinary user, all nodes on this machine: containers start one "
         "after the other; the three scripts in turns; a node more: slope of the line through the medians"
     )
-    return Outcome((*start_rows(starts), *stage_rows(stages)), (remark,))
+    script = growing_script_rows(times=times)
+    return Outcome((*start_rows(starts), *script, *stage_rows(stages)), (remark,))
 
 
 def write_scripts(cluster: Cluster, folder: Path, image: Path) -> None:

@@ -129,12 +129,10 @@ stage_image() {
     argosy_folder=$1 argosy_name=$3
     argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
-    # Remove the copies of killed jobs first.
-    $argosy_each sh -c "$argosy_helpers" remove_old_stages "$argosy_folder" || :
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
     trap 'unstage_image' EXIT
-    $argosy_each mkdir -m 700 "$argosy_staged" ||
+    $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
         stop "the new folder $argosy_staged cannot be created on every node" 7
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7
@@ -186,9 +184,11 @@ free_port() {
     [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
 }
 
-# A killed job leaves its copy of the image on the node: remove copies that are older than three days.
-remove_old_stages() {
+# FOLDER STAGED: create the private folder STAGED on this node.  A killed job leaves its copy of the image, so remove
+# copies that are older than three days.
+create_stage() {
     find "$1" -maxdepth 1 -type d -user "$(id -u)" -name "argosy-stage-*" -mtime +3 -exec rm -rf {} +
+    mkdir -m 700 "$2"
 }
 
 stop_node() {

@@ -113,6 +113,16 @@ def test_a_rank_records_its_facts_and_its_program_starts_unchanged(record: Path,
     assert told.visible == (("CUDA_VISIBLE_DEVICES", "0,1"),)
 
 
+def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> None:
+    folder = tmp_path / ("r" * 200)  # with its path, the files are more than a command line can hold
+    folder.mkdir()
+    (folder / END_FILE).write_text(render_end(()))
+    for number in range(10_000):
+        line = f"rank={number} local=0 host=node{number} job=7 restart=0 cores=0 devices=0\n"
+        (folder / f"ranks-node{number}").write_text(line)
+    assert "ranks: 10000 of 4 on 10000 node(s)" in end(folder, "sh", 0)
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
     command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")

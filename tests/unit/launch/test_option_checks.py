@@ -26,7 +26,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
-from argosy.launch.script.helpers import REMOVE_OLD_STAGES, render_script_functions
+from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_staging, render_well
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
 from argosy.recipes.project_file import Project, read_project
@@ -170,7 +170,7 @@ def test_a_staged_image_never_takes_a_place_that_is_there_already(shell: str, tm
     for tool in tools.iterdir():
         tool.chmod(0o755)
     call = "\n".join(render_staging(str(local), str(image), ""))
-    helpers = render_helpers(Helpers(REMOVE_OLD_STAGES.definitions))
+    helpers = render_helpers(Helpers(CREATE_STAGE.definitions))
     done = ["trap - EXIT", 'echo "$argosy_image"']
     lines = [*render_script_functions(call), *helpers, "argosy_nodes=1", call, *done]
     words = [shell, "-euc", "\n".join(lines)]

@@ -16,7 +16,7 @@ DATA = Path(__file__).with_name("data")
 FREE_PORT = load_helper(DATA, "free_port")
 CHECK_NODE = load_helper(DATA, "check_node", "stop_node", "own_folder")
 CHECK_CONTAINER = load_helper(DATA, "check_container", "stop_node", "own_folder")
-REMOVE_OLD_STAGES = load_helper(DATA, "remove_old_stages")
+CREATE_STAGE = load_helper(DATA, "create_stage")
 
 FILES = (
     *("check_allocation", "need_cores", "need_cores_of_node", "share_cores", "warn_few_cores", "bind_on_nodes"),

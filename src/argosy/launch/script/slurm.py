@@ -25,8 +25,8 @@ from argosy.launch.script.container_step import (
 )
 from argosy.launch.script.helpers import (
     CHECK_NODE,
+    CREATE_STAGE,
     FREE_PORT,
-    REMOVE_OLD_STAGES,
     WIDTH,
     continued,
     heading,
@@ -108,7 +108,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     """Render the whole script."""
     helpers, words = collect_helpers(node_command(facts, facts.script.started.command))
     before, before_words = collect_helpers(_before_command(facts))
-    own = Helpers((*FREE_PORT.definitions, *(REMOVE_OLD_STAGES.definitions if facts.stage_to else ())))
+    own = Helpers((*FREE_PORT.definitions, *(CREATE_STAGE.definitions if facts.stage_to else ())))
     main = [
         *_program(facts, (*words, *before_words)),
         "",

@@ -48,13 +48,15 @@ output=$(readlink "/proc/$$/fd/2")
         printf '%s %s %s %s %s\n' "$SLURM_JOB_ID" "$restart" "$rank" "$host" "$own" >> "$record/first"
     done
 
-network=$(cat "$record/nccl-$restart-"*.log 2> /dev/null | sed -n '
+# Thousands of nodes leave a file each: short names fit into a command line.
+cd "$record" || exit
+network=$(cat nccl-"$restart"-*.log 2> /dev/null | sed -n '
     s/.*NET\/OFI Selected [Pp]rovider is \([^ ,]*\).*/libfabric \1/p
     s/.*Using network \([^ ].*\)/\1/p' | sort -u | tr '\n' ',')
 # A device file does not show that a GPU was used: NCCL and RCCL log the GPUs that the program opened.
-used=$(cat "$record/nccl-$restart-"*.log 2> /dev/null |
+used=$(cat nccl-"$restart"-*.log 2> /dev/null |
     sed -n 's/^\([^ :]*\):.* cudaDev [0-9]* .*busId \([0-9a-f]*\).*/\1 \2/p' | sort -u | wc -l)
-cat "$record"/ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
+cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v wanted="$wanted" \
     -v cores="$cores" -v network="$network" -v used="$used" '
     BEGIN { split("ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CUDA_VISIBLE_DEVICES ZE_AFFINITY_MASK", names, " ") }
     {

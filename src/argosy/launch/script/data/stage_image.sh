@@ -5,12 +5,10 @@ stage_image() {
     argosy_folder=$1 argosy_name=$3
     argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
-    # Remove the copies of killed jobs first.
-    $argosy_each sh -c "$argosy_helpers" remove_old_stages "$argosy_folder" || :
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
     trap 'unstage_image' EXIT
-    $argosy_each mkdir -m 700 "$argosy_staged" ||
+    $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
         stop "the new folder $argosy_staged cannot be created on every node" 7
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7
