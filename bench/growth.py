@@ -1,6 +1,6 @@
 """Growth: from `sbatch` to the first line of the last rank, on 1 to 64 nodes, and an image on the disk of each node.
 
-All nodes of the lab share the processors of this machine.  Containers of 64 nodes therefore start one after the other,
+All nodes of the lab share the processors of this machine.  Containers of 64 nodes therefore start in sequence,
 while those of a real cluster start at once.  What counts is the difference between two scripts on the same nodes, and
 how it grows.
 """
@@ -108,8 +108,8 @@ def run_growth(inputs: Inputs, *, quick: bool) -> Outcome:
         starts = measure_starts(cluster, folder, counts, times)
         stages = measure_staging(cluster, folder, counts, QUICK_FILE_BYTES if quick else FILE_BYTES)
     remark = (
-        "growth: a rank on each node, Apptainer as an ordinary user, all nodes on this machine: containers start one "
-        "after the other; the three scripts in turns; a node more: slope of the line through the medians"
+        "growth: a rank on each node, Apptainer as an ordinary user, all nodes on this machine: containers start in "
+        "sequence; the three scripts in turns; a node more: slope of the line through the medians"
     )
     script = growing_script_rows(times=times)
     return Outcome((*start_rows(starts), *script, *stage_rows(stages)), (remark,))

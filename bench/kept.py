@@ -9,6 +9,7 @@ import msgspec
 
 from argosy.core.plots import draw
 from argosy.core.store import write_text
+from bench.growth_page import write_growth_page
 from bench.plots import plot_parts
 from bench.records import Result, render_number
 from bench.table import render_page
@@ -60,7 +61,7 @@ def read_result(path: Path) -> Result:
 
 
 def write_page(result: Result) -> None:
-    """Write the manual's page, its plots, and the README's claim."""
+    """Write the manual's page, its plots, the README's claim, and the page about large jobs."""
     plots = plot_parts(result.rows)
     PLOTS.mkdir(exist_ok=True)
     for old in PLOTS.glob("*.svg"):
@@ -70,6 +71,7 @@ def write_page(result: Result) -> None:
     pictures = {part: f"![{plot.title}]({PLOTS.name}/{part}.svg)" for part, plot in plots.items()}
     write_text(PAGE, INTRODUCTION + render_page(result, pictures))
     write_text(README, render_claim(README.read_text(), result))
+    write_growth_page(result.rows)
 
 
 def render_claim(text: str, result: Result) -> str:

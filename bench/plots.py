@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from argosy.core.plots import Plot, RowPlot
+from argosy.core.plots import Line, LinePlot, Plot, Point, RowPlot
 from argosy.core.plots import Row as Bar
 from bench.records import Row
 
@@ -102,6 +102,21 @@ MEMORY = {"single": "1 rank", "together": "8 ranks, one container", "apart": "8 
 TRAINING = {"container.whole": "apptainer exec", "wrapper.whole": "wrapped", "scripted.whole": "wrapped as by tykky"}
 RUNTIMES = ("bwrap", "apptainer")
 
+SCRIPTS = {"slurm": "Slurm alone", "hand": "script by hand", "argosy": "Argosy's script"}
+
+
+def _growth(rows: Rows) -> Plot | None:
+    """Return the plot of the time until the last rank, over the number of nodes."""
+    lines = []
+    for script, name in SCRIPTS.items():
+        found = {key.removeprefix(f"growth.{script}."): row for key, row in rows.items()}
+        points = [Point(int(nodes), row.value, row.low, row.high) for nodes, row in found.items() if nodes.isdigit()]
+        lines.append(Line(name, tuple(points)))
+    if not all(line.points for line in lines):
+        return None
+    return LinePlot("From sbatch to the last rank, all nodes on one machine", "nodes", "seconds", tuple(lines))
+
+
 PLOTS: Mapping[str, Callable[[Rows], Plot | None]] = {
     "packing": _plot(
         "Packing a layer on a base", "s", "packing.{}",
@@ -140,6 +155,7 @@ PLOTS: Mapping[str, Callable[[Rows], Plot | None]] = {
         "From the start of a job to its first rank, 2 nodes", "ms", "job.{}",
         {"": {"hand": "script by hand", "argosy": "Argosy's script"}},
     ),
+    "growth": _growth,
     "training": _plot(
         "Training, start to end", "s", "training.{}",
         {"one rank": _with_prefix("single.", TRAINING), "one node, 2 ranks": _with_prefix("node.", TRAINING),

@@ -44,6 +44,18 @@ def test_a_job_of_two_nodes_is_measured_against_the_script_by_hand(tmp_path: Pat
 @pytest.mark.lab
 @NEEDS_ROOT
 @pytest.mark.soak
+def test_growth_is_measured_for_slurm_alone_a_script_by_hand_and_that_of_argosy(tmp_path: Path) -> None:
+    rows = measured("growth", tmp_path / "result.json")
+    wanted = {
+        f"growth.{script}.{nodes}" for script in ("slurm", "hand", "argosy", "sbcast", "read") for nodes in (1, 2)
+    }
+    assert min(rows[key] for key in wanted) > 0
+    assert {"growth.argosy_hand", "growth.before.10000", "growth.after.10000"} <= set(rows)
+
+
+@pytest.mark.lab
+@NEEDS_ROOT
+@pytest.mark.soak
 def test_wrapping_is_measured_under_both_runtimes(tmp_path: Path) -> None:
     rows = measured("wrapping", tmp_path / "result.json")
     wanted = {"wrapping.apptainer.many", "wrapping.apptainer.update", "wrapping.bwrap.start.wrapper"}
@@ -77,3 +89,4 @@ def test_a_quick_bench_measures_starts_and_memory(tmp_path: Path) -> None:
     assert wanted <= set(rows)
     assert min(rows.values()) > 0
     assert "memory.bwrap.mapped" in rows
+    assert "start.bwrap.ranks.together_to_one" in rows

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from argosy.core.plots import RowPlot
 from bench.__main__ import PARTS, parse_arguments
+from bench.growth import read_starts, start_rows
+from bench.growth_page import read_seconds, render_table, sbcast_seconds
 from bench.job import median_interval, read_times
 from bench.kept import PAGE, RESULT, read_result, render_claim, render_result
 from bench.machine import file_system_of
@@ -272,3 +274,32 @@ def test_the_wrapper_of_many_programs_does_start_its_program(tmp_path: Path, wor
     file.chmod(0o755)
     done = subprocess.run([file, "<%s>", *words], capture_output=True, text=True, check=False)
     assert done.stdout == ("".join(f"<{word}>" for word in words) or "<>"), done.stderr
+
+
+STARTS = """\
+slurm 1 1000000000 2000000000 1
+slurm 64 1000000000 2063000000 64
+hand 1 1000000000 2500000000 1
+hand 64 1000000000 8800000000 64
+argosy 1 1000000000 2600000000 1
+argosy 64 1000000000 9530000000 64
+"""
+
+
+def test_growth_is_the_cost_of_one_more_node() -> None:
+    rows = {row.key: row for row in start_rows(read_starts(STARTS))}
+    assert rows["growth.hand.64"].value == pytest.approx(7.8)
+    nodes = [rows[f"growth.{script}.node"].value for script in ("slurm", "hand", "argosy")]
+    assert nodes == pytest.approx([1, 100, 110])
+    assert judge_budget(rows["growth.argosy_hand"]) is Verdict.MET
+    with pytest.raises(RuntimeError, match="63 of 64 ranks of the script hand"):
+        read_starts("hand 64 1 2 63\n")
+
+
+def test_large_jobs_are_computed_from_figures_and_assumptions() -> None:
+    assert [read_seconds(nodes) for nodes in (1, 1000, 10_000)] == [5, 25, 250]
+    assert [sbcast_seconds(nodes) for nodes in (1, 8, 9, 64, 1000, 10_000)] == [5, 5, 10, 10, 20, 25]
+    values = {f"growth.{phase}.{nodes}": 0.5 for phase in ("before", "after") for nodes in (64, 1000, 10_000)}
+    table = render_table({**values, "growth.argosy.1": 1.75, "growth.slurm.1": 1, "planning.large": 2})
+    assert "| container, on all nodes at once | 0.75 | 0.75 | 0.75 |" in table
+    assert "| verdict: read these files | 0.513 | 0.7 | 2.5 |" in table
