@@ -27,6 +27,7 @@ from argosy.images.formats import OutputFormat, render_use
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
 from argosy.images.sif.write import FileSlice, Piece, whole_of
+from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.pack import run_pack
 from argosy.recipes.lock import Lock
 
@@ -71,8 +72,9 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)
         cost = measure_cost(work, layer.tree)
-        with clock.step("pack", f"{render_size(cost.new)} of new files") as step:
-            finished = finish_layer(plan.inputs.recipe, base, layer, session)
+        together = f", packed together: {layer.together}" if layer.together else ""
+        with clock.step("pack", f"{render_size(cost.new)} of new files{together}") as step:
+            finished = finish_layer(plan.inputs.recipe, base, layer, session, step)
             size = _write_image(request, base, finished, layer, session)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
@@ -80,8 +82,11 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         cost = measure_cost(work, layer.tree, request.output, before=cost)
         if request.keep:
             store_layer(session, layer_key(lock), layer.tree)
+    found = layer.wheels.found if layer.wheels else ()
+    cost = replace(cost, new=cost.new + sum(wheel.record.size for wheel in found))
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
-    return replace(_report(request, base, lock, layer, size, clock), cost=cost)
+    report = _report(request, base, lock, layer, size, clock)
+    return replace(report, cost=cost, cached=len(found), together=layer.together)
 
 
 @contextmanager
@@ -128,16 +133,37 @@ def _write_image(
     """
     lock, metadata, output = finished.lock, base.opened.sif, request.output
     content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
-    joined: tuple[Piece, ...] = ()
-    if request.form is OutputFormat.SIF and layer.before:
-        joined = join_changes(session, layer.tree, layer.before, finished.entries, time=lock.time)
-    if request.form is OutputFormat.SIF and not request.flatten:
+    pieces: tuple[Piece, ...] = ()
+    if request.form is OutputFormat.SIF:
+        pieces = _plan_layer(finished, layer, session, below=content.base if request.flatten else None)
+        if not request.flatten:
+            pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
+            with atomic_file(output, force=request.force) as beside:
+                return write_delta(beside, base, lock, pieces)
+    if pieces:
         with atomic_file(output, force=request.force) as beside:
-            return write_delta(beside, base, lock, joined or (_pack(layer.tree, session, time=lock.time),))
-    if joined:
-        with atomic_file(output, force=request.force) as beside:
-            return write_whole(beside, joined, content, metadata)
+            return write_whole(beside, pieces, content, metadata)
     return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
+
+
+def _plan_layer(
+    finished: FinishedLayer, layer: InstalledLayer, session: Session, *, below: FileSlice | None
+) -> tuple[Piece, ...]:
+    """Plan the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
+
+    Parameters
+    ----------
+    below
+        The base, for a flat image.
+    """
+    time = finished.lock.time
+    if layer.wheels:
+        rest = _pack(layer.tree, session, time=time)
+        parts = [*([below] if below else []), rest, *(wheel.source for wheel in finished.wheels)]
+        return join_squashfs(parts[0], parts[1:], time=time, restamp=True)
+    if layer.before:
+        return join_changes(session, layer.tree, layer.before, finished.entries, time=time)
+    return ()
 
 
 def _pack(tree: Path, session: Session, *, time: int) -> FileSlice:

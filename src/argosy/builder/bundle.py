@@ -152,10 +152,10 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     plan, clock = plan_build(context), Clock(session)
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)
-        lock = finish_layer(plan.inputs.recipe, base, layer, session).lock
-        pip = _pip_packages(lock, base)
-        _refuse_without_files(pip)
         with clock.step("bundle", "base, packages and lock") as step:
+            lock = finish_layer(plan.inputs.recipe, base, layer, session, step).lock
+            pip = _pip_packages(lock, base)
+            _refuse_without_files(pip)
             step.say("downloading wheels")
             built = work / "uv" / BUILT_WHEELS
             built.rename(work / WHEELS) if built.is_dir() else (work / WHEELS).mkdir()

@@ -8,24 +8,22 @@ caches.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import csv
 import os
-import posixpath
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-from packaging.utils import canonicalize_name
 
-from argosy.builder.backends.container import UV_INSIDE, BuildContainer
+from argosy.builder.backends.container import BuildContainer, uv_version
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
+from argosy.builder.packed.make import Wheels, pack_wheels
+from argosy.builder.packed.store import PackedWheel
 from argosy.builder.python.base_python import BasePython
+from argosy.builder.python.file_lists import find_altered_packages
 from argosy.builder.python.torch_index import torch_index_of
 from argosy.builder.steps import StageResults
 from argosy.core.layout import (
@@ -43,14 +41,14 @@ from argosy.core.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.core.session import Session
+from argosy.core.session import Session, Step
 from argosy.core.store import link_or_copy
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import normalise_tree, packer_version, run_pack
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.squashfs.tables import unused_share
-from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, digest_of_entry
+from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
 from argosy.recipes.project_file import Project
@@ -166,41 +164,6 @@ def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
             shutil.copymode(tree / folder, target / folder)
 
 
-RECORD = ".dist-info/RECORD"
-MAX_NAMED_FILES = 3
-
-
-def find_altered_packages(tree: Path, entries: Entries, packages: Collection[str]) -> Iterator[str]:
-    """Describe the packages whose files differ from their ``RECORD``, with some of these files."""
-    for path in entries:
-        if path.endswith(RECORD):
-            name = str(canonicalize_name(posixpath.basename(path.removesuffix(RECORD)).rpartition("-")[0]))
-            if name in packages and (others := list(_others(tree, path, entries))):
-                more = f" and {len(others) - MAX_NAMED_FILES} more" if len(others) > MAX_NAMED_FILES else ""
-                yield (
-                    f"{name} has files that differ from its RECORD: {', '.join(others[:MAX_NAMED_FILES])}{more}; "
-                    "it was published so, or the cache is damaged (to empty it: argosy cache gc --older-than 0h)"
-                )
-
-
-def _others(tree: Path, record: str, entries: Entries) -> Iterator[str]:
-    """Return the files of a ``RECORD`` that exist with another digest."""
-    folder = posixpath.dirname(posixpath.dirname(record))
-    with (tree / record).open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-        for row in csv.reader(lines):
-            name, digest = (*row, "", "")[:2]
-            found = digest_of_entry(entries.get(posixpath.normpath(posixpath.join(folder, name)), b""))
-            if found and digest.startswith("sha256=") and found != _hexadecimal(digest.removeprefix("sha256=")):
-                yield name
-
-
-def _hexadecimal(digest: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
-    except (binascii.Error, ValueError):
-        return ""
-
-
 class InstalledLayer(msgspec.Struct, frozen=True):
     """Describe a layer after installation.
 
@@ -216,6 +179,10 @@ class InstalledLayer(msgspec.Struct, frozen=True):
         The base's layer that this one continues, or None.
     altered
         Whether the user's steps or scripts may have changed files of packages.
+    wheels
+        The packages that are packed one by one; None if all files are packed together.
+    together
+        Why all files are packed together; empty if they are not.
     """
 
     tree: Path
@@ -231,17 +198,38 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     staged: StageResults = msgspec.field(default_factory=StageResults)
     before: BaseLayer | None = None
     altered: bool = False
+    wheels: Wheels | None = None
+    together: str = ""
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):
-    """Hold the lock of a layer, and the entries that its content digest covers."""
+    """Hold the lock of a layer, and the entries that its content digest covers.
+
+    Attributes
+    ----------
+    wheels
+        The packed wheels, which are joined with the layer's tree.
+    """
 
     lock: Lock
     entries: Entries
+    wheels: tuple[PackedWheel, ...] = ()
 
 
-def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
-    """Write Argosy's files into the layer, compute its content digest, and write its lock."""
+def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session, step: Step) -> FinishedLayer:
+    """Pack the wheels, write Argosy's files into the layer, compute its content digest, and write its lock."""
+    wheels = pack_wheels(layer.wheels, step) if layer.wheels else ()
+    _write_own_files(layer)
+    normalise_tree(layer.tree, system=layer.system)
+    entries = merge_entries((describe_with_notes(layer.tree), *(wheel.entries() for wheel in wheels)))
+    for note in _altered_packages(base, layer, entries, wheels):
+        session.reporter.note(note)
+    lock = _lock(recipe, base, layer, session, digest_entries(entries))
+    write_layer_file(layer.tree, LOCK, render_lock(lock))
+    return FinishedLayer(lock, entries, wheels)
+
+
+def _write_own_files(layer: InstalledLayer) -> None:
     files = [
         (ENTER, render_enter(), 0o755),
         (ENV_SCRIPT, render_env_script(layer.activation), 0o644),
@@ -253,16 +241,18 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     for path, text, mode in files:
         write_layer_file(layer.tree, path, text, mode=mode)
     (layer.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
-    normalise_tree(layer.tree, system=layer.system)
-    entries = describe_with_notes(layer.tree)
-    if not layer.altered:
-        held = base.lock.packages if base.lock else ()
-        new = {p.name for p in layer.packages if p.kind is PackageKind.PYPI and p not in held}
-        for note in find_altered_packages(layer.tree, entries, new):
-            session.reporter.note(note)
-    lock = _lock(recipe, base, layer, session, digest_entries(entries))
-    write_layer_file(layer.tree, LOCK, render_lock(lock))
-    return FinishedLayer(lock, entries)
+
+
+def _altered_packages(
+    base: Base, layer: InstalledLayer, entries: Entries, wheels: tuple[PackedWheel, ...]
+) -> Iterator[str]:
+    """Describe the new packages whose files differ from their own list."""
+    if layer.altered:
+        return
+    held = base.lock.packages if base.lock else ()
+    new = {p.name for p in layer.packages if p.kind is PackageKind.PYPI and p not in held}
+    yield from find_altered_packages(layer.tree, entries, new - {wheel.record.name for wheel in wheels})
+    yield from (wheel.record.altered for wheel in wheels if wheel.record.altered)
 
 
 def write_layer_file(tree: Path, path: str, text: str, *, mode: int = 0o644) -> None:
@@ -314,11 +304,10 @@ def _indexes(recipe: Recipe, settings: UvSettings) -> tuple[str, ...]:
 
 def _tools(layer: InstalledLayer, session: Session) -> Tools:
     """Record the versions of the tools: another packer may write other bytes for the same content."""
-    uv = layer.build_container.run(UV_INSIDE, "--version").stdout.split()
     conda = any(package.kind is PackageKind.CONDA for package in layer.packages)
     return Tools(
         VERSION,
-        uv=uv[1] if len(uv) > 1 else "",
+        uv=uv_version(layer.build_container),
         mksquashfs=packer_version(session),
         rattler=version("py-rattler") if conda else "",
     )

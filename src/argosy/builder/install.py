@@ -9,18 +9,23 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer, uv_version
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
 from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
+from argosy.builder.packed.choose import build_options, why_packed_together
+from argosy.builder.packed.make import Wheels, find_wheels
+from argosy.builder.packed.store import WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python
 from argosy.builder.python.packages import (
     BUILT_WHEELS,
     Installer,
     choose_and_install,
+    install,
     open_installer,
+    resolve,
     shared_folder,
     write_entry_point_shims,
 )
@@ -34,6 +39,8 @@ from argosy.core.progress import render_packages
 from argosy.core.records import replace
 from argosy.core.session import Step
 from argosy.core.store import digest_of_file
+from argosy.images.squashfs.pack import packer_version
+from argosy.images.squashfs.superblock import read_superblock
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import check_python, python_fits
 from argosy.recipes.recipe import Recipe
@@ -53,6 +60,8 @@ class PackageJob(msgspec.Struct, frozen=True):
         Options and environment of uv.
     tree, work
         The layer's folder, and a folder for work files.
+    steps
+        Whether steps run in the image.
     """
 
     request: BuildRequest
@@ -62,6 +71,7 @@ class PackageJob(msgspec.Struct, frozen=True):
     settings: UvSettings
     tree: Path
     work: Path
+    steps: bool = False
 
 
 def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
@@ -103,12 +113,38 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
-    pins = choose_and_install(installer, recipe, step)
-    write_entry_point_shims(job.tree, python)
+    superblock = read_superblock(base.image.path, base.image.base_offset)
+    together = why_packed_together(job.request, recipe, base.lock, superblock, steps=job.steps)
+    wheels: Wheels | None = None
+    if together:
+        pins = choose_and_install(installer, recipe, step)
+    else:
+        pins = resolve(installer, recipe, step)
+        wheels = _install_missing(job, installer, pins, step)
+    write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)})"
-    return InstalledLayer(job.tree, container, python, packages, activation, (*_notes(job), *hidden), job.settings)
+    notes = (*_notes(job), *hidden)
+    layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
+    return replace(layer, wheels=wheels, together=together)
+
+
+def _install_missing(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
+    """Create the environment, and install the packages that the cache does not have as packed wheels."""
+    container = installer.build_container
+    cache = WheelCache(
+        container.session.paths.cache,
+        job.base.digest,
+        (uv_version(container), packer_version(container.session)),
+        (*build_options(installer.settings.arguments), installer.activated),
+    )
+    # With a site, the installed torch is checked, so that it must be in the tree.
+    wheels = find_wheels(installer, pins, cache, exact=job.recipe.exact, unpack=bool(job.request.site))
+    packed = {wheel.record.name for wheel in wheels.found}
+    new = tuple(pin for pin in pins if pin.package.name not in packed)
+    install(installer, new, step, exact=job.recipe.exact, others=wheels.demands())
+    return wheels
 
 
 def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:

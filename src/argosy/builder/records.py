@@ -120,6 +120,10 @@ class BuildReport(msgspec.Struct, frozen=True):
         Lines that show how to use the output.
     cost
         Peak disk and memory use; None if nothing was built.
+    cached
+        Number of wheels that were packed by earlier builds.
+    together
+        Why the packages were packed together and not one by one; empty if they were packed one by one.
     """
 
     output: str
@@ -137,6 +141,8 @@ class BuildReport(msgspec.Struct, frozen=True):
     form: str = OutputFormat.SIF.value
     use: tuple[str, ...] = ()
     cost: Cost | None = None
+    cached: int = 0
+    together: str = ""
 
 
 BLOCK = 512

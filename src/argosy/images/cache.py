@@ -23,6 +23,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "layers": ("layers of wrapped environments", True),
     "tools": ("static uv", True),
     "downloads": ("files fetched for steps", True),
+    "packed": ("wheels packed for images", True),
     "uv": ("wheels", False),
     "conda": ("conda packages", False),
     "bytecode": ("byte code of packages", False),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,7 +116,7 @@ def digest_tree(tree: Path) -> str:
     -------
     ``sha256:`` and 64 hexadecimal digits.
     """
-    return digest_entries(_describe_all(tree, Notes(), 0)[0])
+    return digest_entries(describe_entries(tree))
 
 
 def digest_entries(entries: Entries) -> str:
@@ -145,6 +145,17 @@ def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes
                 files[name] = note
         entries[name] = _describe(path, name, status, note.digest if note else "")
     return entries, Notes(tree.stat().st_dev, files)
+
+
+def describe_entries(tree: Path) -> Entries:
+    """Return the sorted entries of a tree that is read only once."""
+    return _describe_all(tree, Notes(), 0)[0]
+
+
+def merge_entries(trees: Iterable[Entries]) -> Entries:
+    """Return the sorted entries of trees that are joined; of several entries with one path, the last one counts."""
+    merged = {name: entry for entries in trees for name, entry in entries.items()}
+    return dict(sorted(merged.items()))
 
 
 def describe_tree(tree: Path) -> dict[str, str]:
@@ -200,3 +211,8 @@ def digest_of_entry(entry: bytes) -> str:
     head, _, rest = entry.partition(b"\0")
     is_file = bool(head) and stat.S_ISREG(int(head.partition(b" ")[0], 8))
     return rest.rstrip(b"\0").decode() if is_file else ""
+
+
+def name_of_entry(entry: bytes) -> str:
+    """Return the path inside that an entry describes."""
+    return os.fsdecode(entry.partition(b"\0")[0].partition(b" ")[2])

@@ -84,6 +84,12 @@ class BuildContainer(msgspec.Struct, frozen=True):
         return plan_exec(self.backend.value, self.rootfs, spec, scratch=self.scratch, host=self.session.host)
 
 
+def uv_version(build_container: BuildContainer) -> str:
+    """Return the version of uv in a container; empty if it prints none."""
+    words = build_container.run(UV_INSIDE, "--version").stdout.split()
+    return words[1] if len(words) > 1 else ""
+
+
 def find_build_container(
     session: Session, base: Base, uv: Path, work: Path, backends: Iterable[Choice], *, keep_changes: bool = False
 ) -> BuildContainer:

@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -88,7 +88,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
 
     def restore(self, package: Modules, entry: Path) -> bool:
         """Link a package's cached byte code to its modules, and remove other byte code; tell whether it was cached."""
-        self._drop(package)
+        self.drop(package)
         root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
             cached = decode_json((entry / MODULE_LIST).read_bytes(), tuple[CachedFile, ...])
@@ -98,7 +98,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
                 (root / folder).mkdir(parents=True, exist_ok=True)
             if all(_link_valid(f"{entry}/{n}", f"{root}/{each.path}", each.crc) for n, each in enumerate(cached)):
                 return True
-        self._drop(package)  # files that were linked before a damaged one was found
+        self.drop(package)  # files that were linked before a damaged one was found
         return False
 
     def store(self, package: Modules, entry: Path) -> None:
@@ -126,7 +126,8 @@ class BytecodeCache(msgspec.Struct, frozen=True):
             folder, slash, file = module.rpartition("/")
             yield f"{folder}{slash}__pycache__/{file.removesuffix('.py')}.{self.tag}.pyc"
 
-    def _drop(self, package: Modules) -> None:
+    def drop(self, package: Modules) -> None:
+        """Remove the byte code of a package's modules."""
         root = str(package.root)
         for code in self._codes(package):
             with suppress(FileNotFoundError):
@@ -185,14 +186,14 @@ if not hasattr(importlib.util, "source_hash"):
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
 ENDING = ".%s.pyc" % sys.implementation.cache_tag
 
-def compile_file(path):
-    with open(path, "rb") as file:
+def compile_file(root, path):
+    with open(root + path, "rb") as file:
         source = file.read()
     try:
         code = compile(source, path, "exec", dont_inherit=True)
     except Exception:
         return  # test data of packages is often invalid Python
-    folder, _, name = path.rpartition("/")
+    folder, _, name = (root + path).rpartition("/")
     folder += "/__pycache__"
     write(folder, name[:-3] + ENDING, UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code))
 
@@ -209,10 +210,11 @@ def write(folder, name, data):
             os.unlink(target)
         raise
 
-def compile_group(paths):
+def compile_group(head, *paths):
+    root = head[len("root "):]
     for path in paths:
         try:
-            compile_file(path)
+            compile_file(root, path)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 sys.stderr.write("%s: %s\\n" % (path, os.strerror(error.errno)))
@@ -228,14 +230,14 @@ while waiting or started:
         group = waiting.pop()
         child = os.fork()
         if not child:
-            os._exit(compile_group(group))
-        started[child] = len(group)
+            os._exit(compile_group(*group))
+        started[child] = len(group) - 1
         continue
     child, code = os.wait()
     if code:
         waiting, ended = [], True
     done += started.pop(child)
-    sys.stderr.write("compiling byte code: %d of %d modules\\n" % (done, sum(map(len, groups))))
+    sys.stderr.write("compiling byte code: %d of %d modules\\n" % (done, sum(map(len, groups)) - len(groups)))
     sys.stderr.flush()
 if ended:
     sys.exit("a compiling process failed")
@@ -243,7 +245,8 @@ if ended:
 """Compiles modules with the environment's Python, like compileall, which takes a tenth more time and does not report a
 full disk.  A module that cannot be compiled, or written for another reason, is skipped.
 
-Each group of modules gets a new process, because byte code marks the objects that are referenced more than once, and
+Each group of modules is a paragraph: a line ``root FOLDER``, and the final paths of the modules, which are now below
+that folder. It gets a new process, because byte code marks the objects that are referenced more than once, and
 earlier modules in the same process would count as references."""
 
 
@@ -319,16 +322,56 @@ def _compile(
     if not todo:
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
-    inside = ("".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group) for group in groups)
-    (work / LIST).write_text("\n".join(inside), encoding="utf-8")
-    step.say(f"compiling byte code: {len(todo)} modules")
+    _run_compiler(build_container, work, [_render_group("", prefix, group) for group in groups], step)
+    for package, entry in missing:
+        cache.store(package, entry)
+
+
+def compile_wheels(
+    build_container: BuildContainer, trees: Mapping[str, Path], work: Path, cache: BytecodeCache, step: Step
+) -> None:
+    """Add byte code to wheels that are unpacked each into a tree of its own, as `compile_layer` does in a layer.
+
+    Parameters
+    ----------
+    trees
+        The trees by the names of the packages, below `work`.
+    cache
+        Not filled: the packed wheels contain the byte code.
+
+    Raises
+    ------
+    ToolFailed
+        If the environment's Python cannot run.
+    """
+    groups = list[tuple[int, str]]()
+    for name, tree in trees.items():
+        root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
+        for site in site_folders(tree):
+            packages = _wheels(site, {name})
+            for package in packages:
+                cache.drop(package)
+            sizes = {path: size for size, path, _ in _modules(str(site), cache.tag)}
+            for group in _groups(sizes, packages):
+                groups.append((sum(sizes[path] for path in group), _render_group(root, prefix, group)))
+    if groups:
+        _run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)], step)
+
+
+def _render_group(root: str, prefix: Path, group: Iterable[str]) -> str:
+    """Render a group of modules for the compiler: where they are now, and their final paths."""
+    return f"root {root}\n" + "".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group)
+
+
+def _run_compiler(build_container: BuildContainer, work: Path, groups: Sequence[str], step: Step) -> None:
+    (work / LIST).write_text("\n".join(groups), encoding="utf-8")
+    modules = sum(group.count("\n") - 1 for group in groups)
+    step.say(f"compiling byte code: {modules} modules")
     build_container.run_checked(
         *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(build_container.session.host.cpus)),
         doing="compiling byte code",
         on_line=step.say,
     )
-    for package, entry in missing:
-        cache.store(package, entry)
 
 
 def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[str]]:

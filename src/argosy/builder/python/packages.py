@@ -6,7 +6,8 @@ versions without their dependencies, into the venv only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildConta
 from argosy.builder.python.base_python import BasePython, site_folders, write_search_path
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer
 from argosy.builder.python.pins import (
+    Demand,
     Pin,
     Row,
     asked_demands,
@@ -304,8 +306,15 @@ def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mappin
     return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if is_pin(line))
 
 
-def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
-    """Create the venv, install the packages, and compile them.
+def install(
+    installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False, others: Iterable[Demand] = ()
+) -> None:
+    """Create the venv, and install the packages into it.
+
+    Parameters
+    ----------
+    others
+        Requirements of packages that are added later without uv.
 
     Raises
     ------
@@ -318,13 +327,11 @@ def install(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: b
         doing="creating the environment",
     )
     write_search_path(installer.layer)
-    if not pins:
-        return
-    install_pins(installer, pins, step, exact=exact)
-    _compile(installer, pins, step)
+    if pins:
+        install_pins(installer, pins, step, exact=exact)
     builds = vendor_builds(installer.python.packages)
     for folder in site_folders(installer.layer):
-        judge_demands(read_demands(folder), builds, installer.python.version)
+        judge_demands(chain(read_demands(folder), others), builds, installer.python.version)
 
 
 def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -338,6 +345,7 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
     install(installer, pins, step, exact=recipe.exact)
+    _compile(installer, pins, step)
     if not late:
         return pins
     python = installer.python
@@ -356,20 +364,25 @@ def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
     compile_layer(installer.build_container, installer.layer, installer.work, cache, names, step)
 
 
-def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False) -> None:
+def install_pins(
+    installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False, again: bool = False
+) -> None:
     """Install exactly these packages into the environment.
 
     Parameters
     ----------
     exact
         Whether the pins come from a lock.
+    again
+        Whether to install packages that are installed already.
     """
     (installer.work / "lock.txt").write_text("".join(f"{render_pin(pin)}\n" for pin in pins), encoding="utf-8")
     built = ("--find-links", f"{WORK_INSIDE}/{BUILT_WHEELS}") if installer.prepare else ()
     hashed = (REQUIRE_HASHES,) if all(pin.package.sha256 for pin in pins) else ()
     command = (
         *("pip", "install", "--python", f"{ENV_PREFIX}/bin/python", "--break-system-packages", "--no-deps"),
-        *(*hashed, *installer.installing, *built, "-r", f"{WORK_INSIDE}/lock.txt"),
+        *(*hashed, *installer.installing, *built, *(("--reinstall",) if again else ())),
+        *("-r", f"{WORK_INSIDE}/lock.txt"),
     )
     # Locked packages that are in the cache need no network.
     if exact and installer.uv_installing(*command, "--offline").code == 0:
@@ -377,18 +390,23 @@ def install_pins(installer: Installer, pins: tuple[Pin, ...], step: Step, *, exa
     installer.uv_installing_checked(*command, doing="installing the packages", on_line=UvProgress(step.say).hear)
 
 
-def write_entry_point_shims(layer: Path, python: BasePython) -> int:
+def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[str] = ()) -> int:
     """Write a script of the same name into the venv for each console script of the base, and return their number.
 
     The first line of the base's own ``torchrun``, for example, names the base's interpreter, which does not find the
     packages of the layer.  The script in the venv uses the venv's interpreter, which finds both.
+
+    Parameters
+    ----------
+    others
+        Paths of files that the layer will contain, too; they are not replaced.
     """
     folder = layer / ENV_PREFIX.lstrip("/") / "bin"
     count = 0
     for name, value in python.scripts:
         module, _, function = value.partition(":")
         target = folder / name
-        if "/" in name or target.exists() or not function:
+        if "/" in name or not function or target.exists() or str(target.relative_to(layer)) in others:
             continue
         target.write_text(
             f"#!{ENV_PREFIX}/bin/python\nimport sys\n\nfrom {module} import {function.partition('.')[0]}\n\n"

@@ -248,7 +248,7 @@ def asked_demands(recipe: Recipe) -> Iterator[Demand]:
     """Return the requirements of the user's own files."""
     for line in (*recipe.pip, *recipe.constraints):
         if line.kind is PipKind.INDEX or line.name:
-            yield from _demand(str(line.where), line.requirement)
+            yield from read_demand(str(line.where), line.requirement)
 
 
 def read_demands(site_packages: Path) -> Iterator[Demand]:
@@ -257,10 +257,11 @@ def read_demands(site_packages: Path) -> Iterator[Demand]:
         facts = dist.metadata  # each access reads and parses the file again
         by = f"{facts['Name']} {facts['Version']}"
         for text in dist.requires or ():
-            yield from _demand(by, text)
+            yield from read_demand(by, text)
 
 
-def _demand(by: str, text: str) -> Iterator[Demand]:
+def read_demand(by: str, text: str) -> Iterator[Demand]:
+    """Read a requirement; an invalid one is left out."""
     try:
         yield Demand(by, Requirement(text))
     except InvalidRequirement:

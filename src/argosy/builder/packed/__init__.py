@@ -1,0 +1,1 @@
+"""Keep wheels packed in the cache, and join them to the layer of an image."""

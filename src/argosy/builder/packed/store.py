@@ -1,0 +1,152 @@
+"""Store packed wheels: squashfs parts with the files of one wheel and their byte code, at their final paths.
+
+An entry of the cache is a folder with the part and a record: the part's digest, and the entries of its files, from
+which the content digest of an image is computed. Its name contains a digest of everything that the bytes depend on: the
+hashes of the wheel, which uv checks, the content of the base, whose Python compiles the modules, the prefix, and the
+versions and options of the tools. A damaged entry does not match its digests, and is made again.
+
+The base counts with the digest of its bytes. Its Python's own version is not enough: another image may claim the same
+version, and would then provide byte code for builds over this base.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.python.pins import Pin
+from argosy.core.layout import ENV_PREFIX
+from argosy.core.locks import Owner
+from argosy.core.store import fill_once, remove_tree
+from argosy.images.part_digest import describe_part, part_digest
+from argosy.images.sif.write import FileSlice, whole_of
+from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL
+from argosy.images.tree_digests import Entries, name_of_entry
+from argosy.recipes.lock import SourceKind
+
+PACKED = "packed"
+"""Folder of the cache."""
+METHOD = 1
+"""Version of the method. Another method may give other bytes, so that older entries are not used."""
+
+PART = "wheel.sqfs"
+RECORD = "wheel.msgpack"
+DIGEST_BYTES = 32
+
+
+class WheelRecord(msgspec.Struct, frozen=True):
+    """Describe the part of a wheel, as the cache stores it.
+
+    Attributes
+    ----------
+    digest
+        SHA-256 of the part, with ``sha256:``.
+    entries
+        The entries of its files and folders, as `argosy.images.tree_digests` renders them.
+    size
+        Size of the unpacked files, in bytes.
+    requires
+        The requirements of the package.
+    altered
+        How files differ from the wheel's own list; empty if they do not.
+    """
+
+    name: str
+    version: str
+    digest: str
+    entries: tuple[bytes, ...]
+    size: int
+    requires: tuple[str, ...]
+    altered: str = ""
+
+
+class PackedWheel(msgspec.Struct, frozen=True):
+    """A packed wheel, and where its part is."""
+
+    record: WheelRecord
+    part: Path
+
+    @property
+    def source(self) -> FileSlice:
+        """The squashfs of the part."""
+        return whole_of(self.part)
+
+    def entries(self) -> Entries:
+        """Return the entries by their paths."""
+        return {name_of_entry(entry): entry for entry in self.record.entries}
+
+
+class WheelCache(msgspec.Struct, frozen=True):
+    """Find and store packed wheels.
+
+    Attributes
+    ----------
+    cache
+        Folder of the whole cache.
+    base
+        Digest of the base's squashfs.
+    tools
+        Versions of uv and of mksquashfs.
+    options
+        Options and variables that change how uv chooses or builds a package.
+    """
+
+    cache: Path
+    base: str
+    tools: tuple[str, ...]
+    options: tuple[str, ...]
+
+    def entry(self, pin: Pin) -> Path:
+        """Return the folder for the packed wheel of a pin."""
+        package = pin.package
+        facts = (METHOD, ENV_PREFIX, COMPRESSION, LEVEL, BLOCK_SIZE, self.base, self.tools, self.options)
+        wheel = (package.name, package.version, sorted(package.sha256))
+        digest = hashlib.sha256(json.dumps((*facts, *wheel)).encode()).hexdigest()
+        readable = re.sub(r"[^A-Za-z0-9.+-]", "_", f"{package.name}-{package.version}")  # a lock may contain any text
+        return self.cache / PACKED / f"{readable}-{digest[:32]}"
+
+    def find(self, pin: Pin) -> PackedWheel | None:
+        """Return the packed wheel of a pin; None if it is missing or damaged."""
+        entry = self.entry(pin)
+        with suppress(OSError, msgspec.DecodeError):
+            stored, part = (entry / RECORD).read_bytes(), entry / PART
+            digest, text = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
+            if hashlib.sha256(text).digest() != digest:
+                return None
+            record = msgspec.msgpack.decode(text, type=WheelRecord)
+            if part_digest(describe_part(part, 0, part.stat().st_size), self.cache) == record.digest:
+                with suppress(OSError):  # another user's entry
+                    os.utime(entry)
+                return PackedWheel(record, part)
+        return None
+
+    def store(self, pin: Pin, wheel: PackedWheel, waiting: Callable[[Owner], None]) -> PackedWheel:
+        """Move a new part into the cache, and return the wheel with its place there.
+
+        Raises
+        ------
+        CheckFailed
+            If the cache cannot be written, or the disk is full.
+        """
+        entry = self.entry(pin)
+        remove_tree(entry)  # it was missing or damaged
+        with fill_once(entry, what=f"storing {pin.package.name}", waiting=waiting) as folder:
+            if folder is None:
+                return self.find(pin) or wheel  # another build stored it meanwhile
+            text = msgspec.msgpack.encode(wheel.record)
+            (folder / RECORD).write_bytes(hashlib.sha256(text).digest() + text)
+            shutil.move(wheel.part, folder / PART)
+        return PackedWheel(wheel.record, entry / PART)
+
+
+def can_be_stored(pin: Pin) -> bool:
+    """Return whether hashes identify the content of a package: not if it comes from a folder or a repository."""
+    return pin.package.source is SourceKind.INDEX and bool(pin.package.sha256)

@@ -1,0 +1,198 @@
+"""Packed wheels: which builds use them, which entry of the cache is which, and what becomes of damaged ones."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from argosy.builder.packed.choose import build_options, why_packed_together
+from argosy.builder.packed.make import find_wheels, mixed_packages
+from argosy.builder.packed.store import PART, RECORD, PackedWheel, WheelCache, WheelRecord, can_be_stored
+from argosy.builder.python.file_lists import read_file_lists
+from argosy.builder.python.packages import Installer
+from argosy.builder.python.pins import Pin
+from argosy.builder.records import BuildRequest
+from argosy.core.layout import ENV_PREFIX
+from argosy.core.records import replace
+from argosy.images.formats import OutputFormat
+from argosy.images.squashfs.superblock import Superblock
+from argosy.images.tree_digests import describe_entries, digest_entries, merge_entries
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools
+from argosy.recipes.recipe import Recipe
+
+A, B = "a" * 64, "b" * 64
+DIGEST = f"sha256:{A}"
+REQUEST = BuildRequest((), "base.sif", Path("new.sif"))
+ZSTD = Superblock("zstd", 131072, 0, 1000, 1)
+LOCK = Lock(base=LockedBase("b.sif", DIGEST, 1, "amd64"), tools=Tools("1"), time=0, content=DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("request_", "packing", "lock", "steps", "why"),
+    [
+        (REQUEST, ZSTD, None, False, ""),
+        (REQUEST, Superblock("gzip", 131072, 0, 1000, 1), None, False, ""),
+        (replace(REQUEST, flatten=True), ZSTD, None, False, ""),
+        (replace(REQUEST, flatten=True), Superblock("gzip", 131072, 0, 1000, 1), None, False, "gzip"),
+        (replace(REQUEST, flatten=True), Superblock("zstd", 1 << 20, 0, 1000, 1), None, False, "zstd"),
+        (replace(REQUEST, form=OutputFormat.SQSH), ZSTD, None, False, "sqsh"),
+        (replace(REQUEST, before=(Path("x"),)), ZSTD, None, False, "scripts"),
+        (replace(REQUEST, after=(Path("x"),)), ZSTD, None, False, "scripts"),
+        (replace(REQUEST, keep=True), ZSTD, None, False, "next update"),
+        (replace(REQUEST, portable=True), ZSTD, None, False, "bundle"),
+        (REQUEST, ZSTD, None, True, "steps"),
+        (REQUEST, ZSTD, LOCK, False, "layer of the base"),
+    ],
+)
+def test_packages_are_packed_one_by_one_unless_something_may_change_them(
+    request_: BuildRequest, packing: Superblock, lock: Lock | None, *, steps: bool, why: str
+) -> None:
+    found = why_packed_together(request_, Recipe(""), lock, packing, steps=steps)
+    assert (why in found) if why else found == ""
+
+
+def test_packages_that_are_built_against_others_are_packed_with_them() -> None:
+    assert why_packed_together(REQUEST, Recipe("", unisolated=("flash-attn",)), None, ZSTD, steps=False)
+
+
+def test_only_options_that_change_a_package_count() -> None:
+    arguments = ("--default-index", "https://i", "--no-binary", "lxml", "--find-links", "/w", "--only-binary", ":all:")
+    assert build_options(arguments) == ("--no-binary lxml", "--only-binary :all:")
+
+
+def pin(name: str = "tiny", version: str = "1.0", *hashes: str, source: SourceKind = SourceKind.INDEX) -> Pin:
+    return Pin(LockedPackage(name, version, hashes or (A,), source), f"{name}=={version}")
+
+
+def test_only_packages_with_a_hash_are_stored() -> None:
+    assert can_be_stored(pin())
+    assert not can_be_stored(Pin(LockedPackage("tiny", "1.0"), "tiny==1.0"))
+    assert not can_be_stored(pin(source=SourceKind.VCS))
+    assert not can_be_stored(pin(source=SourceKind.LOCAL))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> WheelCache:
+    return WheelCache(tmp_path / "cache", DIGEST, ("0.13.9", "4.5.1"), ())
+
+
+def test_an_entry_has_a_readable_name_and_depends_on_everything_that_changes_its_bytes(cache: WheelCache) -> None:
+    assert cache.entry(pin()).name.startswith("tiny-1.0-")
+    others = [
+        cache.entry(pin(version="1.1")),
+        cache.entry(pin("tiny", "1.0", B)),
+        cache.entry(pin("tiny", "1.0", A, B)),
+        replace(cache, base=f"sha256:{B}").entry(pin()),
+        replace(cache, tools=("0.14.0", "4.5.1")).entry(pin()),
+        replace(cache, tools=("0.13.9", "4.6.1")).entry(pin()),
+        replace(cache, options=("--no-binary tiny",)).entry(pin()),
+    ]
+    assert len({cache.entry(pin()), *others}) == len(others) + 1
+
+
+def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedWheel:
+    folder.mkdir(exist_ok=True)
+    part = folder / f"{name}.sqfs"
+    part.write_text(text)
+    tree = folder / f"{name}-tree"
+    (tree / "opt").mkdir(parents=True)
+    (tree / "opt" / f"{name}.py").write_text(text)
+    digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    entries = tuple(describe_entries(tree).values())
+    return PackedWheel(WheelRecord(name, "1.0", digest, entries, 6, ("dep>=1",)), part)
+
+
+def store(cache: WheelCache, folder: Path, name: str = "tiny") -> PackedWheel:
+    return cache.store(pin(name), make_part(folder, name), lambda _: None)
+
+
+def test_a_stored_wheel_is_found_with_its_entries(cache: WheelCache, tmp_path: Path) -> None:
+    assert cache.find(pin()) is None
+    stored = store(cache, tmp_path / "work")
+    found = cache.find(pin())
+    assert found == stored
+    assert found.part.read_text() == "packed"
+    assert list(found.entries()) == [".", "opt", "opt/tiny.py"]
+    assert found.entries() == describe_entries(tmp_path / "work/tiny-tree")
+    assert cache.find(pin(version="1.1")) is None
+    assert [path.name for path in (tmp_path / "cache/packed").iterdir()] == [cache.entry(pin()).name]
+
+
+@pytest.mark.parametrize("file", [PART, RECORD])
+@pytest.mark.parametrize("damage", ["changed", "short", "gone"])
+def test_a_damaged_wheel_is_not_found_and_replaced(cache: WheelCache, tmp_path: Path, file: str, damage: str) -> None:
+    store(cache, tmp_path / "work")
+    assert cache.find(pin())
+    damaged = cache.entry(pin()) / file
+    data = bytearray(damaged.read_bytes())
+    damaged.unlink()
+    if damage != "gone":
+        data[len(data) // 2] ^= 1
+        damaged.write_bytes(data if damage == "changed" else data[: len(data) // 2])
+    assert cache.find(pin()) is None
+    again = store(cache, tmp_path / "again")
+    assert cache.find(pin()) == again
+
+
+def test_a_part_that_another_one_replaced_is_not_found(cache: WheelCache, tmp_path: Path) -> None:
+    store(cache, tmp_path / "one")
+    other = cache.store(pin("other"), make_part(tmp_path / "two", "other", "other bytes"), lambda _: None)
+    (cache.entry(pin()) / PART).write_bytes(other.part.read_bytes())
+    assert cache.find(pin()) is None
+
+
+def test_wheels_are_found_or_missing_and_others_are_neither(cache: WheelCache, tmp_path: Path) -> None:
+    stored = store(cache, tmp_path / "work")
+    pins = (pin(), pin("more"), pin("own", source=SourceKind.LOCAL))
+    installer = cast("Installer", None)  # it is only kept
+    wheels = find_wheels(installer, pins, cache, exact=True, unpack=False)
+    assert (wheels.found, wheels.missing) == ((stored,), pins[1:2])
+    assert wheels.others == {"own"}
+    assert [str(demand.requirement) for demand in wheels.demands()] == ["dep>=1"]
+    wheels = find_wheels(installer, pins, cache, exact=True, unpack=True)
+    assert (wheels.found, wheels.missing) == ((), pins[:2])
+
+
+def test_packages_with_one_path_and_two_contents_are_mixed() -> None:
+    files = {
+        "a": {"x/__init__.py": "sha256=1", "x/a.py": "sha256=2"},
+        "b": {"x/__init__.py": "sha256=1", "y": "sha256=3"},
+        "c": {"y": "sha256=4"},
+        "d": {"d": "sha256=5"},
+    }
+    assert mixed_packages(files) == ["b", "c"]
+
+
+def test_the_list_of_a_wheel_is_read_below_the_prefix_only(tmp_path: Path) -> None:
+    site = tmp_path / ENV_PREFIX.lstrip("/") / "lib/python3.11/site-packages"
+    info, script = site / "Tiny.Pkg-1.0.dist-info", site.parents[2] / "bin/tiny"
+    for file in (info / "RECORD", site / "tiny/__init__.py", script, tmp_path / "etc/passwd"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    rows = ("tiny/__init__.py,sha256=1,0", "../../../bin/tiny,sha256=2,0", "tiny,,", "tiny/gone.py,sha256=3,0",
+            "../../../../../../etc/passwd,sha256=4,0", "/etc/passwd,sha256=5,0",
+            "Tiny.Pkg-1.0.dist-info/RECORD,,")  # fmt: skip
+    (info / "RECORD").write_text("".join(f"{row}\n" for row in rows))
+    prefix, inside = ENV_PREFIX.lstrip("/"), str(site.relative_to(tmp_path))
+    assert read_file_lists(tmp_path) == {
+        "tiny-pkg": {
+            f"{inside}/tiny/__init__.py": "sha256=1",
+            f"{prefix}/bin/tiny": "sha256=2",
+            f"{inside}/Tiny.Pkg-1.0.dist-info/RECORD": "",
+        }
+    }
+
+
+def test_entries_of_joined_trees_are_those_of_one_tree(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    for number, names in enumerate((("a/x", "b"), ("a/y", "a-b", "b"), ("a.c",))):
+        for tree in (whole, tmp_path / str(number)):
+            for name in names:
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (tree / name).write_text(f"{name} {number}")
+    merged = merge_entries(describe_entries(tmp_path / str(number)) for number in range(3))
+    assert list(merged.items()) == list(describe_entries(whole).items())
+    assert digest_entries(merged) == digest_entries(describe_entries(whole))
