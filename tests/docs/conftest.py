@@ -145,7 +145,7 @@ def shop() -> Iterator[Shop]:
         pytest.skip("the pages show what root sees")
     with scratch_folder("argosy-docs-") as folder:
         (folder / "cache").mkdir()
-        for name in ("bases", "tools", "uv", "bytecode"):
+        for name in ("bases", "tools", "uv", "bytecode", "packed"):
             (KEPT / name).mkdir(parents=True, exist_ok=True)
             (folder / "cache" / name).symlink_to(KEPT / name)
         yield Shop(folder)

@@ -124,7 +124,8 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
-    step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)})"
+    packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
+    step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
     notes = (*_notes(job), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
     return replace(layer, wheels=wheels, together=together)

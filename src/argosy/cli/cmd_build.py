@@ -145,8 +145,7 @@ def _render_cost(report: BuildReport) -> tuple[str, ...]:
     if report.cost is None:
         return ()
     sizes = f"base {render_size(report.base_bytes)}, new {render_size(report.cost.new)}"
-    cached = f", {report.cached} of {report.packages} packages from the cache" if report.cached else ""
-    packed = f" (packed {render_size(report.layer_bytes)}{cached})" if report.form == OutputFormat.SIF.value else ""
+    packed = f" (packed {render_size(report.layer_bytes)})" if report.form == OutputFormat.SIF.value else ""
     most = f"{render_size(report.cost.disk)} of disk, {render_size(report.cost.memory)} of memory"
     return (f"{sizes}{packed} · at most {most}",)
 

@@ -1,13 +1,13 @@
 """Pack the wheels of a layer one by one: split the installed tree, compile, and pack each wheel on all processors.
 
 uv installs all new wheels into the tree of the layer at once. The list of files that each wheel has (``RECORD``) then
-splits the tree: its files move into a tree of the wheel, at the same path. What remains is the rest of the layer: the
-virtual environment, and packages whose content no hash identifies. A wheel's part depends on nothing but the wheel:
+splits the tree: its files move into a tree of the wheel, at the same path. The rest of the layer stays:
+the virtual environment, and packages without a hash. A part depends only on its wheel:
 
 - Modules are compiled in the wheel's own tree, so that no other package changes their byte code.
-- A file that several wheels contain belongs to each of them. If its content differs, the tree has only one of them, so
-  these wheels are installed again, one after the other, before they are split off. In the image, the file of the last
-  package in the order of their names counts.
+- A file that several wheels contain belongs to each of them. If its content differs, the tree has the file of only one
+  wheel, so each of these wheels is installed again, alone, and split off. In the image, the file of the package whose
+  name is last in the alphabet counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Wheels(msgspec.Struct, frozen=True):
     installer
         The installer that has installed what is missing.
     cache
-        Where packed wheels are stored.
+        The packed wheels of the cache.
     found
         The packed wheels in the cache.
     missing

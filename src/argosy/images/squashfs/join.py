@@ -5,8 +5,8 @@ inodes, the folders that exist in several of them with their parents, and the li
 
     superblock | files of the base, of each layer | base's inodes, new ones | base's listings, new ones | lists
 
-Joining parts thus takes as long as copying them. The base's inodes keep their positions. The layers are read one after
-the other; each of them sees the result of those before it, as a mount with the same order of layers does.
+Joining parts thus takes as long as copying them. The base's inodes keep their positions. The layers are read in
+sequence; each of them covers the result of those before it, as in a mount with the same order of layers.
 
 `argosy.images.squashfs.tables` reads the structures, `relocate` moves inodes, and `write` renders new tables.
 """
