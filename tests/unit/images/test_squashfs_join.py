@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from argosy.core.errors import ImageError
@@ -118,13 +118,17 @@ def joined(folder: Path, base: Tree, layer: Tree, *options: str) -> Path:
     return joined_all(folder, base, [layer], *options)
 
 
+def layer_names(layers: Sequence[Tree]) -> list[str]:
+    """Give the names of their files."""
+    return ["l.sqfs", *(f"l{number}.sqfs" for number in range(2, len(layers) + 1))][: len(layers)]
+
+
 def joined_all(folder: Path, base: Tree, layers: Sequence[Tree], *options: str) -> Path:
     """Give the image of a base and layers."""
     below = pack(make(folder / "b", base), folder / "b.sqfs", *options)
-    names = ["l", *(f"l{number}" for number in range(2, len(layers) + 1))]
     above = [
-        whole_of(pack(make(folder / name, layer), folder / f"{name}.sqfs", "-no-xattrs", *options))
-        for name, layer in zip(names, layers, strict=False)
+        whole_of(pack(make((folder / name).with_suffix(""), layer), folder / name, "-no-xattrs", *options))
+        for name, layer in zip(layer_names(layers), layers, strict=True)
     ]
     return written(join_squashfs(whole_of(below), above, time=77), folder / "j.sqfs")
 
@@ -572,6 +576,24 @@ def test_any_number_of_layers_joins_to_their_overlay(
     folder = tmp_path_factory.mktemp("layers")
     found = tree_in(joined_all(folder, base, layers, *ZSTD), folder / "out")
     assert expected is None or found == expected
+
+
+FILES = trees(layer=False).map(lambda tree: {name: text for name, text in tree.items() if "/" not in (text or "")})
+
+
+@settings(max_examples=20)
+@given(FILES, st.lists(FILES, min_size=1, max_size=4))
+def test_parts_that_are_joined_first_give_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, base: Tree, layers: list[Tree]
+) -> None:
+    # A file in place of a folder hides the base's folder, which the joint of the layers alone does not know.
+    kinds = {(name, tree[name] is None) for tree in (base, *layers) for name in tree}
+    assume(len(kinds) == len({name for name, _ in kinds}))
+    folder = tmp_path_factory.mktemp("first")
+    at_once = joined_all(folder, base, layers, *ZSTD)
+    below, lowest, *others = (whole_of(folder / name) for name in ("b.sqfs", *layer_names(layers)))
+    first = whole_of(written(join_squashfs(lowest, others, time=77), folder / "first"))
+    assert written(join_squashfs(below, (first,), time=77), folder / "then").read_bytes() == at_once.read_bytes()
 
 
 def test_many_parts_of_one_folder_are_joined_in_one_pass(tmp_path: Path) -> None:

@@ -116,17 +116,24 @@ def join_squashfs(
         return joint.written()
 
 
-class _Item(NamedTuple):
-    """An entry of a folder: an inode of the base, a new inode, or a rewritten folder.
+class _Inode:
+    """A new inode; its hard links share it. It has no place until it is written."""
 
-    A new symbolic link has its target, because its inode is not in the base's table.
-    """
+    def __init__(self, data: bytes, target: bytes) -> None:
+        self.data = data
+        self.target = target
+        """Target of a symbolic link."""
+        self.place: int | None = None
+
+
+class _Item(NamedTuple):
+    """An entry of a folder: an inode of the base at a place, a new inode, or a rewritten folder."""
 
     kind: int
     number: int
-    place: int
+    place: int = 0
+    inode: _Inode | None = None
     folder: _Folder | None = None
-    target: bytes = b""
 
 
 class _Folder:
@@ -142,12 +149,9 @@ class _Folder:
         self.xattrs = inode.xattrs if inode else NOTHING
         self.items = {entry.name: _Item(entry.kind, entry.number, entry.place) for entry in items}
 
-    def entries(self) -> list[NewEntry]:
-        """Return the entries of its listing, sorted by name; subfolders have been written before."""
-        return [
-            NewEntry(name, item.kind, item.number, item.folder.place if item.folder else item.place)
-            for name, item in sorted(self.items.items())
-        ]
+    def folders(self) -> list[_Folder]:
+        """Return the rewritten subfolders."""
+        return [item.folder for _, item in sorted(self.items.items()) if item.folder]
 
 
 class _Joint:
@@ -165,8 +169,6 @@ class _Joint:
         """Number of inodes; the folders that layers share have several."""
         root = base.folder(numbers.root)
         self.root = _Folder(root.number, None, root, base.listing(root))
-        self.folders = [self.root]
-        """Folders to rewrite, each before the folders in it."""
 
     def remove(self, path: str) -> None:
         """Remove a path of the base, if it exists."""
@@ -227,8 +229,8 @@ class _Joint:
 
     def _merge(self, layer: Tables, by: Move) -> None:
         """Merge a layer's folders into those below it."""
-        written = dict[int, int]()
-        """Old reference to an inode -> the new one. Inodes with hard links occur several times."""
+        inodes = dict[int, _Inode]()
+        """Old reference -> the new inode. Inodes with hard links occur several times."""
         waiting = [(layer.numbers.root, self.root)]
         left = layer.numbers.inodes
         while waiting:
@@ -245,10 +247,10 @@ class _Joint:
                 elif kind == Kind.CHARACTER_DEVICE and is_whiteout(layer, inside):
                     folder.items.pop(name, None)
                 else:
-                    if inside not in written:
-                        written[inside] = place_of(*self.inodes.add(relocate_inode(layer, inside, by)))
-                    target = link_target(layer, inside) if kind == Kind.LINK else b""
-                    folder.items[name] = _Item(kind, by.numbers + number, written[inside], target=target)
+                    if inside not in inodes:
+                        target = link_target(layer, inside) if kind == Kind.LINK else b""
+                        inodes[inside] = _Inode(relocate_inode(layer, inside, by), target)
+                    folder.items[name] = _Item(kind, by.numbers + number, inode=inodes[inside])
 
     def _folder_in(self, folder: _Folder, name: bytes, number: int) -> _Folder:
         """Return the subfolder with a name: an existing one, the target of a link, or a new folder."""
@@ -273,7 +275,7 @@ class _Joint:
                 folder = item.folder or self._open(item, folder, part)
             elif item.kind == Kind.LINK and links_left > 1:
                 links_left -= 1
-                target = item.target or link_target(self.base, item.place)
+                target = item.inode.target if item.inode else link_target(self.base, item.place)
                 folder = self.root if target.startswith(b"/") else folder
                 left += reversed(target.split(b"/"))
             else:
@@ -285,15 +287,23 @@ class _Joint:
         return self._rewrite(_Folder(inode.number, parent, inode, self.base.listing(inode)), parent, name)
 
     def _rewrite(self, folder: _Folder, parent: _Folder, name: bytes) -> _Folder:
-        parent.items[name] = _Item(Kind.FOLDER, folder.number, 0, folder)
-        self.folders.append(folder)
+        parent.items[name] = _Item(Kind.FOLDER, folder.number, folder=folder)
         return folder
 
     def _write_folders(self) -> int:
-        """Write listings and inodes of the changed folders, subfolders first; return the root's reference."""
+        """Write the changed folders with their new inodes, subfolders first; return the root's reference.
+
+        The order depends only on the joined tree. Joining parts, and then the result with a base, thus gives the same
+        bytes as joining all at once.
+        """
         self.root.parent_number = self.count + 1  # not a valid inode, as in mksquashfs
-        for folder in reversed(self.folders):
-            listing, index = render_listing(folder.entries())
+        order, waiting = list[_Folder](), [self.root]
+        while waiting:
+            order.append(waiting.pop())
+            waiting += order[-1].folders()
+        for folder in reversed(order):
+            entries = [NewEntry(name, i.kind, i.number, self._place(i)) for name, i in sorted(folder.items.items())]
+            listing, index = render_listing(entries)
             block, offset = self.listings.add(listing)
             links = 2 + sum(item.kind == Kind.FOLDER for item in folder.items.values())
             head = HEAD.pack(Kind.FOLDER + EXTENDED, *folder.head, folder.number)
@@ -301,6 +311,16 @@ class _Joint:
             body = LARGE_FOLDER.pack(*numbers) + render_index(index, block, offset)
             folder.place = place_of(*self.inodes.add(head + body))
         return self.root.place
+
+    def _place(self, item: _Item) -> int:
+        """Return the reference to the inode of an entry; write a new inode first."""
+        if item.folder:
+            return item.folder.place
+        if item.inode is None:
+            return item.place
+        if item.inode.place is None:
+            item.inode.place = place_of(*self.inodes.add(item.inode.data))
+        return item.inode.place
 
     def _add_xattrs(self, lists: bytearray, at: int) -> int:
         """Add the base's extended attributes; return their table's position.
