@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from argosy.builder.records import BuildRequest
+from argosy.core.progress import render_size
 from argosy.images.formats import OutputFormat
-from argosy.images.identify import render_size
 from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION
 from argosy.images.squashfs.superblock import Superblock
 from argosy.recipes.lock import Lock
