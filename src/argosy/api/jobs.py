@@ -48,7 +48,7 @@ def read_logs(job: str, *, rank: int | None = None, session: Session | None = No
 
 
 def follow_job(
-    job: str, *, every: float = 5.0, stream: BinaryIO | None = None, rank: int | None = None,
+    job: str, *, every: float | None = None, stream: BinaryIO | None = None, rank: int | None = None,
     session: Session | None = None,
 ) -> query.JobFacts:  # fmt: skip
     """Wait for a job, write its output to a stream, and return its end, as ``argosy logs -f`` does.
@@ -56,7 +56,7 @@ def follow_job(
     Parameters
     ----------
     every
-        Seconds between two queries.
+        Seconds between two queries; None: the polling interval of the site.
     stream
         Takes the output; None: standard output.
     """

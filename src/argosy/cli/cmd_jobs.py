@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator, Sequence
 
 import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import output_width, print_json, print_table, wrap_text
+from argosy.cli.output import output_width, print_json, print_table, render_table, wrap_text
 from argosy.cli.parameters import COMMAND, JOB
 from argosy.core.errors import Interrupted, UsageError
 from argosy.core.records import asdict, replace
@@ -16,7 +18,7 @@ from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
 from argosy.jobs.logs import follow_job, read_output
-from argosy.jobs.query import JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan
+from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan, watch_list
 from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, judge_state
 
 MOST_RANKS = 32
@@ -51,36 +53,73 @@ def _session_at(host: str) -> Session:
 @click.group(cls=JobGroup, invoke_without_command=True)
 @ssh_option
 @click.option("--past", type=click.IntRange(1), metavar="N", help="List the last N submitted jobs and how they ended.")
+@click.option("--watch", is_flag=True, help="Refresh the list at the site's polling interval, until no job is left.")
 @json_option
 @click.pass_context
-def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, as_json: bool) -> None:
+def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_json: bool) -> None:
     """List your jobs: state, the reason for waiting, and the expected start."""
     if ctx.invoked_subcommand:
         return
     if past:
         _list_past(past, as_json=as_json)
         return
-    rows = list_jobs(_session_at(ssh))
+    session = _session_at(ssh)
+    if watch:
+        _watch_jobs(session)
+        return
+    rows = list_jobs(session)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    for row in rows:
-        _print_job(row)
-    if not rows:
-        click.echo("you have no waiting or running jobs")
+    click.echo("\n".join(_job_lines(rows, output_width())))
 
 
-def _print_job(row: JobRow) -> None:
+def _watch_jobs(session: Session) -> None:
+    """Show the list until there are no jobs: live on a terminal, else again whenever it changes."""
+    from argosy.sites.detect import sites_here  # noqa: PLC0415 - it reads all profiles
+
+    every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
+    lists = watch_list(session)
+    if sys.stdout.isatty():
+        from argosy.cli.live_terminal import show_live, text_lines  # noqa: PLC0415 - rich, only on a terminal
+
+        lines: list[str] = []
+
+        def refresh() -> bool:
+            rows, problem = next(lists)
+            lines[:] = [*_job_lines(rows, output_width()), problem]
+            return bool(rows or problem)
+
+        show_live(lambda _: text_lines([*lines, f"every {every:g} s · q leaves"]), refresh, every)
+        click.echo("\n".join(filter(None, lines)))
+        return
+    before: list[str] = []
+    for rows, problem in lists:
+        now = [*_job_lines([replace(row, elapsed="") for row in rows], output_width()), problem]
+        if now != before:
+            click.echo("\n".join(filter(None, [time.strftime("%F %T"), *now])))
+            sys.stdout.flush()
+        before = now
+        if not rows and not problem:
+            return
+        time.sleep(every)
+
+
+def _job_lines(rows: Sequence[JobRow], width: int) -> list[str]:
+    """Render the user's jobs."""
+    return [line for row in rows for line in _render_job(row, width)] or ["you have no waiting or running jobs"]
+
+
+def _render_job(row: JobRow, width: int) -> Iterator[str]:
     kind, meaning = judge_state(row.state)
     head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}"
-    print_table([(head, meaning)])
+    yield render_table([(head, meaning)], width)
     known = (_known(row.reason), f"expected start {row.start}" if _known(row.start) else "")
     where = row.node_list or ", ".join(filter(None, known))
     advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
     details = [where] if where and kind != ENDED else []
     for text in (*details, *([f"-> {advice}"] if advice else [])):
-        for line in wrap_text(text, output_width() - 11):
-            click.echo(" " * 11 + line)
+        yield from (" " * 11 + line for line in wrap_text(text, width - 11))
 
 
 def _known(text: str) -> str:
@@ -159,14 +198,12 @@ def show_job(job: str, *, as_json: bool) -> None:
 @click.command()
 @click.argument("job", type=JOB)
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job ends, including requeues.")
-@click.option(
-    "--every", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Interval between Slurm queries."
-)
+@click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries.  [default: the site's]")
 @click.option(
     "--rank", type=click.IntRange(0), metavar="R", help="Print one rank only, of a job with --label or --log-dir."
 )
 @click.pass_context
-def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float, rank: int | None) -> None:
+def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, rank: int | None) -> None:
     """Print the output of JOB; of a job array, the output of each task."""
     session = open_session()
     if follow:
@@ -178,7 +215,7 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float, rank: i
         _report_end(session, facts)
 
 
-def follow_to_end(session: Session, job: str, *, every: float, rank: int | None = None) -> int:
+def follow_to_end(session: Session, job: str, *, every: float | None = None, rank: int | None = None) -> int:
     """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
     try:
         facts = follow_job(session, job, pause=every, rank=rank)

@@ -92,6 +92,12 @@ def _raw_keys() -> Iterator[int]:
         termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
 
+def text_lines(lines: Sequence[str]) -> RenderableType:
+    """Return lines of plain text; the last line is a hint."""
+    *shown, hint = lines
+    return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in shown), Text(hint, style="dim"))
+
+
 def draw_job(view: JobView, console: Console, every: float) -> RenderableType:
     """Draw a job for the size of a terminal."""
     title = Text(render_title(view, time.time()), style="bold", overflow="ellipsis", no_wrap=True)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.session import Session
-from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, read_plan
+from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds, read_plan
 from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, WAITING
 
@@ -107,20 +107,22 @@ LONGEST_PAUSES = 6
 
 
 def follow_job(
-    session: Session, job: str, *, pause: float, stream: BinaryIO | None = None, rank: int | None = None
+    session: Session, job: str, *, pause: float | None = None, stream: BinaryIO | None = None, rank: int | None = None
 ) -> JobFacts:
     """Print the output of a job until it ends, also after requeues.
 
     Parameters
     ----------
     pause
-        Seconds between two queries to the controller; up to six times as long if nothing happens.  The output file is
-        read more often, because that does not load the controller.
+        Seconds between two queries to the controller; None for the interval of the job's site.  It becomes up to six
+        times as long if nothing happens.  The output file is read more often, because that does not load the
+        controller.
     rank
         The rank whose lines are printed; all by default.
     """
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
+    pause = pause or polling_seconds(read_plan(facts))
     reason, wait = "", pause
     while True:
         reason = _report_waiting(session, facts, reason)

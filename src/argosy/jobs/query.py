@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.errors import CheckFailed, ToolMissing, UsageError
 from argosy.core.parse import parse_int, parse_json
 from argosy.core.process import Command
 from argosy.core.records import replace
@@ -54,6 +54,9 @@ from argosy.slurm.text import (
     plan_squeue,
     says_no_answer,
 )
+
+DEFAULT_SECONDS = 5.0
+"""Seconds between two questions about a job if its site does not say."""
 
 LAST_BYTES = 262_144
 """Bytes read from the end of an output: enough for the error reports of some hundred ranks."""
@@ -124,6 +127,26 @@ class JobFacts(msgspec.Struct, frozen=True):
 def list_jobs(session: Session) -> tuple[JobRow, ...]:
     """List the user's own jobs that wait or run."""
     return parse_squeue(ask_slurm(session, plan_squeue(session.host.person.name), doing="asking for your jobs"))
+
+
+def watch_list(session: Session) -> Iterator[tuple[tuple[JobRow, ...], str]]:
+    """Yield the user's jobs without end, and why they are out of date if the controller does not answer.
+
+    The caller waits between two lists.
+    """
+    rows: tuple[JobRow, ...] = ()
+    while True:
+        try:
+            rows, problem = list_jobs(session), ""
+        except CheckFailed as error:
+            problem = error.what
+        yield rows, problem
+
+
+def polling_seconds(plan: Mapping[str, object]) -> float:
+    """Return the seconds between two questions about a job that its site allows."""
+    value = plan.get("polling_seconds")
+    return float(value) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
 
 
 def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts:

@@ -50,9 +50,12 @@ def job(desk: Desk) -> str:
     return number
 
 
-def watching(desk: Desk, *words: str, columns: int = 80, lines: int = 24) -> AbstractContextManager[Screen]:
-    """Type `argosy top` in a shell of the login node; the shell then shows whether the terminal echoes keys again."""
-    line = f"argosy top {' '.join(words)}; code=$?; stty -a | tr ' ;' '\\n' | grep -x -e echo -e icanon; exit $code"
+def watching(
+    desk: Desk, *words: str, command: str = "top", columns: int = 80, lines: int = 24
+) -> AbstractContextManager[Screen]:
+    """Type a command in a shell of the login node; the shell then shows whether the terminal echoes keys again."""
+    modes = "stty -a | tr ' ;' '\\n' | grep -x -e echo -e icanon"
+    line = f"argosy {command} {' '.join(words)}; code=$?; {modes}; exit $code"
     typed = ("script", "-qec", f"sh -c {shlex.quote('trap : INT; ' + line)}", "/dev/null")
     argv = desk.cluster.words("exec", "-u", "alice", "-w", desk.folder, "--", "ctl", *typed)
     return open_screen(argv, columns, lines)
@@ -84,6 +87,7 @@ def test_the_hung_rank_is_marked_until_the_job_ends(desk: Desk, job: str) -> Non
         assert "was cancelled" in screen.text
 
 
+@pytest.mark.soak
 def test_ctrl_c_and_q_leave_a_sane_terminal_and_the_job(desk: Desk, job: str) -> None:
     with watching(desk, job, columns=140, lines=30) as screen:
         screen.until("CORES", "LAST OUTPUT", "rank 1 starts")
@@ -99,6 +103,7 @@ def test_ctrl_c_and_q_leave_a_sane_terminal_and_the_job(desk: Desk, job: str) ->
     assert measured(desk, job)["kind"] == "running"
 
 
+@pytest.mark.soak
 def test_a_controller_that_does_not_answer_is_a_line_in_the_view(desk: Desk, job: str) -> None:
     ask = "pgrep -x slurmctld"
     with watching(desk, job) as screen:
@@ -144,4 +149,19 @@ def test_stacks_show_where_each_rank_is(desk: Desk, job: str, py_spy: str) -> No
     assert "rank 1 on node2" in text
     without = desk.argosy("top", job, "--stacks").stdout
     assert "there is no py-spy on node1" in without
-    assert "pip install py-spy" in without
+    assert "argosy[stacks]" in without
+
+
+@pytest.mark.soak
+def test_a_waiting_job_is_watched_until_it_runs_and_the_list_until_it_is_empty(desk: Desk, job: str) -> None:
+    later = desk.submit(*SHAPE, "--after", job, command=("python", "train.py"))
+    with watching(desk, later) as screen, watching(desk, "--watch", command="jobs", columns=140) as listed:
+        screen.until("waits in the queue (Dependency)")
+        listed.until(f"{job} ", "runs", f"{later} ", "waits in the queue")
+        desk.cluster.sh(f"scancel {job} {later}")
+        assert screen.wait() == 0
+        assert listed.wait() == 0
+        assert is_sane(screen)
+        assert is_sane(listed)
+        assert f"job {later} stuck · was cancelled" in screen.text
+        assert "you have no waiting or running jobs" in listed.text

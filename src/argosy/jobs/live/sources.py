@@ -14,12 +14,9 @@ from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
-from argosy.jobs.query import ask_job, describe_waiting, find_job, list_jobs, read_plan
+from argosy.jobs.query import ask_job, describe_waiting, find_job, list_jobs, polling_seconds, read_plan
 from argosy.jobs.record import read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
-
-DEFAULT_SECONDS = 5.0
-"""Seconds between two questions about a job whose record does not say."""
 
 LOCAL_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 """The name of the record of a run on this machine."""
@@ -82,7 +79,7 @@ class SlurmJob:
         self.session = session_of(session, record)
         self.target = Target()
         self.asks_first = bool(read_submitted(record).get("ssh"))  # this also copies the output
-        self.every = _polling_seconds(plan)
+        self.every = polling_seconds(plan)
         folder = Path(str(plan["logs"]), facts.id) if plan.get("logs") else None
         self.output = OutputWatch(facts.output, folder)
 
@@ -136,12 +133,6 @@ class LocalRun:
         if not _is_alive(self.target.process):
             return replace(view, name=self._name, kind=ENDED, meaning="was killed", code=1)
         return replace(view, name=self._name, kind=RUNNING, meaning="runs on this machine")
-
-
-def _polling_seconds(plan: dict[str, object]) -> float:
-    """Return the seconds between two questions about a job that its site allows."""
-    value = plan.get("polling_seconds")
-    return float(value) if isinstance(value, int | float) and value > 0 else DEFAULT_SECONDS
 
 
 def _is_alive(process: int) -> bool:

@@ -19,7 +19,7 @@ from argosy.jobs.live.probe import TIMED_OUT, read_nodes, run_step, split_tasks
 from argosy.jobs.live.sources import open_source
 from argosy.slurm.text import RUNNING
 
-GET_PY_SPY = "install py-spy where the nodes find it: pip install py-spy, next to argosy in a shared folder"
+GET_PY_SPY = "install py-spy next to Argosy, in a folder that the nodes see: pip install 'argosy[stacks]'"
 
 MOST_PROCESSES = 8
 """Processes of a rank among which its Python program is searched; the first ones started the others."""
