@@ -123,8 +123,11 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """Write a report of JOB as one HTML page that opens from disk: verdict, plan, ranks, bandwidth, failure.
 
+    JOB is a job number, 'last' for what you launched last, or the record of a run on this machine.
+
     \b
     argosy report 1234
+    argosy report last
     argosy report 1234 --bundle
     """  # noqa: D301
     from argosy.diagnostics.report.bundle import write_bundle  # noqa: PLC0415 - only this command

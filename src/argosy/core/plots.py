@@ -32,6 +32,8 @@ MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 """Lines differ in marker and dash, too, so that nobody has to tell colours apart."""
 
 MOST_TICKS = 12
+MOST_NAME, MOST_TITLE = 44, 76
+"""Characters of a name and of the title in a plot; the description has the whole texts."""
 NEAR_LIMIT = 2.5
 """A limit up to this multiple of the value is near enough to collide with the number behind the bar."""
 BAR_HEIGHT, BAR_ABOVE, SPREAD_BELOW = 0.42, 0.12, 0.25
@@ -231,6 +233,10 @@ def size_label(size: float) -> str:
     return f"{size:g} B"
 
 
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _x_text(value: float, *, in_bytes: bool) -> str:
     return size_label(value) if in_bytes else f"{value:g}"
 
@@ -254,7 +260,7 @@ def _draw_lines(axes: Axes, plot: LinePlot) -> None:
     for index, level in enumerate(plot.levels):
         style = (0, (6 - index % 3, 2 + index % 3))
         axes.axhline(level.value, color=SOFT, linewidth=1.2, linestyle=style, zorder=1)
-        text = f"{level.name}: {number(level.value)}"
+        text = f"{_short(level.name, MOST_NAME)}: {number(level.value)}"
         axes.annotate(text, (1.01, level.value), xycoords=("axes fraction", "data"), va="center", fontsize="small")
     ticks = sorted({point.x for line in plot.lines for point in line.points})
     ticks = ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
@@ -266,7 +272,7 @@ def _draw_lines(axes: Axes, plot: LinePlot) -> None:
         axes.margins(y=0.12)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
-    axes.set_title(plot.title)
+    axes.set_title(_short(plot.title, MOST_TITLE))
     if len(plot.lines) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), ncols=2, borderaxespad=0)
 
@@ -275,7 +281,16 @@ def _draw_line(axes: Axes, line: Line, index: int) -> None:
     color = COLORS[index % len(COLORS)]
     xs, ys = [point.x for point in line.points], [point.y for point in line.points]
     marker, dash = MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)]
-    axes.plot(xs, ys, color=color, marker=marker, markersize=5, linestyle=dash, linewidth=1.6, label=line.name)
+    axes.plot(
+        xs,
+        ys,
+        color=color,
+        marker=marker,
+        markersize=5,
+        linestyle=dash,
+        linewidth=1.6,
+        label=_short(line.name, MOST_NAME),
+    )
     for point in line.points:
         if point.low is not None and point.high is not None:
             ends = [point.low, point.high]
@@ -299,11 +314,17 @@ def _draw_rows(axes: Axes, plot: RowPlot) -> None:
         axes.xaxis.set_major_formatter(lambda value, _position: number(value))
     for index, row in enumerate(plot.rows):
         if index in headings:
-            axes.annotate(headings[index], (0, slot), xycoords=("axes fraction", "data"), va="center", weight="bold")
+            axes.annotate(
+                _short(headings[index], MOST_TITLE),
+                (0, slot),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                weight="bold",
+            )
             slot += 1
         _draw_row(axes, row, slot, plot)
         ticks.append(slot)
-        names.append(row.name)
+        names.append(_short(row.name, MOST_NAME))
         slot += 1
     axes.set_yticks(ticks, names)
     axes.tick_params(axis="y", length=0)
@@ -311,8 +332,8 @@ def _draw_rows(axes: Axes, plot: RowPlot) -> None:
     axes.grid(axis="x", linewidth=0.8)
     axes.set_axisbelow(True)
     _stretch(axes, plot)
-    axes.set_xlabel(plot.unit)
-    axes.set_title(plot.title)
+    axes.set_xlabel(_short(plot.unit, MOST_TITLE))
+    axes.set_title(_short(plot.title, MOST_TITLE))
     if any(row.limit is not None for row in plot.rows):
         axes.legend(loc="upper right", bbox_to_anchor=(1, 1.12), borderaxespad=0)
 

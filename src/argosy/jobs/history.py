@@ -71,13 +71,29 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
             evidence=f"searched in {session.paths.state / 'runs'}",
             hint="see your jobs with 'argosy jobs --past 20'; or pass an image and its command",
         )
+    return read_kept_plan(record, f"job {job}")
+
+
+def read_kept_plan(record: Path, name: str) -> LaunchPlan:
+    """Read the plan in a record, including its script.
+
+    Parameters
+    ----------
+    name
+        The job or run, for errors.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read.
+    """
     try:
         plan = parse_json((record / "job.json").read_text(encoding="utf-8"))
         script = (record / "job.sh").read_text(encoding="utf-8")
         return msgspec.convert({**plan, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"cannot read the record of job {job}",
+            f"cannot read the record of {name}",
             evidence=f"{record}: {error}",
             hint="repeat the options of the launch instead of the job number",
         ) from error

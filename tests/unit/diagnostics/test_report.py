@@ -12,8 +12,8 @@ from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
+from argosy.diagnostics.report.advice import advise, relevant_findings, summarize, summarize_results
 from argosy.diagnostics.report.bundle import write_bundle
-from argosy.diagnostics.report.collect import advise, summarize
 from argosy.diagnostics.report.drawings import draw_node, draw_timeline
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
 from argosy.diagnostics.report.page import render_page
@@ -47,13 +47,15 @@ MEASURED = BenchResult(
 )  # fmt: skip
 REPORT = Report(
     facts=FACTS,
-    summary=summarize(FACTS),
+    subject="job 7",
+    summary=summarize("job 7", FACTS, ()),
     advice=HOSTILE,
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
     errors=(KnownError("oom", "cause", 12, HOSTILE, 1, "the GPU has no memory left", "use smaller batches", ""),),
     timeline=(Moment(100.0, "submitted"), Moment(160.0, "started"), Moment(400.0, "ended")),
     ranks=RANKS,
+    measured=summarize_results((MEASURED,)),
     results=(MEASURED, replace(MEASURED, label="job 5")),
     evidence=(HOSTILE,),
     changes=(Change("image", "/a.sif", "/b.sif"),),
@@ -110,9 +112,47 @@ def test_a_job_without_a_record_has_a_page_too() -> None:
     assert "measured" not in Page(page).ids
 
 
-def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check() -> None:
-    assert advise(FACTS, REPORT.errors, None) == "the GPU has no memory left. use smaller batches"
-    assert summarize(FACTS) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
+def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check_then_the_output() -> None:
+    assert advise(FACTS, REPORT.errors, ()) == "The GPU has no memory left. Use smaller batches."
+    failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
+    assert advise(FACTS, (), (failed,)) == "Network: TCP sockets. Bind the libraries."
+    assert advise(FACTS, (), ()) == "Argosy knows no error in the output: read its last lines below."
+    assert advise(replace(FACTS, code=0, advice="wait"), (), (failed,)) == "Wait."
+    assert advise(replace(FACTS, code=0), (), ()) == ""
+
+
+def test_the_summary_says_what_happened() -> None:
+    good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
+    failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
+    early = replace(FACTS, first=None, submitted="2026-01-02T03:04:05")
+    assert summarize("job 7", FACTS, ()) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
+    assert summarize("job 7", good, ()) == "Job 7 ended well."
+    assert summarize("job 7", good, (failed,)) == "Job 7 ended well, but 1 check(s) failed: network."
+    assert summarize("job 7", replace(good, restarts=2), ()) == "Job 7 ended well, after 2 restart(s)."
+    assert summarize("job 7", early, ()) == "Job 7 failed before its first rank started (code 3)."
+    assert summarize("run x", replace(good, kind="running", meaning="runs"), ()) == "Run x runs."
+
+
+def test_a_job_that_ended_well_with_a_failed_check_is_not_marked_as_good() -> None:
+    good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
+    page = render_page(replace(REPORT, facts=good))
+    assert "! ended, and a check failed" in page
+    assert "✓ ended well" not in page
+    assert "✓ ended well" in render_page(replace(REPORT, facts=good, findings=REPORT.findings[1:]))
+
+
+def test_checks_of_gpus_are_left_out_for_a_job_without_gpus() -> None:
+    found = (Finding("end", State.UNKNOWN, "x"), Finding("GPUs", State.UNKNOWN, "x"), Finding("cores", State.OK, "x"))
+    assert [each.what for each in relevant_findings(found, PLAN)] == ["GPUs", "cores"]
+    assert [each.what for each in relevant_findings(found, replace(PLAN, shape=Shape(1, 1)))] == ["cores"]
+
+
+def test_the_measured_bandwidth_is_compared_in_a_sentence() -> None:
+    assert summarize_results((MEASURED, replace(MEASURED, label="job 5"))) == (
+        "Largest bus bandwidth: 90.25 GB/s on 2 node(s) in job 7, 90.25 GB/s on 2 node(s) in job 5; "
+        "the site's profile expects 100 GB/s on 2 node(s)."
+    )
+    assert summarize_results((BenchResult(Kind.SETTINGS, "job 7", "x", ()),)) == ""
 
 
 def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:

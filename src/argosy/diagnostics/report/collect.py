@@ -10,17 +10,23 @@ from pathlib import Path
 from argosy.bench.result import BenchResult
 from argosy.bench.stored import EARLIER, read_results
 from argosy.core.errors import ArgosyError
-from argosy.core.findings import State
+from argosy.core.findings import Finding
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.core.shell import quote
+from argosy.diagnostics.report.advice import (
+    advise,
+    list_commands,
+    relevant_findings,
+    summarize,
+    summarize_results,
+)
+from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
 from argosy.diagnostics.verify.network_log import read_ends_of
-from argosy.diagnostics.verify.rules import Verdict
 from argosy.diagnostics.verify.verify import verify_facts
 from argosy.diagnostics.why.rules import KnownError, explain_log
 from argosy.images.open import inspect_squashfs, open_image
-from argosy.jobs.history import diff_jobs, kept_plan, past_jobs, read_job
+from argosy.jobs.history import diff_jobs, past_jobs, read_job, read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import can_read
@@ -42,73 +48,65 @@ NETWORK = re.compile(
 
 
 def collect_report(session: Session, job: str) -> Report:
-    """Collect what is known about a job; parts that cannot be read are empty.
+    """Collect what is known about a job or a run on this machine; parts that cannot be read are empty.
+
+    Parameters
+    ----------
+    job
+        A job number, the folder of a record, or ``last`` for the newest job or run.
 
     Raises
     ------
     UsageError
         When neither Slurm nor a record knows the job.
     """
-    facts = find_job(session, job, or_record=True)
-    plan = _plan(session, job)
+    local = find_local_run(session, job)
+    facts = local or find_job(session, last_job(session) if job == LAST else job, or_record=True)
+    subject = f"run {facts.id}" if local else f"job {facts.id}"
+    plan = _plan(facts.record)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
-    verdict = _verified(session, facts)
+    findings = relevant_findings(_verified(session, facts), plan)
+    results = () if local else _measured(session, facts.id)
     errors = _errors(session, facts)
     site = _site(session, plan)
-    previous, changes = _previous(session, facts, plan)
+    packages = _packages(session, plan)
+    previous, changes = _previous(session, facts, plan, packages)
     return Report(
         facts=facts,
-        summary=summarize(facts),
-        advice=advise(facts, errors, verdict),
+        subject=subject,
+        summary=summarize(subject, facts, findings),
+        advice=advise(facts, errors, findings),
         plan=plan,
-        findings=verdict.findings if verdict else (),
+        findings=findings,
         errors=errors,
         timeline=tuple(_timeline(facts)),
         ranks=tuple(_ranks(facts, plan)),
-        results=_measured(session, job),
+        results=results,
+        measured=summarize_results(results),
         evidence=_network_lines(facts, output),
         changes=changes,
         previous=previous,
-        packages=_packages(session, plan),
+        packages=tuple(packages.items())[:MOST_PACKAGES],
         output=_end_of(output),
-        commands=tuple(_commands(facts, plan)),
+        commands=tuple(list_commands(facts, plan, findings)),
         cores=site.node.cores,
         gpus=plan.shape.gpus_per_node if plan else 0,
         argosy=VERSION,
     )
 
 
-def summarize(facts: JobFacts) -> str:
-    """Say in one sentence what happened to a job."""
-    if facts.kind != ENDED:
-        return f"Job {facts.id} {facts.meaning}."
-    if facts.first:
-        return f"Job {facts.id} failed: {facts.first.text}."
-    return f"Job {facts.id} {facts.meaning} (code {facts.code})." if facts.code else f"Job {facts.id} {facts.meaning}."
-
-
-def advise(facts: JobFacts, errors: tuple[KnownError, ...], verdict: Verdict | None) -> str:
-    """Say what to do next: the fix of the first known cause, else the hint of the first failed check."""
-    causes = [each for each in errors if each.level != "symptom"] or list(errors[:1])
-    if facts.code and causes:
-        return f"{causes[0].cause}. {causes[0].fix}"
-    failed = [each for each in verdict.findings if each.state is State.FAIL] if verdict else []
-    hints = [f"{each.what}: {each.evidence}. {each.hint}" for each in failed]
-    return facts.advice or (hints[0] if hints else "")
-
-
-def _plan(session: Session, job: str) -> LaunchPlan | None:
+def _plan(record: str) -> LaunchPlan | None:
     try:
-        return kept_plan(session, job)
+        return read_kept_plan(Path(record), record) if record else None
     except ArgosyError:
         return None
 
 
-def _verified(session: Session, facts: JobFacts) -> Verdict | None:
+def _verified(session: Session, facts: JobFacts) -> tuple[Finding, ...]:
     try:
-        return verify_facts(session, facts)[1]
+        return verify_facts(session, facts)[1].findings
     except ArgosyError:
-        return None
+        return ()
 
 
 def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
@@ -168,8 +166,10 @@ def _network_lines(facts: JobFacts, output: str) -> tuple[str, ...]:
     return tuple(lines)[:NETWORK_LINES]
 
 
-def _previous(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> tuple[str, tuple[Change, ...]]:
-    """Compare with the job of the same name and site that was submitted before."""
+def _previous(
+    session: Session, facts: JobFacts, plan: LaunchPlan | None, packages: dict[str, str]
+) -> tuple[str, tuple[Change, ...]]:
+    """Compare with the job of the same name and site that was submitted before: its plan, and its image's packages."""
     if plan is None:
         return "", ()
     jobs = past_jobs(session, most=LATEST)
@@ -178,33 +178,31 @@ def _previous(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> tup
     if before is None:
         return "", ()
     rows = diff_jobs(before, read_job(session, facts.id))
-    return before.id, tuple(Change(*row) for row in rows)
+    changes = [Change(*row) for row in rows]
+    if before.plan.get("image") != plan.image:
+        earlier = _packages(session, _plan(before.record))
+        changes += _package_changes(earlier, packages)
+    return before.id, tuple(changes)
 
 
-def _packages(session: Session, plan: LaunchPlan | None) -> tuple[tuple[str, str], ...]:
-    """Return the packages in the lock of the image: name and version; nothing if it has no lock or is not here."""
+def _packages(session: Session, plan: LaunchPlan | None) -> dict[str, str]:
+    """Return name and version of the packages in the lock of a plan's image; nothing if it has no lock or is gone."""
     if plan is None or not Path(plan.image).is_file():
-        return ()
+        return {}
     try:
         lock = inspect_squashfs(open_image(Path(plan.image)), session).lock
     except ArgosyError:
-        return ()
-    return tuple((each.name, each.version) for each in lock.packages)[:MOST_PACKAGES] if lock else ()
+        return {}
+    return {each.name: each.version for each in lock.packages} if lock else {}
+
+
+def _package_changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
+    """Yield the packages that differ between two images, if both have a lock."""
+    for name in sorted(before.keys() | now.keys()) if before and now else ():
+        if before.get(name) != now.get(name):
+            yield Change(f"package {name}", before.get(name, ""), now.get(name, ""))
 
 
 def _end_of(output: str) -> str:
     lines = [line[:LONGEST_LINE] for line in output.splitlines()[-OUTPUT_LINES:]]
     return redact("\n".join(lines))
-
-
-def _commands(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[tuple[str, str]]:
-    yield "See the output", f"argosy logs {facts.id}"
-    yield "Verify network, GPUs and cores", f"argosy verify {facts.id}"
-    if facts.code:
-        yield "Explain the failure", f"argosy why {facts.id}"
-    if plan and plan.is_job and facts.record:
-        yield "Submit the same script again", f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
-    if plan:
-        yield "See why each value was chosen", f"argosy explain {facts.id}"
-    if facts.kind != ENDED:
-        yield "Cancel the job", f"argosy cancel {facts.id}"

@@ -61,6 +61,8 @@ class Report(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    subject
+        ``job 7``, or ``run NAME`` for a run on this machine.
     summary
         One sentence about the end of the job.
     advice
@@ -73,6 +75,8 @@ class Report(msgspec.Struct, frozen=True):
         Known errors in the output, the causes first.
     results
         Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
+    measured
+        The largest bandwidth of each result, and the value that the site's profile expects; empty for others.
     evidence
         Lines of NCCL or RCCL that name the network.
     previous
@@ -84,6 +88,7 @@ class Report(msgspec.Struct, frozen=True):
     """
 
     facts: JobFacts
+    subject: str
     summary: str
     advice: str
     plan: LaunchPlan | None
@@ -92,6 +97,7 @@ class Report(msgspec.Struct, frozen=True):
     timeline: tuple[Moment, ...]
     ranks: tuple[RankRow, ...]
     results: tuple[BenchResult, ...]
+    measured: str
     evidence: tuple[str, ...]
     changes: tuple[Change, ...]
     previous: str

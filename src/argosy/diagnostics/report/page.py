@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from argosy.bench.show import drop_empty, plots_of, table_of
 from argosy.core.errors import ToolMissing
+from argosy.core.findings import State
 from argosy.core.pages import page_templates
 from argosy.core.plots import draw
 from argosy.diagnostics.report.drawings import MOST_NODES, draw_node, draw_timeline
@@ -55,11 +56,13 @@ def _plots(report: Report) -> list[Markup]:
 
 
 def _state(report: Report) -> str:
-    """Return ``ok``, ``fail`` or ``running``."""
+    """Return ``ok``, ``warn`` if a check failed, ``fail`` or ``running``."""
     facts = report.facts
     if facts.kind != ENDED:
         return "running"
-    return "fail" if facts.code else "ok"
+    if facts.code:
+        return "fail"
+    return "warn" if any(each.state is State.FAIL for each in report.findings) else "ok"
 
 
 def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:

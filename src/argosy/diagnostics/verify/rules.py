@@ -248,7 +248,7 @@ def _check_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: Ear
     if not known or measured.operation not in {"", "all_reduce"}:
         return Finding("bandwidth", State.OK, evidence)
     row = known[0]
-    evidence += f"; {row.gigabytes:g} were measured on {row.nodes} node(s) ({row.source})"
+    evidence += f"; {row.gigabytes:g} were measured on {row.nodes} node(s)" + (f" ({row.source})" if row.source else "")
     if measured.gigabytes >= LEAST_SHARE * row.gigabytes:
         return Finding("bandwidth", State.OK, evidence)
     if measured.size < LEAST_PAYLOAD * row.payload_gb * 1e9:

@@ -1,0 +1,105 @@
+"""Decide what a report says first: what happened, why, and what to do next; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from argosy.bench.result import BUS, BenchResult
+from argosy.core.findings import Finding, State
+from argosy.core.shell import quote
+from argosy.diagnostics.why.rules import KnownError
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import JobFacts
+from argosy.slurm.text import ENDED
+
+UNKNOWN_CAUSE = "Argosy knows no error in the output: read its last lines below"
+
+
+def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding]) -> str:
+    """Say in one sentence what happened to a job or run, for example ``job 7``."""
+    name = _sentence(subject)
+    restarts = f", after {facts.restarts} restart(s)" if facts.restarts else ""
+    if facts.kind != ENDED:
+        return f"{name} {facts.meaning}{restarts}."
+    if facts.first:
+        return f"{name} failed: {facts.first.text}{restarts}."
+    if facts.code and _failed_early(facts):
+        return f"{name} failed before its first rank started (code {facts.code}){restarts}."
+    code = f" (code {facts.code})" if facts.code else ""
+    failed = [each.what for each in findings if each.state is State.FAIL]
+    checks = f", but {len(failed)} check(s) failed: {', '.join(failed)}" if failed and not facts.code else ""
+    return f"{name} {facts.meaning}{code}{restarts}{checks}."
+
+
+def _failed_early(facts: JobFacts) -> bool:
+    """Return whether a job of Argosy failed by itself before a rank started."""
+    return facts.state.split(maxsplit=1)[0] == "FAILED" and bool(facts.submitted) and not facts.ranks
+
+
+def advise(facts: JobFacts, errors: Sequence[KnownError], findings: Sequence[Finding]) -> str:
+    """Say what to do next: the fix of the first known cause, else the hint of the first failed check."""
+    causes = [each for each in errors if each.level != "symptom"] or list(errors[:1])
+    if facts.code and causes:
+        return f"{_sentence(causes[0].cause)}. {_sentence(causes[0].fix)}."
+    if facts.advice:
+        return f"{_sentence(facts.advice)}."
+    hints = [f"{_sentence(each.what)}: {each.evidence}. {_sentence(each.hint)}." for each in findings if _failed(each)]
+    if hints:
+        return hints[0]
+    return f"{UNKNOWN_CAUSE}." if facts.kind == ENDED and facts.code else ""
+
+
+def _failed(finding: Finding) -> bool:
+    return finding.state is State.FAIL and bool(finding.hint)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".")
+
+
+def relevant_findings(findings: Sequence[Finding], plan: LaunchPlan | None) -> tuple[Finding, ...]:
+    """Return the findings of `argosy verify` for the page, which says at its top how the job ended.
+
+    A job without GPUs has no finding about them.
+    """
+    without_gpus = plan is not None and not plan.shape.gpus_per_node
+    return tuple(
+        each
+        for each in findings
+        if each.what != "end" and not (without_gpus and each.what == "GPUs" and each.state is State.UNKNOWN)
+    )
+
+
+def summarize_results(results: Sequence[BenchResult]) -> str:
+    """Say in one sentence which bandwidth a job measured, and compare it; empty for other benchmarks."""
+    texts = []
+    for result in results:
+        peaks = [peak for nodes in result.node_counts if (peak := result.peak(nodes, BUS))]
+        texts += [f"{peak.value:.4g} GB/s on {peak.nodes} node(s) in {result.label}" for peak in peaks]
+    if not texts:
+        return ""
+    expected = [f"{speed:.4g} GB/s on {n} node(s)" for n, speed in results[0].expected.items()]
+    expected = [each for each in expected if any(each.partition(" on ")[2] in text for text in texts)]
+    known = f"; the site's profile expects {', '.join(expected)}" if expected else ""
+    return f"Largest bus bandwidth: {', '.join(texts)}{known}."
+
+
+def list_commands(facts: JobFacts, plan: LaunchPlan | None, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Yield command lines that are useful now: purpose and line."""
+    if plan and not plan.is_job:
+        yield "Run it again", f"sh {quote(str(Path(facts.record) / 'job.sh'))}"
+        return
+    yield "See the output", f"argosy logs {facts.id}"
+    if facts.code:
+        yield "Explain the failure", f"argosy why {facts.id}"
+    failed = {each.what for each in findings if each.state is State.FAIL}
+    if plan and "network" in failed:
+        yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(plan.site)}"
+    yield "Verify network, GPUs and cores", f"argosy verify {facts.id}"
+    if plan and plan.is_job and facts.record:
+        yield "Submit the same script again", f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
+    if plan:
+        yield "See why each value was chosen", f"argosy explain {facts.id}"
+    if facts.kind != ENDED:
+        yield "Cancel the job", f"argosy cancel {facts.id}"

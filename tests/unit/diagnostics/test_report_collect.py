@@ -1,0 +1,63 @@
+"""What `argosy report` collects: from a huge hostile log, and from a run without Slurm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.session import Session
+from argosy.diagnostics.report.collect import collect_report
+from argosy.diagnostics.report.page import render_page
+from tests.unit.machines import make_host, make_session
+
+HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00\xff"
+PLAN = {
+    "name": HOSTILE, "site": "local", "scheduler": "slurm", "image": "bare:", "digest": "", "submit": ["sbatch"],
+    "shape": {"nodes": 1, "ranks_per_node": 1}, "choices": [], "script": "",
+}  # fmt: skip
+
+
+def keep(session: Session, name: str, **files: str) -> Path:
+    """Write a record."""
+    record = session.paths.state / "runs" / name
+    record.mkdir(parents=True)
+    for file, text in {"job.json": json.dumps(PLAN), "job.sh": "#!/bin/sh\n", **files}.items():
+        (record / file).write_text(text)
+    return record
+
+
+def test_a_hostile_log_of_ten_megabytes_makes_a_small_page(tmp_path: Path) -> None:
+    output = tmp_path / "big.out"
+    with output.open("wb") as file:
+        file.write(b"RuntimeError: CUDA out of memory\n")
+        file.writelines(f"{n} {HOSTILE} {'x' * 990}\n".encode("latin-1") for n in range(10_000))
+    state = f"JobId=7 JobState=FAILED Reason=None Restarts=0 ExitCode=3:0 NodeList=n1 StdOut={output} Power=\n"
+    runner = FakeRunner([(("scontrol",), Reply(0, state, ""))])
+    session = make_session(tmp_path, make_host(), runner)
+    keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps({"job": "7", "output": str(output)})})
+    report = collect_report(session, "7")
+    page = render_page(report)
+    assert len(page) < 300_000
+    assert "<script>alert" not in page
+    assert report.output.splitlines()[-1].startswith("9999 </pre>")
+    assert max(map(len, report.output.splitlines())) <= 400
+
+
+def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_last_one(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    keep(session, "20260102-030405-abcdef", **{"end.json": '{"code": 3}'})
+    for name in ("last", "20260102-030405-abcdef", str(session.paths.state / "runs/20260102-030405-abcdef")):
+        report = collect_report(session, name)
+        assert report.summary == "Run 20260102-030405-abcdef ended with an error (code 3)."
+        assert "run it again: sh " in report.advice.lower()
+    keep(session, "20260102-040000-abcdef")
+    assert collect_report(session, "last").summary == "Run 20260102-040000-abcdef runs, or was interrupted."
+
+
+def test_without_any_launch_there_is_no_last_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was launched from this machine yet"):
+        collect_report(make_session(tmp_path), "last")
