@@ -14,6 +14,7 @@ from argosy.core.records import replace
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts
 from argosy.diagnostics.doctor.rules import check_machine, examine
 from argosy.diagnostics.doctor.site_rules import Here, is_here
+from argosy.host.quota import Quota
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host, make_session
@@ -29,7 +30,6 @@ SEEN = MachineFacts(
     slurm="Slurmctld(primary) at ctl is UP",
     slurm_up=True,
     driver="",
-    over_quota="",
 )
 SLURM = Site(name="desk", title="a desk", scheduler="slurm")
 
@@ -59,7 +59,8 @@ def with_programs(*names: str) -> MachineFacts:
         (replace(SEEN, folders=(replace(CACHE, free=10**9),)), None, "cache", "warn"),
         (replace(SEEN, folders=(replace(CACHE, inodes=1000),)), None, "cache", "warn"),
         (replace(SEEN, folders=(replace(CACHE, what="work files", kind="lustre"),)), None, "work files", "warn"),
-        (replace(SEEN, over_quota="/home: over"), None, "quota", "warn"),
+        (replace(SEEN, quotas=(Quota("/home", 95, 100, 1, 0),)), None, "quota", "warn"),
+        (replace(SEEN, quotas=(Quota("/home", 1, 100, 99, 100),)), None, "quota", "warn"),
         (replace(SEEN, host=replace(HOST, environment={"PYTHONPATH": "/x"})), None, "variables", "warn"),
         (replace(SEEN, host=replace(HOST, environment={"PIP_TARGET": "/x"})), None, "variables", "warn"),
         (

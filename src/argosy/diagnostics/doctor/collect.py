@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
 from argosy.core.process import Command
 from argosy.core.session import Session
+from argosy.host.quota import Quota, parse_quotas, quota_command
 
 VERSION_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "apptainer": ("--version",),
@@ -73,8 +74,8 @@ class MachineFacts(msgspec.Struct, frozen=True):
         First line of ``scontrol ping``; empty without Slurm.
     driver
         Version of the GPU driver; empty without one.
-    over_quota
-        Output of ``quota`` if this user is over quota; else empty.
+    quotas
+        Quotas of this user for the file systems of the folders.
     """
 
     host: Host
@@ -85,24 +86,33 @@ class MachineFacts(msgspec.Struct, frozen=True):
     slurm: str
     slurm_up: bool
     driver: str
-    over_quota: str
+    quotas: tuple[Quota, ...] = ()
 
 
 def collect_facts(session: Session) -> MachineFacts:
     """Collect the facts about this machine. A program that does not answer within 10 seconds counts as silent."""
     host = session.host
+    folders = tuple(_folder(what, path) for what, path in _folders(session))
     ping = _output(session, "scontrol", "ping") if "sbatch" in host.programs else ""
     return MachineFacts(
         host=host,
         versions={name: _version(session, name) for name in VERSION_OPTIONS if name in host.programs},
         namespaces=_namespaces(session),
         subuid=_subuid(host),
-        folders=tuple(_folder(what, path) for what, path in _folders(session)),
+        folders=folders,
         slurm=ping.strip().splitlines()[0] if ping.strip() else "",
         slurm_up=bool(re.search(r"\bUP\b", ping)),
         driver=_driver(host),
-        over_quota=_output(session, "quota", "-q").strip(),
+        quotas=tuple(_quotas(session, folders)),
     )
+
+
+def _quotas(session: Session, folders: tuple[Folder, ...]) -> Iterator[Quota]:
+    """Yield the quotas of this user; each command runs once."""
+    user = session.host.person.name
+    asked = {quota_command(folder.kind, user, folder.path): folder.kind for folder in folders}
+    found = (quota for argv, kind in asked.items() for quota in parse_quotas(kind, _output(session, *argv)))
+    yield from dict.fromkeys(quota for quota in found if quota.limit or quota.file_limit)
 
 
 def _output(session: Session, *argv: str) -> str:

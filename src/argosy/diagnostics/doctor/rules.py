@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.progress import render_size
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
 from argosy.diagnostics.doctor.site_rules import INSTALL, Here, check_site, check_site_needs, how_to_get, is_here
+from argosy.host.quota import Quota
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.detect import sites_here
@@ -22,6 +24,9 @@ NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "ceph", 
 GIGABYTE = 10**9
 LOW_SPACE = 10 * GIGABYTE
 """Free bytes below which the cache may be too small: a vendor's image and an own torch need about that much."""
+
+NEARLY_FULL = 0.9
+"""Share of a quota from which a warning is printed."""
 
 FEW_FILES = 200_000
 """Free inodes below which the cache may be too small: an environment with torch has about 50,000 files."""
@@ -56,7 +61,7 @@ def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YE
         *_check_proot(seen, site),
         *_check_kernel(seen, site if at_site else None),
         *map(_check_folder, seen.folders),
-        *_check_quota(seen),
+        *map(_check_quota, seen.quotas),
         *_check_slurm(seen, site, here=here),
         *_check_gpus(seen, site if at_site else None),
         *_check_variables(seen),
@@ -148,9 +153,14 @@ def _hint_to_write(what: str) -> str:
     return hints.get(what, "set ARGOSY_CACHE and ARGOSY_STATE to folders that you can write to")
 
 
-def _check_quota(seen: MachineFacts) -> Iterator[Finding]:
-    if seen.over_quota:
-        yield Finding("quota", State.WARN, seen.over_quota.splitlines()[0], "free some space: writing will soon fail")
+def _check_quota(quota: Quota) -> Finding:
+    parts = [f"{render_size(quota.used)} of {render_size(quota.limit)}"] if quota.limit else []
+    parts += [f"{quota.files} of {quota.file_limit} files"] if quota.file_limit else []
+    evidence = f"{quota.place}: {', '.join(parts)}"
+    if quota.share < NEARLY_FULL:
+        return Finding("quota", State.OK, evidence)
+    hint = "free some space: writing will soon fail; 'argosy cache gc' and 'argosy images rm' remove files of Argosy"
+    return Finding("quota", State.WARN, evidence, hint)
 
 
 def _check_slurm(seen: MachineFacts, site: Site | None, *, here: Here) -> Iterator[Finding]:
