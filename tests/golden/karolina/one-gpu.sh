@@ -73,8 +73,9 @@ need_cores() {
 
 # One task starts all ranks of a node, so it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
-    argosy_tasks=${SLURM_NTASKS_PER_NODE:-1}
-    need_cores "$((${SLURM_CPUS_PER_TASK:-$1 / argosy_tasks} * argosy_tasks))"
+    [ -z "${SLURM_CPUS_PER_TASK:-}" ] ||
+        set -- "$((SLURM_CPUS_PER_TASK * ${SLURM_NTASKS_PER_NODE:-1}))"
+    need_cores "$1"
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
