@@ -25,6 +25,7 @@ from argosy.builder.python.packages import (
     choose_and_install,
     install,
     open_installer,
+    refuse_compiled,
     resolve,
     shared_folder,
     write_entry_point_shims,
@@ -145,6 +146,7 @@ def _install_missing(job: PackageJob, installer: Installer, pins: tuple[Pin, ...
     packed = {wheel.record.name for wheel in wheels.found}
     new = tuple(pin for pin in pins if pin.package.name not in packed)
     install(installer, new, step, exact=job.recipe.exact, others=wheels.demands())
+    refuse_compiled(installer, job.recipe)
     return wheels
 
 

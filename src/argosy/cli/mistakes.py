@@ -59,10 +59,14 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
 GPU_HINT = "GPUs are available in the container without an option; --gpu {} forces this method"
 TERMINAL_HINT = "no option is needed: the container uses your terminal"
 SITE_FLAGS_HINT = "the site's profile adds the flags of podman-hpc: argosy launch IMAGE --site NAME -- COMMAND"
+INDEX_HINT = "write the line --extra-index-url URL into the requirements file; for PyTorch, use --torch-backend NAME"
 ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
 
 OPTION_HINTS: Mapping[str, str] = MappingProxyType(
     {
+        "--index-url": INDEX_HINT,
+        "--extra-index-url": INDEX_HINT,
+        "--dev": "start argosy shell IMAGE --dev, or argosy run IMAGE --dev, in the allocation; launch has --with",
         "--explain": "argosy explain, with the arguments of the launch, prints the source of each value",
         "--nv": GPU_HINT.format("nv"),
         "--rocm": GPU_HINT.format("rocm"),

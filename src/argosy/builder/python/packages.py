@@ -15,6 +15,7 @@ import msgspec
 from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython, site_folders, write_search_path
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer
+from argosy.builder.python.compiled import refuse_wheels_for_other_torch
 from argosy.builder.python.pins import (
     Demand,
     Pin,
@@ -31,6 +32,7 @@ from argosy.builder.python.pins import (
     refuse_unhashed,
     render_pin,
     render_pins,
+    replaceable,
     vendor_builds,
 )
 from argosy.builder.python.sources import bring_in, write_git_home
@@ -334,6 +336,12 @@ def install(
         judge_demands(chain(read_demands(folder), others), builds, installer.python.version)
 
 
+def refuse_compiled(installer: Installer, recipe: Recipe) -> None:
+    """Refuse installed wheels that need another torch than the vendor's in the base (`compiled`)."""
+    builds = vendor_builds(installer.python.packages)
+    refuse_wheels_for_other_torch(site_folders(installer.layer), builds, replaceable(recipe))
+
+
 def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
     """Choose versions and install them; packages that are built against the others are installed last, separately.
 
@@ -345,6 +353,7 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
     install(installer, pins, step, exact=recipe.exact)
+    refuse_compiled(installer, recipe)
     _compile(installer, pins, step)
     if not late:
         return pins

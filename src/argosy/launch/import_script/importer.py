@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,10 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
         ImportedJob(first if not number else f"{first}-{number + 1}", keys) for number, keys in enumerate(reader.jobs)
     )
     return ImportedScript(path, jobs, tuple(sorted(reader.found, key=lambda each: each.line)))
+
+
+SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SUBMIT_DIR)\b)")
+"""The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
 
 class _Reader:
@@ -275,14 +279,29 @@ class _Reader:
         keys: dict[str, Any] = {**self.keys, **step.keys}
         keys |= shape_keys(step.shape, launcher, program.processes)
         keys |= {key: value for key, value in program.keys.items() if key != "env"}
-        keys["bind"] = [*self.binds, *program.keys.get("bind", [])]
-        keys["env"] = {**self.env, **program.keys.get("env", {})}
+        keys["bind"] = self.plain_binds(statement, (*self.binds, *program.keys.get("bind", [])))
+        keys["env"] = {**self.env, **self.plain_variables(statement, program.keys.get("env", {}))}
         keys["before"] = list(self.before)
         keys["image"] = program.keys.get("image", f"{BARE_PREFIX}{self.prefix}")
         keys["launcher"], keys["command"] = launcher, command
         self.jobs.append({key: value for key, value in keys.items() if value})
         self.report_start(statement, program, keys, by_shell=by_shell)
         self.found += [each for each in step.translations if each.fate is not Fate.KEPT]
+
+    def plain_binds(self, statement: Statement, binds: Iterable[str]) -> list[str]:
+        """Return the bind mounts whose paths are known now; argosy.toml has no variables."""
+        plain = [SUBMIT_FOLDER.sub(".", bind) for bind in binds]
+        for bind in (bind for bind in plain if "$" in bind):
+            self.say(statement.line, f"bind {bind}", Fate.NOT_READ, "the shell sets the variable: write the path")
+        return [bind for bind in plain if "$" not in bind]
+
+    def plain_variables(self, statement: Statement, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of the container whose values are known now."""
+        for name, value in variables.items():
+            if "$" in value:
+                note = "the job computes the value: set it in the program, which sees the job's SLURM_* variables"
+                self.say(statement.line, f"{name}={value}", Fate.NOT_READ, note)
+        return {name: value for name, value in variables.items() if "$" not in value}
 
     def report_start(self, statement: Statement, program: Program, keys: Mapping[str, Any], *, by_shell: bool) -> None:
         """Record the translation of a program's start, and of what it leaves open."""

@@ -236,9 +236,12 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
         cores = cores * max(1, tasks) // max(1, ranks)
     elif launcher == "none":
         cores *= max(1, tasks)
+        keys["ranks_per_node"] = 1 if gpus_per_node or shape.gpus else 0
     elif launcher == "mpi" and processes:
         keys["ranks"] = processes
     else:
         keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
+        if not tasks and not shape.gpus_per_task and (gpus_per_node or shape.gpus):
+            keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
     keys["cpus_per_rank"] = cores
     return {key: value for key, value in keys.items() if value}

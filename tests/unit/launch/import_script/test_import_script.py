@@ -217,3 +217,30 @@ def test_an_activation_in_the_container_is_reported() -> None:
     unread = import_script("job.sh", script).unread
     assert [each.text for each in unread] == ["source /opt/env/bin/activate"]
     assert "does not activate it in the container" in unread[0].note
+
+
+def test_values_that_the_shell_computes_are_not_copied_as_text() -> None:
+    line = "srun apptainer exec -B $PWD:/work,$DATA:/data --env SEED=$SLURM_ARRAY_TASK_ID --env A=1 my.sif python x.py"
+    text = f"#!/bin/bash\n{line}\n"
+    assert keys(text)["bind"] == [".:/work"]
+    assert keys(text)["env"] == {"A": "1"}
+    imported = import_script("job.sh", text)
+    assert fate(imported, "bind ${DATA}:/data")[0] is Fate.NOT_READ
+    assert fate(imported, "SEED=${SLURM_ARRAY_TASK_ID}")[0] is Fate.NOT_READ
+
+
+@pytest.mark.parametrize(
+    ("head", "start", "ranks"),
+    [
+        ("", "srun python", 1),
+        ("", "python", 1),
+        ("#SBATCH --ntasks-per-node=2\n", "srun python", 2),
+        ("", "srun torchrun --nproc_per_node=2", 2),
+    ],
+)
+def test_a_script_without_a_number_of_tasks_starts_one_as_slurm_does(head: str, start: str, ranks: int) -> None:
+    text = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=2\n{head}{start} python x.py\n"
+    assert (
+        keys(text.replace("torchrun --nproc_per_node=2 python", "torchrun --nproc_per_node=2"))["ranks_per_node"]
+        == ranks
+    )
