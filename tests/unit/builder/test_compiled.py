@@ -19,7 +19,9 @@ def install(folder: Path, name: str, library: bytes, origin: str = "") -> None:
     (folder / name).mkdir()
     (folder / name / "_C.cpython-311-x86_64-linux-gnu.so").write_bytes(b"\x7fELF" + library)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.3.0\n")
-    (info / "RECORD").write_text(f"{name}/_C.cpython-311-x86_64-linux-gnu.so,,\n")
+    record = f"{name}/_C.cpython-311-x86_64-linux-gnu.so,,\n"
+    record += f"{info.name}/direct_url.json,,\n" if origin else ""
+    (info / "RECORD").write_text(record)
     if origin:
         (info / "direct_url.json").write_text(origin)
 

@@ -43,13 +43,18 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
         return
     for dist in (dist for folder in folders for dist in distributions(path=[str(folder)])):
         name = canonicalize_name(dist.metadata["Name"])
-        if name not in allowed and not dist.read_text("direct_url.json") and _needs_torch(dist):
+        if name not in allowed and not _has_address(dist) and _needs_torch(dist):
             raise CheckFailed(
                 f"cannot install {name} {dist.version}: it was compiled against another PyTorch than the base's",
                 evidence=f"it contains libraries that need {TORCH_LIBRARY.decode()}\nthe base has torch=={torch}",
                 hint=f"build it against the base's: replace {name} by {name} @ git+https://…, and pass "
                 f"--no-build-isolation {name}; to install this wheel all the same: --allow-replace {name}",
             )
+
+
+def _has_address(dist: Distribution) -> bool:
+    """Return whether a package was not installed from an index (PEP 610)."""
+    return any(file.name == "direct_url.json" for file in dist.files or ())
 
 
 def _needs_torch(dist: Distribution) -> bool:
