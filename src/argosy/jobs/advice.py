@@ -77,7 +77,7 @@ def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
     sources
         Option, for example ``--time`` -> file and line that it came from.
     """
-    options = BEHIND.get(state.split(maxsplit=1)[0] if state else "", ())
+    options = BEHIND.get(state.partition(" ")[0], ())
     if not options or not script:
         return ""
     return _line(options, script.splitlines(), sources) + AFTER.get(state, "")

@@ -271,7 +271,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
     true = true_state(state, _last_text(output)) if code else state
     # A job that ended at its time limit or was cancelled has no rank that failed first.
-    failed_itself = code and state.split()[0] == "FAILED"
+    failed_itself = code and state.partition(" ")[0] == "FAILED"
     first = (judge_end(_last_text(output)) or read_first(record, own)) if failed_itself else None
     return JobFacts(
         id=job,
@@ -328,8 +328,8 @@ def _last_text(output: str) -> str:
     try:
         with Path(output).open("rb") as source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - LAST_BYTES))
-            return source.read().decode(errors="replace")
-    except OSError:
+            return source.read(LAST_BYTES).decode(errors="replace")
+    except (OSError, ValueError):  # ValueError: the path in Slurm's reply contains a NUL
         return ""
 
 

@@ -76,7 +76,7 @@ OUT_OF_MEMORY_SIGNAL = 125
 
 def judge_code(state: str, code: int) -> int:
     """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
-    name = state.split(maxsplit=1)[0] if state else ""
+    name = state.partition(" ")[0]
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
         return 137  # the kernel sent SIGKILL
     if code or name == "COMPLETED":

@@ -27,8 +27,10 @@ from argosy.images.registry.skopeo import parse_manifest
 from argosy.jobs.query import find_job
 from argosy.jobs.record import copy_notes, copy_output, parse_cores, parse_ranks
 from argosy.recipes.project_file import read_project
+from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
 from argosy.runtimes.edf import parse_edf
+from argosy.sites.binding import parse_ranges
 from argosy.sites.read import read_site
 from argosy.slurm.text import parse_exit_code
 from tests.unit.machines import make_host, make_session
@@ -139,6 +141,8 @@ def test_ranges_of_cores_are_bounded() -> None:
         "JobId=7 JobState=FAILED Restarts=abc ExitCode=1:0 StdOut=/nowhere",
         "JobId=7 JobState=RUNNING ArrayTaskId=2 StdOut=/nowhere",
         f"JobId=7 JobState=RUNNING StdOut=/nowhere/%{LONG}N BatchHost=n1",
+        "JobId=7 JobState=FAILED ExitCode=1:0 StdOut=/nowhere/\0x",
+        "JobId=7 JobState=  ExitCode=1:0 StdOut=/x\nJobId=8 JobState= ArrayTaskId=2 StdOut=/x",
     ],
 )
 def test_a_reply_of_slurm_with_other_values_is_still_a_job(tmp_path: Path, text: str) -> None:
@@ -173,3 +177,11 @@ def test_lines_of_a_hundred_thousand_letters_are_searched_in_linear_time() -> No
 def test_a_device_that_never_ends_is_read_in_part() -> None:
     # Without a bound this takes all memory of the machine.
     assert len(read_ends_of("/dev/zero")) < 1 << 22
+
+
+def test_a_list_of_cores_or_a_path_with_too_many_characters_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="invalid list of cores"):
+        parse_ranges(f"0-{LONG}")
+    (tmp_path / "requirements.txt").write_text(f"./{LONG}\n")
+    with pytest.raises(UsageError, match=r"requirements\.txt"):
+        read_recipe(["requirements.txt"], cwd=tmp_path)

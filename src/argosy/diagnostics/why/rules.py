@@ -259,7 +259,7 @@ def explain_log(session: Session, log: str) -> Explained:
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (facts.code and facts.state.split(maxsplit=1)[0] in FROM_OUTSIDE and error.level == "symptom")
+    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level == "symptom")
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
