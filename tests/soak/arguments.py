@@ -175,9 +175,9 @@ def _become(words: Sequence[str], work: Path, environment: dict[str, str]) -> No
     os.chdir(work)
     for number, name in ((0, os.devnull), (1, "out"), (2, "err")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o644), number)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, m) for n, m in ((0, "r"), (1, "w"), (2, "w")))
-    sys.stderr.reconfigure(errors="backslashreplace")
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # as Python does: they stay open
+    sys.stdin = os.fdopen(0, "r")
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # they stay open
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["argosy", *words]
