@@ -177,7 +177,7 @@ def _become(words: Sequence[str], work: Path, environment: dict[str, str]) -> No
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o644), number)
     sys.stdin = os.fdopen(0, "r")
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # they stay open
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # they stay open
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["argosy", *words]
