@@ -111,7 +111,7 @@ def _of_output(session: Session, past: PastJob) -> BenchResult | str:
     result = _parse_result(read_ends_of(output), nodes)
     if result is None:
         return f"job {past.id} on {nodes} node(s) measured nothing: {past.end}"
-    expected = _expected(session, past.site, shape) if result.title in EXPECTED_OPERATIONS else {}
+    expected = _expected(session, past, shape) if result.title in EXPECTED_OPERATIONS else {}
     return replace(result, label=f"job {past.id}", site=past.site, date=past.submitted[:10], expected=expected)
 
 
@@ -124,10 +124,11 @@ def _output_here(session: Session, past: PastJob) -> str:
     return copy_output(session_of(session, record).runner, record, output)
 
 
-def _expected(session: Session, name: str, shape: Shape | None) -> dict[int, float]:
+def _expected(session: Session, past: PastJob, shape: Shape | None) -> dict[int, float]:
     """Return the bus bandwidth that a site's profile expects for nodes with so many GPUs, by the number of nodes."""
+    profile = read_submitted(Path(past.record)).get("profile") or past.site
     try:
-        known = load_site(name, session.host).network.expected
+        known = load_site(profile, session.host).network.expected
     except ArgosyError:
         return {}
     return {each.nodes: each.gigabytes for each in known if shape and each.gpus_per_node == shape.gpus_per_node}

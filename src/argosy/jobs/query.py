@@ -91,6 +91,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         The last lines of the rank that failed first, else of the job; only for a failed job.
     start
         Start that Slurm expects for a waiting job, in ISO 8601; empty if it does not estimate one.
+    began, ended
+        Start and end of the last run by Slurm's clock, in ISO 8601 without a time zone; empty if unknown.
     outputs
         Files of all tasks of an array; the other fields are those of the task in `id`.
     record
@@ -115,6 +117,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     last_lines: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     start: str = ""
+    began: str = ""
+    ended: str = ""
 
     @property
     def verdict(self) -> str:
@@ -289,15 +293,20 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         submitted=submitted.get("time", ""),
         runs=runs,
         ranks=read_ranks(record, own),
-        start=_expected_start(facts) if kind == WAITING else "",
+        start=_time(facts, "StartTime") if kind == WAITING else "",
+        began=_time(facts, "StartTime") if kind != WAITING else "",
+        ended=_time(facts, "EndTime") if kind == ENDED else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),
     )
 
 
-def _expected_start(facts: dict[str, str]) -> str:
-    """Return the start that Slurm estimates; the backfill scheduler does so for the first jobs of the queue only."""
-    start = facts.get("StartTime", "")
-    return start if start[:1].isdigit() else ""
+def _time(facts: dict[str, str], name: str) -> str:
+    """Return one of Slurm's times, or empty text for ``Unknown`` and ``None``.
+
+    For the start of a waiting job it is an estimate, which the backfill scheduler makes for the first jobs only.
+    """
+    text = facts.get(name, "")
+    return text if text[:1].isdigit() else ""
 
 
 def _exit_code(facts: dict[str, str], last: Run | None) -> int:

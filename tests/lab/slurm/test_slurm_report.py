@@ -63,7 +63,8 @@ def test_the_report_of_a_job_that_failed(desk: Desk) -> None:
     job = output.stem.removeprefix("bad-")
     said, page = report(desk, job, "failed")
     assert "rank 1 on node2 failed first (code 1)" in said
-    assert "rank 1 on node2 failed first" in section(page, "failure")
+    assert "RuntimeError: CUDA error: out of memory" in section(page, "failure")
+    assert "Next:" in page
     assert "<script>alert" not in page
     assert "<svg" in page
     assert f"argosy why {job}" in section(page, "commands")
@@ -86,6 +87,7 @@ def test_the_report_of_a_slow_job_shows_the_network_and_the_bandwidth_that_the_s
     assert "24" in section(page, "verdict")
     measured = section(page, "measured")
     assert f"job {jobs[0]}" in measured
+    assert "the site's profile expects 24 GB/s on 2 node(s)" in measured
     assert "1 GiB" in measured
     assert "Next:" in page
 
@@ -133,14 +135,14 @@ def test_the_report_of_a_job_that_failed_before_its_first_rank(desk: Desk) -> No
     )
     (output,) = desk.here.glob("early-*.out")
     said, page = report(desk, output.stem.removeprefix("early-"), "early")
-    assert "code 9" in said
+    assert "failed before its first rank started: what runs before the ranks failed (code 9)" in said
     assert "No rank has started" in section(page, "ranks")
     assert "prepare" in section(page, "output")
 
 
 @pytest.mark.soak
 def test_the_report_of_a_run_without_slurm(desk: Desk) -> None:
-    ran = desk.argosy("launch", "bare:", "--launcher", "none", "--", "sh", "-c", "exit 4", check=False)
+    ran = desk.argosy("launch", "bare:", "--gpu", "none", "--launcher", "none", "--", "sh", "-c", "exit 4", check=False)
     assert ran.code == 4
     said, page = report(desk, "last", "local")
     assert re.search(r"Run \d+-\d+-\w+ ended with an error \(code 4\)", said)

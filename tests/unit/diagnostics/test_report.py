@@ -48,7 +48,7 @@ MEASURED = BenchResult(
 REPORT = Report(
     facts=FACTS,
     subject="job 7",
-    summary=summarize("job 7", FACTS, ()),
+    summary=summarize("job 7", FACTS, (), ""),
     advice=HOSTILE,
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
@@ -97,7 +97,7 @@ def test_every_section_is_there() -> None:
     assert Page(page).ids == [
         "failure", "verdict", "commands", "plan", "ranks", "measured", "timeline", "changes", "output",
     ]  # fmt: skip
-    for text in ("rank 3 on node2 failed first", "the GPU has no memory left", "use smaller batches", "90.2"):
+    for text in ("rank 3 on node2 failed first", "The GPU has no memory left", "Use smaller batches", "90.2"):
         assert text in page
 
 
@@ -125,12 +125,14 @@ def test_the_summary_says_what_happened() -> None:
     good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
     failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
     early = replace(FACTS, first=None, submitted="2026-01-02T03:04:05")
-    assert summarize("job 7", FACTS, ()) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
-    assert summarize("job 7", good, ()) == "Job 7 ended well."
-    assert summarize("job 7", good, (failed,)) == "Job 7 ended well, but 1 check(s) failed: network."
-    assert summarize("job 7", replace(good, restarts=2), ()) == "Job 7 ended well, after 2 restart(s)."
-    assert summarize("job 7", early, ()) == "Job 7 failed before its first rank started (code 3)."
-    assert summarize("run x", replace(good, kind="running", meaning="runs"), ()) == "Run x runs."
+    assert summarize("job 7", FACTS, (), "") == "Job 7 failed: rank 3 on node2 failed first (code 3)."
+    assert summarize("job 7", good, (), "") == "Job 7 ended well."
+    assert summarize("job 7", good, (failed,), "") == "Job 7 ended well, but 1 check(s) failed: network."
+    assert summarize("job 7", replace(good, restarts=2), (), "") == "Job 7 ended well, after 2 restart(s)."
+    assert summarize("job 7", early, (), "") == "Job 7 failed before its first rank started (code 3)."
+    said = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"
+    assert summarize("job 7", early, (), said).endswith("started: what runs before the ranks failed (code 3).")
+    assert summarize("run x", replace(good, kind="running", meaning="runs"), (), "") == "Run x runs."
 
 
 def test_a_job_that_ended_well_with_a_failed_check_is_not_marked_as_good() -> None:
@@ -142,8 +144,9 @@ def test_a_job_that_ended_well_with_a_failed_check_is_not_marked_as_good() -> No
 
 
 def test_checks_of_gpus_are_left_out_for_a_job_without_gpus() -> None:
-    found = (Finding("end", State.UNKNOWN, "x"), Finding("GPUs", State.UNKNOWN, "x"), Finding("cores", State.OK, "x"))
-    assert [each.what for each in relevant_findings(found, PLAN)] == ["GPUs", "cores"]
+    unknown = tuple(Finding(name, State.UNKNOWN, "x") for name in ("end", "GPUs", "network"))
+    found = (*unknown, Finding("cores", State.OK, "x"))
+    assert [each.what for each in relevant_findings(found, PLAN)] == ["GPUs", "network", "cores"]
     assert [each.what for each in relevant_findings(found, replace(PLAN, shape=Shape(1, 1)))] == ["cores"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,33 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
 def test_without_any_launch_there_is_no_last_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was launched from this machine yet"):
         collect_report(make_session(tmp_path), "last")
+
+
+def test_the_timeline_of_a_job_that_failed_early_has_the_times_of_slurm(tmp_path: Path) -> None:
+    state = "JobId=7 JobState=FAILED Reason=None Restarts=0 ExitCode=3:0 StartTime=2026-01-02T03:05:00"
+    runner = FakeRunner(
+        [(("scontrol",), Reply(0, f"{state} EndTime=2026-01-02T03:05:09 StdOut=/gone.out Power=\n", ""))]
+    )
+    session = make_session(tmp_path, make_host(), runner)
+    note = {"job": "7", "time": "2026-01-02T03:04:05", "output": "/gone.out"}
+    keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps(note)})
+    report = collect_report(session, "7")
+    assert [each.text for each in report.timeline] == ["submitted", "started (Slurm)", "ended (Slurm)"]
+    assert report.timeline[2].seconds - report.timeline[0].seconds == 64
+    assert report.summary == "Job 7 failed before its first rank started (code 3)."
+    assert report.output == ""
+
+
+def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
+    state = "JobId=7 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 StdOut=/gone.out Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    note = {"job": "7", "time": "2026-01-02T03:04:05+0000", "output": "/gone.out"}
+    record = keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps(note)})
+    begin = 1767323050
+    (record / "ends").write_text(f"7 0 0 n1 {begin} {begin + 9}\n")
+    (record / "ranks-n1").write_text("job=7 restart=0 rank=0 local=0 host=n1 cores=0-3 devices=0\n")
+    os.utime(record / "ranks-n1", (begin + 4, begin + 4))
+    report = collect_report(session, "7")
+    assert [each.text for each in report.timeline] == [
+        "submitted", "started", "last rank started", "ended on n1 (code 0)",
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,11 +14,22 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.slurm.text import ENDED
 
+OF_GPUS = ("GPUs", "network")
+
+SCRIPT_SAYS = re.compile(r"^argosy: (?!job |verdict:)(.+)$", re.MULTILINE)
+"""A line of the job script about a failure; it also writes how the job ended, and the verdict."""
+
 UNKNOWN_CAUSE = "Argosy knows no error in the output: read its last lines below"
 
 
-def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding]) -> str:
-    """Say in one sentence what happened to a job or run, for example ``job 7``."""
+def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding], output: str) -> str:
+    """Say in one sentence what happened to a job or run, for example ``job 7``.
+
+    Parameters
+    ----------
+    output
+        Output of the job; for a job that failed early, the script says there what failed.
+    """
     name = _sentence(subject)
     restarts = f", after {facts.restarts} restart(s)" if facts.restarts else ""
     if facts.kind != ENDED:
@@ -25,7 +37,9 @@ def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding]) -> str
     if facts.first:
         return f"{name} failed: {facts.first.text}{restarts}."
     if facts.code and _failed_early(facts):
-        return f"{name} failed before its first rank started (code {facts.code}){restarts}."
+        reasons = SCRIPT_SAYS.findall(output)
+        reason = f": {reasons[-1]}" if reasons else f" (code {facts.code})"
+        return f"{name} failed before its first rank started{reason}{restarts}."
     code = f" (code {facts.code})" if facts.code else ""
     failed = [each.what for each in findings if each.state is State.FAIL]
     checks = f", but {len(failed)} check(s) failed: {', '.join(failed)}" if failed and not facts.code else ""
@@ -61,13 +75,13 @@ def _sentence(text: str) -> str:
 def relevant_findings(findings: Sequence[Finding], plan: LaunchPlan | None) -> tuple[Finding, ...]:
     """Return the findings of `argosy verify` for the page, which says at its top how the job ended.
 
-    A job without GPUs has no finding about them.
+    A job without GPUs has no findings about GPUs and their network that nothing shows.
     """
     without_gpus = plan is not None and not plan.shape.gpus_per_node
     return tuple(
         each
         for each in findings
-        if each.what != "end" and not (without_gpus and each.what == "GPUs" and each.state is State.UNKNOWN)
+        if each.what != "end" and not (without_gpus and each.what in OF_GPUS and each.state is State.UNKNOWN)
     )
 
 
@@ -85,13 +99,15 @@ def summarize_results(results: Sequence[BenchResult]) -> str:
     return f"Largest bus bandwidth: {', '.join(texts)}{known}."
 
 
-def list_commands(facts: JobFacts, plan: LaunchPlan | None, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+def list_commands(
+    facts: JobFacts, plan: LaunchPlan | None, findings: Sequence[Finding], errors: Sequence[KnownError]
+) -> Iterator[tuple[str, str]]:
     """Yield command lines that are useful now: purpose and line."""
     if plan and not plan.is_job:
         yield "Run it again", f"sh {quote(str(Path(facts.record) / 'job.sh'))}"
         return
     yield "See the output", f"argosy logs {facts.id}"
-    if facts.code:
+    if errors:
         yield "Explain the failure", f"argosy why {facts.id}"
     failed = {each.what for each in findings if each.state is State.FAIL}
     if plan and "network" in failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argosy.bench.result import BenchResult
@@ -29,7 +29,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.history import diff_jobs, past_jobs, read_job, read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import can_read
+from argosy.jobs.record import Run, can_read, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED
@@ -40,6 +40,8 @@ OUTPUT_LINES, LONGEST_LINE = 200, 400
 
 LATEST, MOST_PACKAGES, NETWORK_LINES = 200, 500, 12
 """Jobs that are searched for an earlier one, packages of the image, and lines about the network on the page."""
+
+RANKS_STARTED = "last rank started"
 
 NETWORK = re.compile(
     r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA).*$", re.MULTILINE
@@ -68,18 +70,18 @@ def collect_report(session: Session, job: str) -> Report:
     findings = relevant_findings(_verified(session, facts), plan)
     results = () if local else _measured(session, facts.id)
     errors = _errors(session, facts)
-    site = _site(session, plan)
+    site = _site(session, facts, plan)
     packages = _packages(session, plan)
     previous, changes = _previous(session, facts, plan, packages)
     return Report(
         facts=facts,
         subject=subject,
-        summary=summarize(subject, facts, findings),
+        summary=summarize(subject, facts, findings, output),
         advice=advise(facts, errors, findings),
         plan=plan,
         findings=findings,
         errors=errors,
-        timeline=tuple(_timeline(facts)),
+        timeline=_timeline(facts),
         ranks=tuple(_ranks(facts, plan)),
         results=results,
         measured=summarize_results(results),
@@ -88,7 +90,7 @@ def collect_report(session: Session, job: str) -> Report:
         previous=previous,
         packages=tuple(packages.items())[:MOST_PACKAGES],
         output=_end_of(output),
-        commands=tuple(list_commands(facts, plan, findings)),
+        commands=tuple(list_commands(facts, plan, findings, errors)),
         cores=site.node.cores,
         gpus=plan.shape.gpus_per_node if plan else 0,
         argosy=VERSION,
@@ -116,21 +118,48 @@ def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
     return explain_log(session, facts.output).errors
 
 
-def _site(session: Session, plan: LaunchPlan | None) -> Site:
+def _site(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> Site:
+    """Return the profile of a job's site; its file may lie outside the folders of profiles."""
+    profile = read_submitted(Path(facts.record)).get("profile") if facts.record else ""
     try:
-        return load_site(plan.site, session.host) if plan else Site()
+        return load_site(profile or plan.site, session.host) if plan else Site()
     except ArgosyError:
         return Site()
 
 
-def _timeline(facts: JobFacts) -> Iterator[Moment]:
+def _timeline(facts: JobFacts) -> tuple[Moment, ...]:
+    """Return the events in their order; those of one second are in the order of a run."""
+    return tuple(sorted(_moments(facts), key=lambda each: (each.seconds, _place(each.text))))
+
+
+def _place(text: str) -> int:
+    """Return the place of an event within a second."""
+    return 3 if "ended" in text else 2 if text == RANKS_STARTED else 1 if "started" in text else 0
+
+
+def _moments(facts: JobFacts) -> Iterator[Moment]:
     if facts.submitted:
         yield Moment(dt.datetime.fromisoformat(facts.submitted).timestamp(), "submitted")
+    if facts.ranks and facts.record and not read_submitted(Path(facts.record)).get("ssh"):  # a copy has another time
+        times = (file.stat().st_mtime for file in Path(facts.record).glob("ranks-*"))
+        yield Moment(int(max(times)), RANKS_STARTED)
     for run in facts.runs:
-        if run.started:
-            yield Moment(run.started, f"run {run.restart + 1} started" if len(facts.runs) > 1 else "started")
-        if run.ended:
-            yield Moment(run.ended, f"ended on {run.nodes} (code {run.code})")
+        yield from _run_moments(run, facts.runs)
+    if not facts.runs:  # the script records the end of a run, but not if it is killed or fails early
+        for text, time in (("started", facts.began), ("ended", facts.ended)):
+            if time:
+                yield Moment(dt.datetime.fromisoformat(time).timestamp(), f"{text} (Slurm)")
+
+
+def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
+    """Yield start and end of a run; with several runs, they name the restart, or the job of an array's task."""
+    name = ""
+    if len(runs) > 1:
+        name = f"job {run.job} " if len({each.job for each in runs}) > 1 else f"run {run.restart + 1} "
+    if run.started:
+        yield Moment(run.started, f"{name}started")
+    if run.ended:
+        yield Moment(run.ended, f"{name}ended on {run.nodes} (code {run.code})")
 
 
 def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:

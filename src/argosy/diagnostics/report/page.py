@@ -25,6 +25,7 @@ def render_page(report: Report) -> str:
     """Render the page.  Every text of the job is escaped; the page loads nothing from anywhere."""
     environment = page_templates(TEMPLATES)
     environment.filters["time"] = _time
+    environment.filters["sentence"] = _sentence
     by_host = sorted(report.ranks, key=lambda each: (each.host, each.local))
     nodes = [(host, tuple(ranks)) for host, ranks in groupby(by_host, key=lambda each: each.host)]
     return environment.get_template(
@@ -77,3 +78,7 @@ def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:
 
 def _time(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
