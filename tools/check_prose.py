@@ -51,6 +51,7 @@ CHECKED = (
 GENERATED = (
     "docs/reference/argosy-toml.md",
     "docs/reference/cli.md",
+    "docs/reference/cli/*.md",
     "docs/reference/figures.md",
     "docs/reference/gpu.md",
     "docs/reference/python.md",

@@ -25,7 +25,13 @@ BROWSER = shutil.which("chromium")
 PAGE_S = 60
 """Longest wait for a page or an element of it, in seconds; the pages are static."""
 PHONE = {"width": 390, "height": 844}
-PAGES = ("index.html", "reference/cli.html", "reference/sites/lumi-g.html", "tutorial/first-image.html")
+PAGES = (
+    "index.html",
+    "reference/cli.html",
+    "reference/cli/launch.html",
+    "reference/sites/lumi-g.html",
+    "tutorial/first-image.html",
+)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import pytest
 from argosy import api
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
-from tools.make_reference import walk
+from tools.reference.commands import walk
 
 NAMES = sorted({name for names in api.FUNCTIONS.values() for name in names})
 
