@@ -26,6 +26,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.host.emulation import MACHINES, emulating, machine_named
 from argosy.images.formats import OutputFormat
+from argosy.images.identify import Kind, identify_file
 from argosy.images.registry.references import is_reference
 from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, BuildOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
@@ -95,6 +96,13 @@ NO_PATH = Path()
 """Placeholder for a missing output."""
 
 
+SQUASHFS_SUFFIXES = frozenset({".sqsh", ".sqfs", ".squashfs"})
+"""Names of outputs that enroot and pyxis read: without ``--format``, they are squashfs files."""
+
+
+ARCHIVES = frozenset({Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
+
+
 def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
     """Split the arguments of a command line into files and the base, for example ``docker://NAME``.
 
@@ -138,6 +146,8 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     if request.output == NO_PATH:
         raise UsageError("no output is given", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
+    if request.form is OutputFormat.SIF and request.output.suffix in SQUASHFS_SUFFIXES:
+        request = replace(request, form=OutputFormat.SQSH)
     if base or request.locked:  # the lock names the base
         return replace(request, sources=sources, base=base)
     return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
@@ -154,6 +164,13 @@ def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
             if missing.hint == CHECK and re.fullmatch(r"[\w-]+([=<>~!].*)?", file):
                 missing.hint = f"packages go into a file: echo {quote(file)} > requirements.txt"
             raise missing
+        found = identify_file(cwd / file)
+        if found.kind in ARCHIVES:
+            raise UsageError(
+                f"{source} is an image, not a list of packages",
+                evidence=f"it is {found.description}",
+                hint=f"add --base {quote(file)}; to convert it alone: argosy images pull {quote(file)} -o IMAGE",
+            )
 
 
 def apply_project_file(request: BuildRequest, host: Host) -> BuildRequest:

@@ -36,8 +36,8 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.formats import OutputFormat, shorten_use
-from argosy.recipes.build_options import BuildOptions, InstallOptions, NodeJobOptions
-from argosy.recipes.option_row import IMAGE, NODE
+from argosy.recipes.build_options import NODE_ROWS, BuildOptions, InstallOptions, NodeJobOptions
+from argosy.recipes.option_row import IMAGE, NODE, option_name
 from argosy.recipes.project_file import find_project
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
@@ -95,6 +95,7 @@ def build(
     argosy build --locked my.sif -o the-same-again.sif
     argosy build my.sif --system=NAME --conda-env=environment.yml      (syntax of cotainr)
     """  # noqa: D301
+    _refuse_job_options(given)
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     request = resolve_build_request(sources, output, given, session.host)
     if dry_run:
@@ -109,6 +110,17 @@ def build(
         print_json(asdict(report))
     elif not quiet:
         click.echo(render_report(report, output or Path(os.path.relpath(report.output))))
+
+
+def _refuse_job_options(given: dict[str, Any]) -> None:
+    """Refuse options of a job for a build on this machine: docker's -t, for example, is the name of an image."""
+    name = next((name for name in NODE_ROWS if given[name]), "")
+    if name and not (given["on_node"] or given["submit"]):
+        raise UsageError(
+            f"{option_name(name)} is for builds on a compute node",
+            evidence=f"{option_name(name)} {given[name]}",
+            hint="add --on-node or --submit, or remove it; -o FILE names the image",
+        )
 
 
 def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:

@@ -112,6 +112,11 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--max-restarts": "use --torchrun-arg=--max-restarts=N",
         "--tee": "use --torchrun-arg=--tee=3, or --log-dir DIR",
         "--tag": "use -o FILE; 'argosy images pull FILE NAME:TAG' adds it to the catalog",
+        **dict.fromkeys(
+            ("--index-url", "--extra-index-url", "--find-links"),
+            "write it on a line of requirements.txt, as for pip; for PyTorch's own index use --torch-backend",
+        ),
+        **dict.fromkeys(("-r", "--requirement"), "give the file itself: argosy build requirements.txt -o IMAGE"),
         "--prefix": "argosy wrap FILE --prefix DIR installs into a folder",
     }
 )
@@ -138,13 +143,26 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
             return UsageError(f"{path}: {error.option_name} needs a value", hint=see)
         case click.BadParameter():
             name = _parameter_name(error.param, context) or str(error.param_hint or "value")
-            return UsageError(
-                f"invalid {name}: {_sentence(error.message).replace('integer range', 'integer')}", hint=see
-            )
+            near = _nearest_choice(error)
+            what = f"invalid {name}: {_sentence(error.message).replace('integer range', 'integer')}"
+            return UsageError(what, hint=f"did you mean {near}?" if near else see)
     extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
     if extra:
         return UsageError(f"{path}: unexpected argument {extra[1]!r}", hint=see)
     return UsageError(f"{path}: {_sentence(error.format_message())}", hint=see)
+
+
+CHOICE_HINTS = {"cuda": "nv", "nvidia": "nv", "amd": "rocm", "squashfs": "sqsh", "tar": "oci-archive", "docker": "oci"}
+"""Value of another tool -> the choice that means it."""
+
+
+def _nearest_choice(error: click.BadParameter) -> str:
+    """Return the choice that the user probably meant; empty if the parameter has no choices or none is similar."""
+    choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
+    match = re.match(r"'(.*)' is not one of", error.message)
+    given = match[1] if match else ""
+    known = CHOICE_HINTS.get(given, "")
+    return known if known in choices else suggest_word(given, map(str, choices))
 
 
 def _command_path(arguments: Sequence[str]) -> str:
@@ -190,6 +208,13 @@ def _example(context: click.Context, name: str, option: click.Option) -> str:
     return " ".join([context.command_path, *map(str.upper, images), name + value, *(["-- COMMAND"] if own else [])])
 
 
+MISSING_HINTS = {
+    "argosy wrap new --prefix": "for example: argosy wrap environment.yml --prefix ~/my-environment",
+    "argosy bundle --output": "for example: argosy bundle environment.yml -o my-image.tar",
+}
+"""Command and its missing option -> a whole line."""
+
+
 def _explain_missing(error: click.MissingParameter, path: str) -> UsageError:
     if path.rsplit(maxsplit=1)[-1] in {"run", "shell"}:
         hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
@@ -197,7 +222,8 @@ def _explain_missing(error: click.MissingParameter, path: str) -> UsageError:
     name = _parameter_name(error.param, error.ctx) or "an argument"
     choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
-    return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=f"see '{path} --help'")
+    example = MISSING_HINTS.get(f"{path} {name}", f"see '{path} --help'")
+    return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=example)
 
 
 def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageError:
@@ -217,6 +243,8 @@ def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageEr
         return UsageError(what, hint=f"in Argosy: {answer}")
     if near:
         return UsageError(what, hint=f"did you mean '{path} {near}'?")
+    if path == "argosy config" and name in {"show", "list", "ls"}:
+        return UsageError(what, hint="'argosy config' alone prints all values")
     return UsageError(what, evidence=f"known: {', '.join(known)}", hint=f"see '{path} --help'")
 
 

@@ -64,7 +64,10 @@ def _missing_hint(path: Path, meant: str, session: Session) -> str:
     project = find_project(Path(session.host.cwd))
     if project and project.output == Path(session.host.cwd, path):
         return f"build it as described in {project.shown}: argosy build"
-    return f"did you mean {meant}?" if meant else "check the path, or see 'argosy images ls'"
+    if meant:
+        return f"did you mean {meant}?"
+    jobs = "" if project or path.suffix else "; jobs have names only in a folder with argosy.toml: argosy init"
+    return f"check the path, or see 'argosy images ls'{jobs}"
 
 
 def _local(path: Path, session: Session) -> Path:

@@ -108,15 +108,17 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
     SiteError
         If an option is missing.
     """
-    missing = next((name for name in site.slurm.required if not getattr(options, name, "")), "")
+    missing = [name for name in site.slurm.required if not getattr(options, name, "")]
     if not missing:
         return
-    variable = USER_DEFAULTS.get(missing, "")
-    form = f" {site.slurm.account_form}" if missing == "account" and site.slurm.account_form else ""
+    forms = {"account": site.slurm.account_form}
+    variables = [USER_DEFAULTS[name] for name in missing if name in USER_DEFAULTS]
+    *others, last = (f"--{name}" for name in missing)
+    unset = f"; not set either: {', '.join(variables)}" if variables else ""
     raise SiteError(
-        f"{site.name} rejects jobs without --{missing}",
-        evidence="its profile lists it as required" + (f"; {variable} is not set either" if variable else ""),
-        hint=f"add --{missing}{form}",
+        f"{site.name} rejects jobs without {', '.join(others)}{' and ' * bool(others)}{last}",
+        evidence=f"its profile lists {'it' if len(missing) == 1 else 'them'} as required{unset}",
+        hint="add " + " ".join(f"--{name} {forms.get(name) or name.upper()}" for name in missing),
         key="slurm.required",
     )
 

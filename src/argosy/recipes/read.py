@@ -39,7 +39,8 @@ from argosy.recipes.uv_lock import hold_to_lock, parse_uv_lock
 
 UNDERSTOOD = (
     "environment.yml (*.yml, *.yaml), requirements.txt (*.txt, *.in), pyproject.toml with its uv.lock, pylock.toml, "
-    "poetry.lock, Pipfile.lock, pixi.lock, conda-lock.yml, and lists of 'conda list --explicit'"
+    "poetry.lock, Pipfile.lock, pixi.lock, conda-lock.yml, lists of 'conda list --explicit', definition files "
+    "(NAME.def) and Dockerfiles"
 )
 
 POETRY, PIPENV = "poetry.lock", "Pipfile.lock"

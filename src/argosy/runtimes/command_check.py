@@ -167,7 +167,8 @@ def refuse_no_program(command: tuple[str, ...], request: ContainerRequest, host:
     path = os.path.join(host.cwd, script)  # noqa: PTH118 - isfile answers for any text; Path's may raise
     if request.contain or request.workdir or not script.endswith((".py", ".sh")) or not os.path.isfile(path):  # noqa: PTH113 - likewise
         return
-    hint, path = f"write: -- {'python' if script.endswith('.py') else 'sh'} {script}", os.path.normpath(path)
+    program = "python" if script.endswith(".py") else "sh"
+    hint, path = f"write: IMAGE -- {program} {script}", os.path.normpath(path)
     if "/" not in script:
         raise UsageError(
             f"no program on PATH has the name {script}",

@@ -18,7 +18,7 @@ from argosy.core import layout
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, Host, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, Word
+from argosy.core.shell import ShellExpr, Word, quote
 from argosy.core.suggest import suggest_word
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
@@ -221,6 +221,11 @@ def assignment(variable: Variable) -> Word:
     return f"{variable.name}={variable.value}"
 
 
+def export_squashfs(image: str) -> str:
+    """Return the command that converts an image for enroot and pyxis."""
+    return f"argosy images export {quote(image)} --format sqsh -o {quote(str(Path(image).with_suffix('.sqsh')))}"
+
+
 def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
     """Return why a runtime cannot start this kind of image, and a hint; both empty if it can."""
     images = runtime.traits.images
@@ -233,7 +238,7 @@ def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str
     accepted = " or ".join(KIND_NAMES[form] for form in KIND_NAMES if form in images)
     hint = f"choose another runtime with --runtime; {runtime.name} starts {accepted}"
     if ImageKind.SQUASHFS in images:
-        hint = "build the image as squashfs: argosy build … --format sqsh -o NAME.sqsh"
+        hint = f"convert it: {export_squashfs(path)}"
     elif ImageKind.REGISTRY in images and kind in FILES:
         hint = f"push the image to a registry and pass docker://…, or use a runtime that starts files: {AUTOMATIC[0]}"
         if runtime.name == "docker":

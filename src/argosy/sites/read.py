@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
     if found is None or found.name.startswith(FRAGMENT):
         known = site_names(folders)
         files = [str(path) for path in Path(name).parent.glob("*.toml") if path.name != "argosy.toml"]
-        near = suggest_word(name, [*known, *files])
+        near = " or ".join(_sites_like(name, folders)) or suggest_word(name, [*known, *files])
         is_path = name.endswith(".toml")
         raise SiteError(
             f"cannot find the site profile {name}" if is_path else f"unknown site {name!r}",
@@ -77,6 +78,23 @@ def find_profile(name: str, folders: Sequence[Path]) -> Path:
             hint=f"did you mean {near}?" if near else "see 'argosy sites ls'",
         )
     return found
+
+
+def _sites_like(name: str, folders: Sequence[Path]) -> list[str]:
+    """Return the sites whose name or title begins with a name, ignoring case, blanks and hyphens."""
+    wanted = _letters(name)
+    titles = {each: _title(each, folders) for each in site_names(folders)} if wanted else {}
+    return [each for each, title in titles.items() if any(_letters(text).startswith(wanted) for text in (each, title))]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.casefold())
+
+
+def _title(name: str, folders: Sequence[Path]) -> str:
+    text = find_profile(name, folders).read_text(encoding="utf-8", errors="replace")
+    match = re.search(r'^title = "(.*)"$', text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:

@@ -98,6 +98,13 @@ def test_the_name_of_a_file_gives_its_format(name: str, meant: Format | None) ->
     assert definition_format(Path(name)) is meant
 
 
+def test_a_file_of_any_name_that_begins_with_bootstrap_is_a_definition(tmp_path: Path) -> None:
+    (tmp_path / "Definition.nbody").write_text("# NVIDIA's example\nBootStrap: docker\nFrom: x\n")
+    (tmp_path / "notes").write_text("The key Bootstrap: names the source.\n")
+    assert definition_format(tmp_path / "Definition.nbody") is Format.DEFINITION
+    assert definition_format(tmp_path / "notes") is None
+
+
 @pytest.mark.parametrize(("kind", "text"), [(Format.DEFINITION, DEFINITION), (Format.DOCKERFILE, DOCKERFILE)])
 def test_a_right_file_passes_with_all_its_stages(tmp_path: Path, kind: Format, text: str) -> None:
     (tmp_path / "file").write_text(text)

@@ -182,7 +182,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
         ((*DAWN, "--nodes", "999", "--dry-run", "--", "true"), 3, "at most 256"),
         ((*DAWN, "--sbatch-arg=--nodes=4", "--dry-run", "--", "true"), 2, "use --nodes instead of"),
         (("sites", "show", "nowhere"), 3, "unknown site 'nowhere'"),
-        (("sites", "show", "lumi"), 3, "-> did you mean lumi-g?"),
+        (("sites", "show", "lumi"), 3, "-> did you mean lumi-c or lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "cannot find the site profile no-such/place.toml"),
         (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file or a job number"),
         (("launch", "--dry-run", "x.sif", "python", "t.py", "--epochs"), 2, "write -- before the command"),
@@ -225,6 +225,14 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("launch", "x.sif", "--nodes", "two", "--", "ls"), "invalid --nodes: 'two' is not a valid integer\n"),
         (("launch", "x.sif", "--nodes"), "argosy launch: --nodes needs a value\n"),
         (("why",), "argosy why: LOGS... is missing\n"),
+        (("launch", "x.sif", "--gpu", "cuda", "--", "ls"), "-> did you mean nv?"),
+        (("build", "r.txt", "--format", "squashfs", "-o", "x"), "-> did you mean sqsh?"),
+        (("build", "r.txt", "--extra-index-url", "u", "-o", "x"), "-> write it on a line of requirements.txt"),
+        (("build", "r.txt", "-t", "mine", "-o", "x"), "-o FILE names the image"),
+        (("config", "show"), "'argosy config' alone prints all values"),
+        (("wrap", "r.txt"), "for example: argosy wrap environment.yml --prefix"),
+        (("sbatch", "job.sh"), "argosy import job.sh"),
+        (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
     ],
 )
 def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str, ...], hint: str) -> None:
@@ -234,7 +242,7 @@ def test_a_mistake_is_answered_with_a_suggestion_and_an_example(words: tuple[str
 def test_errors_are_json_with_json() -> None:
     said = argosy("sites", "show", "lumi", "--json")
     error = json.loads(said.stdout)["error"]
-    assert (error["hint"], error["exit_code"], said.returncode) == ("did you mean lumi-g?", 3, 3)
+    assert (error["hint"], error["exit_code"], said.returncode) == ("did you mean lumi-c or lumi-g?", 3, 3)
     assert error["message"] in said.stderr
     assert set(error) == {"message", "evidence", "hint", "exit_code"}
     started = argosy("launch", "nothing.sif", "--json", "--", "true")
@@ -493,7 +501,7 @@ def test_the_options_of_slurm_and_torchrun_are_accepted() -> None:
     assert said.returncode == 0, said.stderr
     for line in ("--job-name=test", "--nodes=2", "--account=p", "--partition=standard-g", "--time=1:00:00"):
         assert f"#SBATCH {line}\n" in said.stdout
-    assert "--ntasks-per-node=8" in said.stdout
+    assert "argosy_ranks_per_node=" in said.stdout
     words = "launch /p/x.sif --site lumi-g -A p --nnodes 2 --nproc-per-node 4 --dry-run -- ls"
     torchrun = argosy(*words.split())
     assert "#SBATCH --nodes=2" in torchrun.stdout

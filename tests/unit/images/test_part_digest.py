@@ -71,6 +71,11 @@ def test_a_damaged_memo_is_ignored(image: Path, tmp_path: Path, text: bytes) -> 
     assert part_digest(part, tmp_path) == digest
 
 
+def test_a_path_that_is_not_utf_8_has_a_digest(image: Path, tmp_path: Path) -> None:
+    strange = image.rename(Path(os.fsdecode(os.fsencode(image) + b"\xe9")))
+    assert part_digest(describe_part(strange, 4, len(DATA)), tmp_path) == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
 def test_a_memo_of_another_user_is_ignored(image: Path, tmp_path: Path) -> None:
     part = describe_part(image, 4, len(DATA))

@@ -136,7 +136,7 @@ def test_config_shows_each_value_with_its_source(tmp_path: Path, home: dict[str,
 def test_a_value_that_another_source_overrides_is_reported(home: dict[str, str]) -> None:
     done = argosy("config", "set", "account", "mine", **home, ARGOSY_ACCOUNT="other")
     assert done.stderr == "ARGOSY_ACCOUNT takes precedence here: other\n"
-    assert argosy("config", "set", "site", "lumi", **home).stderr.endswith("did you mean lumi-g?\n")
+    assert argosy("config", "set", "site", "lumi", **home).stderr.endswith("did you mean lumi-c or lumi-g?\n")
     assert "did you mean 'account'?" in argosy("config", "set", "acount", "x", **home).stderr
 
 

@@ -82,7 +82,7 @@ def test_a_script_that_nothing_would_start_is_answered_with_the_command_that_doe
     (tmp_path / word).touch(mode=0o644)
     with pytest.raises(UsageError) as caught:
         refuse_no_program((word, "--epochs"), ContainerRequest(), host)
-    assert caught.value.hint.split(";")[0] == f"write: -- {'sh' if word.endswith('.sh') else 'python'} {word}"
+    assert caught.value.hint.split(";")[0] == f"write: IMAGE -- {'sh' if word.endswith('.sh') else 'python'} {word}"
     refuse_no_program((word,), ContainerRequest(contain=True), host)
     (tmp_path / word).chmod(0o755)
     refuse_no_program((f"./{word}",), ContainerRequest(), host)

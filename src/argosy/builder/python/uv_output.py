@@ -102,6 +102,9 @@ def _explain_status(code: str, said: str, text: str) -> ToolFailed:
     return ToolFailed(what, evidence=text[text.find("error:") :].strip(), hint=hint)
 
 
+TWO_VERSIONS = re.compile(r"you require ([\w.-]+)==\S+ and \1==")
+
+
 def _bare(name: str) -> str:
     return re.split(r"[ @=]", name, maxsplit=1)[0]
 
@@ -121,6 +124,10 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
             hint="check the spelling; for a package of another index, add --extra-index-url to the requirements file",
         )
     hint = "change one of these requirements; exact versions that you did not write are those of the base"
+    if twice := TWO_VERSIONS.search(" ".join(text.split())):
+        hint = (
+            f"change the requirement; if one of the two is the base's {twice[1]}, --allow-replace {twice[1]} hides it"
+        )
     if other := OTHER_PYTHON.search(" ".join(text.split())):
         hint = (
             f"use an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml also works"

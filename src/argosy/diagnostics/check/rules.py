@@ -20,7 +20,7 @@ from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS, describe_old_driver
 from argosy.runtimes.choose import one_partition
-from argosy.runtimes.runtime import RUNTIMES, load_runtime, refuse_image
+from argosy.runtimes.runtime import RUNTIMES, export_squashfs, load_runtime, refuse_image
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
@@ -84,7 +84,7 @@ def _check_layer(image: Image, site: Site) -> Finding:
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
     if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
         reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
-        hint = f"{one_partition(image.path)}, or build the runtime's own format with --format sqsh"
+        hint = one_partition(image.path) if reads_sif else export_squashfs(image.path)
         state = State.WARN if reads_sif else State.FAIL
         return Finding("layer", state, f"{site.runtime.name} cannot attach the layer of a SIF", hint)
     if overlay == "yes":

@@ -43,6 +43,9 @@ PROGRAMS = {
 """Program -> purpose, and whether Argosy needs it."""
 
 
+APPTAINERS = frozenset({"apptainer", "singularity"})
+
+
 def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YES) -> tuple[Finding, ...]:
     """Check a machine.
 
@@ -84,6 +87,9 @@ def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     for name, (purpose, needed) in PROGRAMS.items():
         if name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
+        elif name == "skopeo" and not APPTAINERS.intersection(seen.host.programs):
+            evidence = "not installed; without it, Apptainer or SingularityCE, no docker:// image can be downloaded"
+            yield Finding(name, State.WARN, evidence, how_to_get(name, site))
         elif name not in useless:
             state = State.FAIL if needed else State.WARN
             yield Finding(name, state, f"not installed; {purpose}", how_to_get(name, site))
@@ -102,7 +108,7 @@ def _check_proot(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
 
 def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     host = seen.host
-    only_bwrap = not {"apptainer", "singularity"}.intersection(host.programs) and "bwrap" in host.programs
+    only_bwrap = not APPTAINERS.intersection(host.programs) and "bwrap" in host.programs
     if seen.namespaces:
         yield Finding("user namespaces", State.OK, "this user can create them")
     elif host.can_mount:
