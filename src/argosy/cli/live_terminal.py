@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from argosy.cli.live_view import HEADS, choose_ranks, rank_cells, render_node, render_title
+from argosy.cli.live_view import HEADS, choose_ranks, rank_cells, render_hint, render_node, render_title
 from argosy.jobs.live.model import JobView, RankState, RankView
 
 FRAMES_PER_SECOND = 2
@@ -101,9 +101,10 @@ def text_lines(lines: Sequence[str]) -> RenderableType:
 def draw_job(view: JobView, console: Console, every: float) -> RenderableType:
     """Draw a job for the size of a terminal."""
     title = Text(render_title(view, time.time()), style="bold", overflow="ellipsis", no_wrap=True)
-    hint = Text(f"every {every:g} s · q leaves, the job continues", style="dim", no_wrap=True)
+    keys = Text(f"every {every:g} s · q leaves, the job continues", style="dim", no_wrap=True)
+    hints = [Text(f"-> {text}", no_wrap=True) for text in filter(None, (render_hint(view),))]
     problem = [Text(view.problem, style="bold red", overflow="ellipsis", no_wrap=True)] if view.problem else []
-    room = console.height - 4 - len(problem)
+    room = console.height - 4 - len(problem) - len(hints)
     nodes = [Text(render_node(node), style="dim", overflow="ellipsis", no_wrap=True) for node in view.nodes]
     nodes = nodes[: max(0, room // 3)] if len(nodes) + len(view.ranks) > room else nodes
     ranks = choose_ranks(view.ranks, max(1, room - len(nodes)))
@@ -112,7 +113,7 @@ def draw_job(view: JobView, console: Console, every: float) -> RenderableType:
     own = any(rank.last_line for rank in view.ranks)
     last = [Text(f"output: {view.last_line}", overflow="ellipsis", no_wrap=True)] if view.last_line and not own else []
     table = [_draw_ranks(ranks, console.width)] if ranks else []
-    return Group(title, *problem, *nodes, *table, *more, *last, hint)
+    return Group(title, *problem, *nodes, *table, *more, *last, *hints, keys)
 
 
 def _draw_ranks(ranks: Sequence[RankView], width: int) -> Table:

@@ -13,7 +13,7 @@ from argosy.slurm.text import RUNNING
 MOST_RANKS = 32
 """Ranks in plain lines; ``--json`` has all."""
 
-URGENCY = {RankState.HUNG: 0, RankState.SILENT: 1, RankState.IDLE: 2, RankState.RUNS: 3, RankState.ENDED: 4}
+URGENCY = {RankState.HUNG: 0, RankState.SILENT: 1, RankState.IDLE: 2, RankState.RUNNING: 3, RankState.ENDED: 4}
 """Order of the ranks if the terminal cannot show all."""
 
 HEADS = ("RANK", "NODE", "CORES", "CPU", "GPU", "MEMORY", "STATE", "LAST OUTPUT")
@@ -34,6 +34,12 @@ def render_title(view: JobView, now: float) -> str:
     elif view.code:
         parts[-1] += f" (code {view.code})"
     return " · ".join(filter(None, parts))
+
+
+def render_hint(view: JobView) -> str:
+    """Return the command that shows where the ranks hang; empty if none does."""
+    hung = any(rank.state is RankState.HUNG for rank in view.ranks)
+    return f"see where the ranks hang: argosy top {view.id} --stacks" if hung else ""
 
 
 def render_node(node: NodeView) -> str:
@@ -86,3 +92,5 @@ def plain_lines(view: JobView, now: float | None = None) -> Iterator[str]:
         yield f"  … {len(view.ranks) - MOST_RANKS} more ranks; --json shows all"
     if view.last_line and not any(rank.last_line for rank in view.ranks):
         yield f"  output: {view.last_line}"
+    if hint := render_hint(view):
+        yield f"  -> {hint}"

@@ -135,9 +135,12 @@ stage_image() {
     trap 'unstage_image' EXIT
     $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
         stop "the new folder $argosy_staged cannot be created on every node" 7
+    echo "argosy: copying the image to $argosy_staged on $argosy_nodes node(s)" >&2
+    argosy_begun=$(date +%s)
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7
     argosy_image=$argosy_staged/$argosy_name
+    echo "argosy: copied the image in $(($(date +%s) - argosy_begun)) s" >&2
 }
 unstage_image() { $argosy_each rm -rf "$argosy_staged" || :; }
 

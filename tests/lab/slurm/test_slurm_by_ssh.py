@@ -96,6 +96,9 @@ def test_a_running_job_is_entered_and_cancelled_from_afar(laptop: Laptop) -> Non
     assert laptop.argosy("logs", job).stdout.startswith("begun")
     assert laptop.argosy("attach", job, "--", "printenv", "SLURM_JOB_ID").stdout.strip() == job
     assert laptop.argosy("jobs", "--ssh", "far").stdout.startswith(job)
+    view = json.loads(laptop.argosy("top", job, "--json").stdout)
+    assert [(rank["rank"], rank["state"]) for rank in view["ranks"]] == [(0, "idle")]
+    assert view["last_line"] == "begun"
     laptop.argosy("cancel", job)
     desk.wait(job)
     assert laptop.argosy("logs", "-f", job, check=False).code != 0

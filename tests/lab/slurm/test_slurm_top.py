@@ -73,10 +73,10 @@ def measured(desk: Desk, job: str, *options: str) -> dict[str, Any]:
 
 def test_the_hung_rank_is_marked_until_the_job_ends(desk: Desk, job: str) -> None:
     with watching(desk, job, "--hung-after", "1") as screen:
-        screen.until("HUNG", "1 runs, 1 hung", "step ")
+        screen.until("HUNG", "1 running, 1 hung", "step ")
         rows = {row[0]: row for row in screen.rows if row[0] in {"0", "1"}}
         assert rows["0"][1] == "node1"
-        assert "runs" in rows["0"]
+        assert "running" in rows["0"]
         assert rows["1"][1] == "node2"
         assert "CORES" not in screen.text  # not on 80 columns
         assert "GPU use unknown" in screen.text
@@ -120,7 +120,7 @@ def test_a_controller_that_does_not_answer_is_a_line_in_the_view(desk: Desk, job
 
 def test_a_log_gets_plain_lines_and_programs_get_json(desk: Desk, job: str) -> None:
     lines = desk.argosy("top", job, "--once").stdout.splitlines()
-    assert lines[0].startswith(f"job {job} stuck · runs · 2 ranks: 1 runs, 1 idle")
+    assert lines[0].startswith(f"job {job} stuck · runs · 2 ranks: 1 running, 1 idle")
     assert not any("\x1b" in line for line in lines)
     one, two = measured(desk, job)["ranks"]
     assert (one["host"], two["host"]) == ("node1", "node2")

@@ -178,15 +178,16 @@ def ranks(*states: RankState) -> tuple[RankView, ...]:
 
 
 def test_ranks_that_need_attention_are_shown_first() -> None:
-    found = choose_ranks(ranks(RankState.RUNS, RankState.HUNG, RankState.RUNS, RankState.SILENT), 2)
+    found = choose_ranks(ranks(RankState.RUNNING, RankState.HUNG, RankState.RUNNING, RankState.SILENT), 2)
     assert [each.rank for each in found] == [1, 3]
 
 
 def test_a_job_in_lines() -> None:
-    view = JobView("7", "train", "running", "runs", measured=100.0, ranks=ranks(RankState.RUNS, RankState.HUNG))
-    title, problem, heads, *rows = plain_lines(replace(view, problem="no answer"), 130.0)
-    assert title == "job 7 train · runs · 2 ranks: 1 runs, 1 hung · 30 s ago"
+    view = JobView("7", "train", "running", "runs", measured=100.0, ranks=ranks(RankState.RUNNING, RankState.HUNG))
+    title, problem, heads, *rows, hint = plain_lines(replace(view, problem="no answer"), 130.0)
+    assert title == "job 7 train · runs · 2 ranks: 1 running, 1 hung · 30 s ago"
     assert (problem, heads.split()[0], len(rows)) == ("  no answer", "RANK", 2)
+    assert hint.endswith("argosy top 7 --stacks")
     assert render_title(JobView("7", "train", "ended", "ended with an error", code=3), 0.0).endswith("error (code 3)")
 
 

@@ -152,7 +152,7 @@ def _fetch_from_docker(reference: Reference, memo: Path, known: Known | None, se
     if known is None or known.digest != identity:
         with work_folder(session.work_parent()) as work:
             archive = work / "image.tar"
-            with session.step("save", str(reference)):
+            with session.step("save", str(reference)), watch_growth(session.meter("saving"), archive):
                 _save_image(reference, session, archive)
             image = _fetch(Reference(Transport.DOCKER_ARCHIVE, str(archive)), session)
         known = Known(str(reference), identity, str(image.path.parent))

@@ -18,7 +18,7 @@ class RankState(enum.StrEnum):
     operation often use their CPU.
     """
 
-    RUNS = "runs"
+    RUNNING = "running"
     IDLE = "idle"
     SILENT = "silent"
     HUNG = "hung"
@@ -110,7 +110,7 @@ class JobView(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> str:
-        """The number of ranks in each state, for example ``2 ranks: 1 runs, 1 hung``."""
+        """The number of ranks in each state, for example ``2 ranks: 1 running, 1 hung``."""
         count = Counter(each.state for each in self.ranks)
         states = ", ".join(f"{count[state]} {state}" for state in RankState if count[state])
         return (

@@ -18,6 +18,9 @@ DATA = Path(__file__).with_name("data")
 STEP_SECONDS = "45"
 """Time limit of a step: srun waits for minutes if the controller does not answer."""
 
+OF_CLUSTER = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS"})
+"""Variables that a step keeps; others would give it the options of a job in which the user types the command."""
+
 TIMED_OUT = 124
 """Exit code of timeout(1)."""
 
@@ -111,8 +114,11 @@ def _plan_step(target: Target, script: str, *arguments: str) -> Argv:
 
 def run_step(session: Session, target: Target, script: str, *arguments: str) -> Reply:
     """Run a script once on each node of a job, or on this machine."""
-    environment = {name: value for name, value in session.host.environment.items() if not name.startswith("SLURM_")}
-    environment |= {name: value for name, value in session.host.environment.items() if name == "SLURM_CONF"}
+    environment = {
+        name: value
+        for name, value in session.host.environment.items()
+        if name in OF_CLUSTER or not name.startswith(("SLURM_", "SRUN_"))
+    }
     return session.runner.run(Command(_plan_step(target, script, *arguments), env=environment))
 
 

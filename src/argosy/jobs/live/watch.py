@@ -158,7 +158,8 @@ class JobWatch:
             return RankState.HUNG
         if silent:
             return RankState.SILENT
-        return RankState.RUNS if idle is None else RankState.IDLE
+        wrote = quiet is not None and idle is not None and quiet < idle
+        return RankState.RUNNING if idle is None or wrote else RankState.IDLE
 
 
 def _is_busy(gpus: Sequence[GpuUse]) -> bool:
