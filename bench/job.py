@@ -107,8 +107,9 @@ def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
     with open_folder() as folder, lab_cluster(folder / "cluster") as cluster:
         times = measure_pairs(cluster, folder, inputs.delta, QUICK_PAIRS if quick else PAIRS)
     remark = (
-        "job: 2 nodes, 2 ranks each, a container per rank, Apptainer as an ordinary user; both scripts in one "
-        "allocation, in turns; the interval is that of the median of the differences, pair by pair"
+        "job: 2 nodes, 2 ranks each, Apptainer as an ordinary user; Argosy's script starts a container per node, the "
+        "one by hand a container per rank; both scripts in one allocation, in turns; the interval is that of the "
+        "median of the differences, pair by pair"
     )
     return Outcome(tuple(job_rows(*times)), (remark,))
 

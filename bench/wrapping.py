@@ -30,6 +30,7 @@ from bench.records import Budget, Outcome, Row, many, one
 from bench.script import FORK
 from bench.start import pairwise
 from bench.tasks import CommandTask
+from bench.wrapping_phases import phase_rows
 
 COMMANDS = 1000
 MANY_INSIDE = "/opt/argosy/many"
@@ -48,6 +49,7 @@ UPDATED = Budget(10)
 NO_FORK, FEW_EXECS = Budget(0), Budget(2)
 AS_THE_LINE = Budget(1.05)
 ABOVE_BARE = Budget(15)
+ABOVE_RUNTIME = Budget(8)
 OF_THE_TREE = Budget(0.01)
 
 
@@ -114,6 +116,7 @@ def run_wrapping(inputs: Inputs, *, quick: bool) -> Outcome:
             target.folder.mkdir()
             target.folder.chmod(0o777)
             rows += [*_wrap_rows(target, many, folder / "many.txt"), *_count_rows(target), *_start_rows(target, quick)]
+            rows += _phase_rows(target) if target.place is HERE else ()
             code = QUICK_IMPORT if quick else IMPORT
             only = f"{BARE},{WRAPPER}" if target.place is HERE else WRAPPER
             calls[target.runtime] = target.measured_starts("--quick", "--code", code, "--only", only).calls
@@ -170,6 +173,14 @@ def _count_rows(target: BenchTarget) -> Iterator[Row]:
     yield one(f"{key}.execs", f"{who}: execve", execs, "", budget=budgets[1])
 
 
+def _phase_rows(target: BenchTarget) -> Iterator[Row]:
+    log = target.folder / "phases"
+    traced = "strace --seccomp-bpf -f -ttt -s 64 -v -e trace=execve -e signal=none"
+    starts = f'for n in $(seq {TIMES}); do {traced} -o "$0.$n" "$@"; done'
+    target.run("sh", "-c", starts, str(log), str(target.prefix / "bin/python"), "-c", "pass")
+    return phase_rows([file.read_text(errors="replace") for file in target.folder.glob("phases.*")])
+
+
 def count_until(trace: str, program: str) -> tuple[int, int]:
     """Count forks and programs started in a log of ``strace -f``, until `program` takes its process.
 
@@ -201,6 +212,9 @@ def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT
     elif BARE in figures:
         above = [ours - bare for ours, bare in zip(wrapper, figures[BARE].each, strict=True)]
         yield many(f"{key}.above", f"{who}, wrapper above the bare program", above, "ms", budget=ABOVE_BARE)
+        entered = [ours - runtime for ours, runtime in zip(wrapper, figures[RUNTIME].each, strict=True)]
+        what = f"{who}, wrapper above the bare runtime"
+        yield many(f"{key}.above_runtime", what, entered, "ms", budget=ABOVE_RUNTIME)
 
 
 def _start_row(key: str, what: str, figure: Figure) -> Row:

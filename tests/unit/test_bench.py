@@ -25,6 +25,7 @@ from bench.table import render_markdown, render_page, render_plain
 from bench.training import read_variants, training_rows
 from bench.tykky_wrapper import SHARED, render_scripted
 from bench.wrapping import count_until
+from bench.wrapping_phases import phase_rows, read_phases
 
 STRACE = """\
 7 execve("/bin/sh", ["sh"], 0x7ffe /* 40 vars */) = 0
@@ -303,3 +304,22 @@ def test_large_jobs_are_computed_from_figures_and_assumptions() -> None:
     table = render_table({**values, "growth.argosy.1": 1.75, "growth.slurm.1": 1, "planning.large": 2})
     assert "| container, on all nodes at once | 0.75 | 0.75 | 0.75 |" in table
     assert "| verdict: read these files | 0.513 | 0.7 | 2.5 |" in table
+
+
+PREFIX_START = """\
+1 100.000 execve("/p/bin/python", ["/p/bin/python", "-c", "pass"], 0x1 /* 3 vars */) = 0
+3 100.001 execve("/usr/local/bin/bwrap", ["bwrap", "--bind", "/a", "/a"], 0x1 /* 3 vars */) = -1 ENOENT (No such file)
+3 100.002 execve("/usr/bin/bwrap", ["bwrap", "--ro-bind", "/t/usr", "/usr", "--bind", "/home", "/home"], 0x1) = 0
+4 100.006 execve("/bin/sh", ["/bin/sh", "-c", "echo", "argosy-hold"], 0x1 /* 3 vars */) = 0
+1 100.007 execve("/usr/bin/nsenter", ["nsenter", "--target", "4"], 0x1 /* 3 vars */) = 0
+1 100.009 execve("/p/bin/python", ["/p/bin/python", "-c", "pass"], 0x1 /* 3 vars */) = 0
+"""
+
+
+def test_the_phases_of_a_wrapped_start_are_read_from_its_programs() -> None:
+    assert read_phases(PREFIX_START) == pytest.approx((2, 4, 3), abs=1e-3)
+    rows = {row.key: row.value for row in phase_rows([PREFIX_START])}
+    assert rows["wrapping.bwrap.phase.mounts"] == pytest.approx(4, abs=1e-3)
+    assert rows["wrapping.bwrap.binds"] == 2
+    with pytest.raises(RuntimeError, match="bwrap did not start"):
+        read_phases("\n".join(PREFIX_START.splitlines()[:2]))

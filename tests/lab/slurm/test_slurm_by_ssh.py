@@ -155,7 +155,7 @@ REFUSED = (
     (("--partition", "none"), "Invalid partition"),
     (("--chdir", "none"), "/none to run in"),
     (("--site", "local"), "select the profile of the cluster with --site"),
-    (("--in-allocation",), "carry out what --dry-run prints"),
+    (("--in-allocation",), "run the script that --dry-run prints"),
 )
 
 
