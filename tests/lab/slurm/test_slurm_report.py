@@ -83,7 +83,8 @@ def test_the_report_of_a_slow_job_shows_the_network_and_the_bandwidth_that_the_s
         jobs = sorted(int(each.stem.removeprefix("slow-")) for each in desk.here.glob("slow-*.out"))
     said, page = report(desk, str(jobs[-1]), "slow")
     assert "ended well" in said
-    assert "Socket" in section(page, "verdict")
+    assert "TCP sockets" in section(page, "verdict")
+    assert f"argosy check {desk.image} --site {site}" in section(page, "commands")
     assert "24" in section(page, "verdict")
     measured = section(page, "measured")
     assert f"job {jobs[0]}" in measured

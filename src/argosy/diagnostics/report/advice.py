@@ -1,4 +1,4 @@
-"""Decide what a report says first: what happened, why, and what to do next; pure."""
+"""Decide what a report says first: what happened, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from argosy.core.shell import quote
 from argosy.diagnostics.why.rules import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
+from argosy.jobs.record import read_submitted
 from argosy.slurm.text import ENDED
 
 OF_GPUS = ("GPUs", "network")
@@ -111,7 +112,8 @@ def list_commands(
         yield "Explain the failure", f"argosy why {facts.id}"
     failed = {each.what for each in findings if each.state is State.FAIL}
     if plan and "network" in failed:
-        yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(plan.site)}"
+        site = read_submitted(Path(facts.record)).get("profile") or plan.site
+        yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
     yield "Verify network, GPUs and cores", f"argosy verify {facts.id}"
     if plan and plan.is_job and facts.record:
         yield "Submit the same script again", f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
