@@ -10,6 +10,7 @@ import msgspec
 from argosy.core.plots import draw
 from argosy.core.store import write_text
 from bench.growth_page import write_growth_page
+from bench.plots import PLOTS as PARTS_WITH_PLOT
 from bench.plots import plot_parts
 from bench.records import Result, render_number
 from bench.table import render_page
@@ -65,7 +66,8 @@ def write_page(result: Result) -> None:
     plots = plot_parts(result.rows)
     PLOTS.mkdir(exist_ok=True)
     for old in PLOTS.glob("*.svg"):
-        old.unlink()
+        if old.stem not in PARTS_WITH_PLOT:
+            old.unlink()
     for part, plot in plots.items():
         write_text(PLOTS / f"{part}.svg", draw(plot))
     pictures = {part: f"![{plot.title}]({PLOTS.name}/{part}.svg)" for part, plot in plots.items()}
