@@ -106,7 +106,7 @@ def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedW
 
 
 def store(cache: WheelCache, folder: Path, name: str = "tiny") -> PackedWheel:
-    return cache.store(pin(name), make_part(folder, name), lambda _: None)
+    return cache.store(pin(name), make_part(folder, name))
 
 
 def test_a_stored_wheel_is_found_with_its_entries(cache: WheelCache, tmp_path: Path) -> None:
@@ -137,9 +137,16 @@ def test_a_damaged_wheel_is_not_found_and_replaced(cache: WheelCache, tmp_path: 
     assert cache.find(pin()) == again
 
 
+def test_a_wheel_that_two_builds_pack_stays_where_the_first_one_reads_it(cache: WheelCache, tmp_path: Path) -> None:
+    with store(cache, tmp_path / "one").part.open() as first:
+        second = store(cache, tmp_path / "two")
+        assert first.read() == second.part.read_text() == "packed"
+    assert cache.find(pin()) == second
+
+
 def test_a_part_that_another_one_replaced_is_not_found(cache: WheelCache, tmp_path: Path) -> None:
     store(cache, tmp_path / "one")
-    other = cache.store(pin("other"), make_part(tmp_path / "two", "other", "other bytes"), lambda _: None)
+    other = cache.store(pin("other"), make_part(tmp_path / "two", "other", "other bytes"))
     (cache.entry(pin()) / PART).write_bytes(other.part.read_bytes())
     assert cache.find(pin()) is None
 

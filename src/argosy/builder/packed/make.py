@@ -163,7 +163,7 @@ def _pack_all(wheels: Wheels, trees: Mapping[str, Path], session: Session, step:
         packing = [pool.submit(_pack, pin, trees[pin.package.name], sizes[pin.package.name], apart) for pin in order]
         packed = list[PackedWheel]()
         for number, (pin, future) in enumerate(zip(order, packing, strict=True), start=1):
-            packed.append(wheels.cache.store(pin, future.result(), session.waiting))
+            packed.append(wheels.cache.store(pin, future.result()))
             step.say(f"packing wheels: {number} of {len(order)}")
         return packed
     finally:

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,8 +23,7 @@ import msgspec
 
 from argosy.builder.python.pins import Pin
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.locks import Owner
-from argosy.core.store import fill_once, remove_tree
+from argosy.core.store import atomic_file, make_folder
 from argosy.images.part_digest import describe_part, part_digest
 from argosy.images.sif.write import FileSlice, whole_of
 from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL
@@ -128,7 +126,7 @@ class WheelCache(msgspec.Struct, frozen=True):
                 return PackedWheel(record, part)
         return None
 
-    def store(self, pin: Pin, wheel: PackedWheel, waiting: Callable[[Owner], None]) -> PackedWheel:
+    def store(self, pin: Pin, wheel: PackedWheel) -> PackedWheel:
         """Move a new part into the cache, and return the wheel with its place there.
 
         Raises
@@ -137,13 +135,15 @@ class WheelCache(msgspec.Struct, frozen=True):
             If the cache cannot be written, or the disk is full.
         """
         entry = self.entry(pin)
-        remove_tree(entry)  # it was missing or damaged
-        with fill_once(entry, what=f"storing {pin.package.name}", waiting=waiting) as folder:
-            if folder is None:
-                return self.find(pin) or wheel  # another build stored it meanwhile
-            text = msgspec.msgpack.encode(wheel.record)
-            (folder / RECORD).write_bytes(hashlib.sha256(text).digest() + text)
-            shutil.move(wheel.part, folder / PART)
+        make_folder(entry)
+        if not os.access(entry, os.W_OK):
+            return wheel  # a damaged entry of another user
+        text = msgspec.msgpack.encode(wheel.record)
+        # Another build may read this entry now: each file is replaced by a rename, and equal inputs give equal files.
+        with atomic_file(entry / PART, force=True, flush=False) as part:
+            shutil.move(wheel.part, part)
+        with atomic_file(entry / RECORD, force=True, flush=False) as record:
+            record.write_bytes(hashlib.sha256(text).digest() + text)
         return PackedWheel(wheel.record, entry / PART)
 
 
