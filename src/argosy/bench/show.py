@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ MOST_DEVICES = 32
 Cells = tuple[str, ...]
 
 
-def table_of(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
+def _table_of(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
     """Return the rows of a table, the head first: one row for each value of each result, comparable ones together."""
     head: Cells
     if results[0].kind is Kind.COLLECTIVES:
@@ -90,17 +91,22 @@ def _at_once(count: int) -> str:
 
 def render_table(results: Sequence[BenchResult]) -> str:
     """Render results as text: a heading, the table without empty columns, and the notes."""
-    rows = drop_empty(table_of(results))
+    rows = compact_table(results)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     found = notes(results)
     return "\n".join([heading(results), "", *lines, *(["", *found] if found else [])])
 
 
-def drop_empty(rows: Sequence[Cells]) -> tuple[Cells, ...]:
-    """Return a table without the columns that have a head only."""
-    kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
-    return tuple(tuple(row[index] for index in kept) for row in rows)
+def compact_table(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
+    """Return the table without columns that have a head only; a single result is named in the heading."""
+    head, *rows = _table_of(results)
+    kept = [
+        index
+        for index, name in enumerate(head)
+        if any(row[index] for row in rows) and (len(results) > 1 or name != "result")
+    ]
+    return tuple(tuple(row[index] for index in kept) for row in (head, *rows))
 
 
 def heading(results: Sequence[BenchResult]) -> str:
@@ -138,11 +144,11 @@ def _nodes_plot(results: Sequence[BenchResult]) -> Plot:
         for quantity in (BUS, ALGORITHM) if len(results) == 1 else (BUS,):
             peaks = [(nodes, result.peak(nodes, quantity)) for nodes in result.node_counts]
             points = tuple(_point(nodes, peak) for nodes, peak in peaks if peak)
-            lines.append(Line(f"{quantity}, {result.label}", points))
+            lines.append(Line(f"{quantity}, {result.label}" if len(results) > 1 else quantity, points))
     expected = results[0].expected
     known = tuple(Point(nodes, expected[nodes]) for nodes in results[0].node_counts if nodes in expected)
     if known:
-        lines.append(Line("bus bandwidth that the site's profile expects", known))
+        lines.append(Line("bus bandwidth, expected by the profile", known))
     return LinePlot(f"{results[0].title}: bandwidth over nodes", "nodes", "GB/s", tuple(lines))
 
 
@@ -151,7 +157,8 @@ def _size_plot(results: Sequence[BenchResult]) -> Plot:
     for result in results:
         for nodes in result.node_counts or (0,):
             figures = [each for each in result.figures if each.quantity == BUS and each.nodes in (0, nodes)]
-            name = f"{result.label}, {nodes} node(s)" if nodes else result.label
+            several = (result.label,) if len(results) > 1 else ()
+            name = ", ".join((*several, f"{nodes} node(s)")) if nodes else result.label
             lines.append(Line(name, tuple(_point(each.size, each) for each in sorted(figures, key=lambda x: x.size))))
     counts = {nodes for result in results for nodes in result.node_counts}
     expected = [(nodes, speed) for nodes, speed in sorted(results[0].expected.items()) if nodes in counts]
@@ -167,7 +174,10 @@ def _row_plots(results: Sequence[BenchResult]) -> Iterator[Plot]:
     for quantity in dict.fromkeys(figure.quantity for result in results for figure in result.figures):
         pairs = [(r, figure) for r in results for figure in r.figures if figure.quantity == quantity]
         title, total = f"{results[0].title}: {quantity}", len(pairs)
+        middle: tuple[Row, ...] = ()
         if results[0].kind is Kind.NODES:
+            median = statistics.median(figure.value for _, figure in pairs)
+            middle = (Row(f"median of {total} device(s)", median, accent=False),)
             pairs = sorted(pairs, key=lambda pair: pair[1].value)[:MOST_DEVICES]
             title += f", the slowest {MOST_DEVICES} of {total}" if total > MOST_DEVICES else ""
         else:
@@ -175,7 +185,7 @@ def _row_plots(results: Sequence[BenchResult]) -> Iterator[Plot]:
             keys = list(dict.fromkeys((figure.at_once, figure.name) for _, figure in pairs))
             pairs.sort(key=lambda pair: (pair[1].at_once, keys.index((pair[1].at_once, pair[1].name))))
         rows = tuple(_bar(result, figure, several=len(results) > 1) for result, figure in pairs)
-        yield RowPlot(title, pairs[0][1].unit or quantity, rows)
+        yield RowPlot(title, pairs[0][1].unit or quantity, (*middle, *rows))
 
 
 def _bar(result: BenchResult, figure: Figure, *, several: bool) -> Row:
@@ -199,7 +209,7 @@ def render_html(results: Sequence[BenchResult], command: str) -> str:
         .render(
             argosy=VERSION,
             title=heading(results),
-            rows=drop_empty(table_of(results)),
+            rows=compact_table(results),
             plots=[Markup(draw(plot)) for plot in plots_of(results)],  # noqa: S704 - drawn plots escape their texts
             notes=notes(results),
             command=command,

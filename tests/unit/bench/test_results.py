@@ -99,18 +99,18 @@ def test_jobs_that_were_submitted_together_are_one_table_over_nodes_in_both_unit
     lines = [line.split("  ") for line in render_table((result,)).splitlines()]
     cells = [[cell.strip() for cell in line if cell] for line in lines]
     assert cells[0] == ["all_reduce: jobs 11 to 13 (lab, 2026-01-02)"]
-    assert cells[2][3:6] == ["bus GB/s", "bus Gb/s", "spread"]
-    assert cells[3] == ["1", "4 GiB", "jobs 11 to 13", "2,629", "21,030", "2,366 to 2,760", "1,753", "14,020"]
-    assert cells[4][:5] == ["2", "4 GiB", "jobs 11 to 13", "1,231", "9,846"]
+    assert cells[2][2:5] == ["bus GB/s", "bus Gb/s", "spread"]
+    assert cells[3] == ["1", "4 GiB", "2,629", "21,030", "2,366 to 2,760", "1,753", "14,020"]
+    assert cells[4][:4] == ["2", "4 GiB", "1,231", "9,846"]
     assert cells[6] == ["job 13 on 4 node(s) has no output yet"]
     over_nodes, sizes = plots_of((result,))
     assert isinstance(over_nodes, LinePlot)
-    assert [line.name for line in over_nodes.lines] == [f"{BUS}, jobs 11 to 13", f"{ALGORITHM}, jobs 11 to 13"]
+    assert [line.name for line in over_nodes.lines] == [BUS, ALGORITHM]
     points = over_nodes.lines[0].points
     assert [(point.x, point.y) for point in points] == [(1, 2628.8), (2, 1230.8)]
     assert points[0].low == pytest.approx(2365.92)
     assert isinstance(sizes, LinePlot)
-    assert [line.name for line in sizes.lines] == ["jobs 11 to 13, 1 node(s)", "jobs 11 to 13, 2 node(s)"]
+    assert [line.name for line in sizes.lines] == ["1 node(s)", "2 node(s)"]
 
 
 def test_a_job_is_compared_with_earlier_ones_and_with_a_file_by_size(session: Session, tmp_path: Path) -> None:
@@ -152,7 +152,10 @@ def test_a_node_test_shows_the_slowest_devices_and_the_faults(session: Session) 
     results = read_results(session, ("7",))
     matmul, memory = plots_of(results)
     assert isinstance(matmul, RowPlot)
-    assert [row.name for row in matmul.rows] == ["node2 gpu 0", "node1 gpu 1", "node1 gpu 0"]
+    assert [row.name for row in matmul.rows] == [
+        "median of 3 device(s)", "node2 gpu 0", "node1 gpu 1", "node1 gpu 0",
+    ]  # fmt: skip
+    assert matmul.rows[0].value == 650
     assert (matmul.unit, memory.title) == ("TFLOP/s", "test of each node: memory")
     assert "node2 gpu 0: wrong: a copy in its memory differs" in render_table(results)
 
@@ -226,3 +229,20 @@ def test_a_dry_run_prints_the_script_of_each_number_of_nodes_and_plots_need_a_re
     refused = CliRunner().invoke(app, [*words, "--svg", "a.svg"])
     assert isinstance(refused.exception, UsageError)
     assert refused.exception.hint == "add --follow, or run after the job: argosy bench compare JOB --svg a.svg"
+
+
+def test_the_command_writes_the_plots_and_the_page_of_files(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    for name, bus in (("a.out", 90), ("b.out", 45)):
+        (tmp_path / name).write_text(own(1, bus) + NCCL)
+    files = [str(tmp_path / name) for name in ("a.out", "b.out")]
+    words = ["bench", "compare", *files, "--svg", str(tmp_path / "p.svg"), "--html", str(tmp_path / "p.html")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0
+    assert any("b.out" in line and line.endswith("0.50 x") for line in done.output.splitlines())
+    assert (tmp_path / "p.svg").read_text().count("<svg") == 1
+    assert "b.out" in (tmp_path / "p.html").read_text()
+    stored = CliRunner().invoke(app, ["bench", "compare", *files, "--json"])
+    (tmp_path / "kept.json").write_text(stored.stdout)
+    again = CliRunner().invoke(app, ["bench", "compare", str(tmp_path / "kept.json")])
+    assert again.output.splitlines()[2:] == [line for line in done.stdout.splitlines() if "wrote" not in line][2:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from argosy.bench.show import drop_empty, plots_of, table_of
+from argosy.bench.show import compact_table, plots_of
 from argosy.core.errors import ToolMissing
 from argosy.core.findings import State
 from argosy.core.pages import page_templates
@@ -44,7 +44,7 @@ def render_page(report: Report) -> str:
         hidden_nodes=max(0, len(nodes) - MOST_NODES),
         timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704
         plots=_plots(report),
-        values=drop_empty(table_of(report.results)) if report.results else (),
+        values=compact_table(report.results) if report.results else (),
     )
 
 
