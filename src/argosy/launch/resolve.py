@@ -26,7 +26,7 @@ from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, as_pattern
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.launch.torch_check import check_torch_build
@@ -124,6 +124,8 @@ def resolve_launch(
         there, container = resolve(
             request, target, session, dry=dry, script_only=script_only, record=record, remote_image=remote_image
         )
+        if not there.cwd:
+            request = _from_submit_folder(request, host.cwd)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
@@ -220,6 +222,13 @@ def _versions_of(image: Image, request: LaunchRequest) -> Mapping[str, str]:
     """Return the versions that conditions of profiles compare: those of the user, else those that the image lists."""
     nccl = {"nccl": image.nccl} if image.nccl else {}
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
+
+
+def _from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
+    """Return the request with output files relative to the submit folder, which is not this machine's."""
+    options, here = request.options, as_pattern(folder).rstrip("/") + "/"
+    output, error = options.output.removeprefix(here), options.error.removeprefix(here)
+    return replace(request, options=replace(options, output=output, error=error))
 
 
 def _is_here(reference: str, runtime: str, session: Session) -> bool:

@@ -133,7 +133,7 @@ class BuildOptions(InstallOptions, total=False):
         str,
         Row(
             IMAGE,
-            "Format of the output. Default: sif.",
+            "Format of the output. Default: sqsh for an output NAME.sqsh, else sif.",
             field="form",
             choices=("sif", "sqsh", "layer", "oci", "oci-archive", "docker-archive"),
             toml=False,

@@ -107,12 +107,21 @@ SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SU
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
 
+RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
+BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
+"""Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
+
+
 class _Reader:
     """Reads the statements of a script in order, and collects jobs and translations."""
 
     def __init__(self, script: JobScript, site: Site) -> None:
         self.script = script
         self.profile = {setting.name: setting.value for setting in site.settings}
+        self.conditions = {
+            setting.name: " and ".join(f"{fact} {rule}" for fact, rule in setting.when.items())
+            for setting in site.settings
+        }
         self.site = site
         self.found: list[Translation] = []
         self.keys: dict[str, Any] = {"site": site.name} if site.name else {}
@@ -137,10 +146,22 @@ class _Reader:
         for statement in self.script.statements:
             self.read_statement(statement)
         bare = any(job["image"].startswith(BARE_PREFIX) for job in self.jobs)
-        fate = Fate.NOT_READ if bare else Fate.LEFT_OUT
-        note = "no container: load it in your shell, the job inherits it" if bare else "the image has the software"
         for line, text in self.modules:
-            self.say(line, text, fate, note)
+            self.say(line, text, *self.fate_of_modules(frozenset(text.split()[2:]), bare=bare))
+
+    def fate_of_modules(self, names: frozenset[str], *, bare: bool) -> tuple[Fate, str]:
+        """Return what becomes of ``module load NAMES``, and why."""
+        if bare:
+            return Fate.NOT_READ, "no container: load it in your shell, the job inherits it"
+        plain = {name.partition("/")[0] for name in names}
+        loaded = {name.partition("/")[0] for name in self.site.modules.load}
+        if plain & RUNTIME_MODULES and not plain & loaded:
+            return Fate.NOT_READ, "the profile does not load it: add it to load in [modules] of the profile"
+        if plain and plain <= loaded:
+            return Fate.REPLACED, f"the profile of {self.site.name} loads it"
+        if plain and self.site.binds and all(map(BIND_MODULE.fullmatch, plain)):
+            return Fate.REPLACED, f"the profile of {self.site.name} mounts the folders of the host that jobs need"
+        return Fate.LEFT_OUT, "the image has the software"
 
     def say(self, line: int, text: str, fate: Fate, note: str) -> None:
         """Record a translation."""
@@ -183,7 +204,9 @@ class _Reader:
     def export(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
         """Translate an exported variable."""
         if self.profile.get(name) == value:
-            return self.say(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
+            when = self.conditions.get(name, "")
+            note = f"the profile of {self.site.name} sets it" + (f", but only if {when}" if when else "")
+            return self.say(statement.line, statement.text, Fate.REPLACED, note)
         if all(plain_text(word) is not None for word in words):
             self.env[name] = value
             other = f"; the profile of {self.site.name} would set {self.profile[name]}" if name in self.profile else ""

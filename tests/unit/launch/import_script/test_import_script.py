@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import UsageError
+from argosy.core.records import replace
 from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Setting, Site
+from argosy.sites.read import read_site
 
 LUMI = """#!/bin/bash
 #SBATCH --account=project_1
@@ -244,3 +246,32 @@ def test_a_script_without_a_number_of_tasks_starts_one_as_slurm_does(head: str, 
         keys(text.replace("torchrun --nproc_per_node=2 python", "torchrun --nproc_per_node=2"))["ranks_per_node"]
         == ranks
     )
+
+
+@pytest.mark.parametrize(
+    ("site", "line", "fate_and_note"),
+    [
+        (
+            "lumi-g",
+            "module load singularity-userfilesystems singularity-CPEbits",
+            (Fate.REPLACED, "mounts the folders"),
+        ),
+        ("lumi-g", "module load PyTorch/2.7", (Fate.LEFT_OUT, "the image has the software")),
+        ("nvidia-apptainer", "module load apptainer", (Fate.NOT_READ, "add it to load in [modules]")),
+        ("mn5-acc", "module load singularity", (Fate.REPLACED, "loads it")),
+    ],
+)
+def test_a_module_has_the_reason_that_fits_the_site(site: str, line: str, fate_and_note: tuple[Fate, str]) -> None:
+    text = f"#!/bin/bash\n{line}\nsrun singularity exec my.sif python x.py\n"
+    found, note = fate(import_script("job.sh", text, site=read_site(site)), line)
+    assert found is fate_and_note[0]
+    assert fate_and_note[1] in note
+
+
+def test_a_variable_that_the_profile_sets_under_a_condition_is_named_with_it() -> None:
+    setting = Setting(
+        name="NCCL_NET_GDR_LEVEL", value="PHB", when={"rocm": "< 6.2"}, why="", source="https://x.example"
+    )
+    site = replace(read_site("lumi-g"), settings=(setting,))
+    text = "#!/bin/bash\nexport NCCL_NET_GDR_LEVEL=PHB\nsrun singularity exec my.sif python x.py\n"
+    assert fate(import_script("job.sh", text, site=site), "export NCCL")[1].endswith("but only if rocm < 6.2")
