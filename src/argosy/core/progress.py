@@ -62,13 +62,22 @@ class Meter:
         self._done, self._total = done, total or self._total
         now = self._clock()
         if now - self._reported >= METER_SECONDS:
-            self._reported = now
-            amount = render_amount(self._done, self._total, now - self._begun, unit=self._unit)
-            self._report(f"{self._doing}: {amount}")
+            self._show(now)
 
     def add(self, more: float) -> None:
         """Add to the amount that is done."""
         self.update(self._done + more)
+
+    def end(self) -> None:
+        """Report the whole amount, if any was reported: what follows may take time, for example a flush to the disk."""
+        if self._reported > self._begun:
+            self._done = self._total = max(self._done, self._total)
+            self._show(self._clock())
+
+    def _show(self, now: float) -> None:
+        self._reported = now
+        amount = render_amount(self._done, self._total, now - self._begun, unit=self._unit)
+        self._report(f"{self._doing}: {amount}")
 
 
 BAR = re.compile(r"\[[=\-|/\\ ]*\] +(\d+)/(\d+) +\d+%")
@@ -88,14 +97,16 @@ def drop_bars(text: str) -> str:
 
 @contextlib.contextmanager
 def watch_growth(meter: Meter, path: Path) -> Iterator[None]:
-    """Report the size of a file or folder while another program writes it."""
+    """Report the size of a file or folder while it grows."""
     ended = threading.Event()
 
     def watch() -> None:
-        pause = GROWTH_SECONDS
+        pause, before = GROWTH_SECONDS, 0
         while not ended.wait(pause):
-            begun = time.monotonic()
-            meter.update(size_of(path))
+            begun, size = time.monotonic(), size_of(path)
+            if size != before:  # otherwise another meter may have something to report
+                meter.update(size)
+            before = size
             pause = max(GROWTH_SECONDS, 10 * (time.monotonic() - begun))
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -105,6 +116,7 @@ def watch_growth(meter: Meter, path: Path) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+        meter.end()
 
 
 def size_of(path: Path) -> int:

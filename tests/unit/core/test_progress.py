@@ -120,11 +120,21 @@ def test_amounts_without_a_total_and_of_other_things() -> None:
 
 def test_a_meter_reports_twice_per_second_at_most() -> None:
     reports: list[str] = []
-    times = iter((0.0, 0.1, 0.2, 1.0, 1.1, 4.0))
+    times = iter((0.0, 0.1, 0.2, 1.0, 1.1, 4.0, 4.1))
     meter = Meter(reports.append, "packing", 100e6, clock=lambda: next(times))
     for _ in range(5):
         meter.add(10e6)
     assert reports == ["packing: 30 of 100 MB", "packing: 50 of 100 MB, 12 MB/s, 4 s left"]
+    meter.end()
+    assert reports[-1] == "packing: 100 of 100 MB"
+
+
+def test_a_meter_of_a_short_work_reports_nothing() -> None:
+    reports: list[str] = []
+    meter = Meter(reports.append, "packing", 100, clock=lambda: 0.0)
+    meter.add(100)
+    meter.end()
+    assert reports == []
 
 
 def test_the_bars_of_the_squashfs_tools_are_read_and_are_no_evidence() -> None:

@@ -36,7 +36,7 @@ from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_ac
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command, run_checked
-from argosy.core.progress import render_size
+from argosy.core.progress import render_size, size_of, watch_growth
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
@@ -204,7 +204,7 @@ def write_output(
         OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
     }
-    with atomic_file(output, force=force) as beside:
+    with atomic_file(output, force=force) as beside, watch_growth(session.meter("writing"), beside):
         return writers[form](beside)
 
 
@@ -234,7 +234,8 @@ def _copy_slice(source: FileSlice, target: Path) -> None:
 def _write_oci(form: OutputFormat, output: Path, content: Content, session: Session, work: Path, *, force: bool) -> int:
     blobs = work / "layout/blobs/sha256"
     layers, facts = make_layers(content, blobs, session, work, compress=form is not OutputFormat.DOCKER_ARCHIVE)
-    with _output_of(form, output, force=force) as beside:
+    meter = session.meter("writing", size_of(blobs))
+    with _output_of(form, output, force=force) as beside, watch_growth(meter, beside):
         if form is OutputFormat.DOCKER_ARCHIVE:
             write_docker_archive(beside, blobs, facts, layers, tag=f"{_docker_name(content.name)}:latest")
             return beside.stat().st_size
@@ -264,10 +265,12 @@ def make_layers(
     blobs.mkdir(parents=True)
     base, layer = unpack_base(content, work, session), unpack_layer(content, work, session)
     below = f"base {content.lock.base.reference if content.lock else content.name}"
-    layers = [write_layer(base, blobs, Layering(below, keep_owners=session.host.can_mount, compress=compress))]
+    with watch_growth(session.meter("packing the layers"), blobs):
+        layers = [write_layer(base, blobs, Layering(below, keep_owners=session.host.can_mount, compress=compress))]
+        if layer is not None:
+            above = Layering(f"argosy {VERSION}", time=content.time, under=base, compress=compress)
+            layers.append(write_layer(layer, blobs, above))
     if layer is not None:
-        above = Layering(f"argosy {VERSION}", time=content.time, under=base, compress=compress)
-        layers.append(write_layer(layer, blobs, above))
         merge_trees(layer, base, root=base)
     variables = ask_environment(base, work, session)
     return layers, ImageConfig(content.arch, content.time, variables, _labels(content.lock), _command(content.lock))

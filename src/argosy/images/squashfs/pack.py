@@ -109,6 +109,7 @@ def _run_with_bar(session: Session, command: Command, *, doing: str) -> None:
     """Run mksquashfs, which must succeed, and report its progress bar, which it writes to standard output."""
     meter = session.meter("packing", unit="blocks")
     reply = session.runner.run(replace(command, joined=True), lambda line: read_bar(meter, line))
+    meter.end()
     if reply.code != 0:
         raise tool_error(command, _without_bars(reply), doing=doing)
 
@@ -228,6 +229,7 @@ def run_unsquashfs(
     argv = ("unsquashfs", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
     command, meter = Command(argv, joined=True), session.meter("unpacking", unit="files and blocks")
     reply = _without_bars(session.runner.run(command, lambda line: read_bar(meter, line)))
+    meter.end()
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
         raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
     if reply.code or session.host.person.uid != 0:
