@@ -94,7 +94,7 @@ def parse_warning(text: str) -> tuple[str, int]:
     UsageError
         If the text does not have that form, or the signal does not exist.
     """
-    match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d+)(?:@(\d+))?", text.upper())
+    match = re.fullmatch(r"(?:[RB]+:)?(?:SIG)?([A-Z]+[12]?|\d{1,9})(?:@(\d{1,9}))?", text.upper())
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
     is_signal = 0 < parse_int(name) <= LAST_SIGNAL if name.isdecimal() else name in SIGNALS
     if not is_signal or seconds > LONGEST_WARNING:
@@ -108,7 +108,7 @@ def parse_warning(text: str) -> tuple[str, int]:
 
 
 def _check_memory(option: str, value: str) -> None:
-    match = re.fullmatch(r"(\d+)(?:([KMGT])B?)?", value.upper())
+    match = re.fullmatch(r"(\d{1,18})(?:([KMGT])B?)?", value.upper())
     if match is None:
         raise UsageError(
             f"invalid amount of memory {value!r}", evidence=f"{option} {value}", hint=f"for example: {option} 60G"
@@ -123,7 +123,7 @@ def _check_memory(option: str, value: str) -> None:
 
 def _check_array(option: str, value: str) -> None:
     numbers, _, most = value.partition("%")
-    parts = [re.fullmatch(r"(\d+)(?:-(\d+)(?::0*[1-9]\d*)?)?", part) for part in numbers.strip("[]").split(",")]
+    parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::0*[1-9]\d*)?)?", part) for part in numbers.strip("[]").split(",")]
     good = all(part and int(part[1]) <= int(part[2] or part[1]) for part in parts)
     if not good or ("%" in value and not re.fullmatch(r"0*[1-9]\d*", most)):
         raise UsageError(
@@ -163,7 +163,7 @@ def describe_short_time(value: str) -> str:
 
     Slurm reads ``1:00`` as minutes and seconds, and ``1`` as minutes (sbatch(1), --time).
     """
-    match = re.fullmatch(r"0*(\d+)(:\d+)?", value)
+    match = re.fullmatch(r"0*(\d{1,9})(:\d+)?", value)
     if match is None or int(match[1]) not in LIKE_HOURS:
         return ""
     count, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
