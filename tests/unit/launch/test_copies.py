@@ -26,9 +26,10 @@ wait_for_copies
 
 @pytest.fixture(params=["dash", "bash"])
 def shell(request: pytest.FixtureRequest) -> str:
-    found = shutil.which(request.param)
+    name: str = request.param
+    found = shutil.which(name)
     if found is None:
-        pytest.skip(f"needs {request.param}")
+        pytest.skip(f"needs {name}")
     return found
 
 
