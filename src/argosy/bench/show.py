@@ -33,7 +33,7 @@ def _table_of(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
 
 
 def _over_nodes(results: Sequence[BenchResult]) -> bool:
-    return any(len(result.node_counts) > 1 for result in results)
+    return len({count for result in results for count in result.node_counts}) > 1
 
 
 def _nodes_rows(results: Sequence[BenchResult]) -> Iterator[Cells]:

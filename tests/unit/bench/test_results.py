@@ -127,6 +127,13 @@ def test_a_job_is_compared_with_earlier_ones_and_with_a_file_by_size(session: Se
     assert [line.name for line in plot.lines] == ["job 6, 2 node(s)", "job 5, 2 node(s)", "nccl.out"]
 
 
+def test_jobs_on_different_numbers_of_nodes_are_a_table_over_nodes(session: Session) -> None:
+    keep(session, "5", own(4, 80), nodes=4)
+    keep(session, "6", own(1, 300), nodes=1)
+    lines = render_table(read_results(session, ("5", "6"))).splitlines()
+    assert [line.split()[:5] for line in lines[3:]] == [["1", "4", "GiB", "job", "6"], ["4", "4", "GiB", "job", "5"]]
+
+
 def test_results_travel_as_json_and_the_page_escapes_them(session: Session, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     hostile = "<script>alert(1)</script>"
