@@ -122,7 +122,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     else:
         pins = resolve(installer, recipe, step)
         wheels = _install_missing(job, installer, pins, step)
-    write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels else ())
+    write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
     packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""

@@ -12,7 +12,8 @@ the virtual environment, and packages without a hash. A part depends only on its
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +29,7 @@ from argosy.builder.python.packages import Installer, install_pins
 from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands
 from argosy.builder.records import disk_use
 from argosy.core.records import replace
-from argosy.core.session import Session, Step
+from argosy.core.session import QuietReporter, Session, Step
 from argosy.core.store import digest_of_file, link_or_copy, remove_tree
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
@@ -104,7 +105,7 @@ def pack_wheels(wheels: Wheels, step: Step) -> tuple[PackedWheel, ...]:
     bytecode = BytecodeCache(container.session.paths.cache / BYTECODE, python.build)
     compile_wheels(container, trees, work, bytecode, step)
     compile_layer(container, layer, work, bytecode, wheels.others, step)
-    new = _pack_all(wheels, trees, container.session, step)
+    new = _pack_all(wheels, trees, container.session)
     return tuple(sorted((*wheels.found, *new), key=lambda wheel: wheel.record.name))
 
 
@@ -142,29 +143,32 @@ def _move_files(layer: Path, files: Mapping[str, FileList], folder: Path) -> Non
     for name, listed in files.items():
         for parent in {Path(path).parent for path in listed}:
             (folder / name / parent).mkdir(parents=True, exist_ok=True)
+    owners = Counter(path for listed in files.values() for path in listed)
+    for name, listed in files.items():
         for path in listed:
-            link_or_copy(f"{layer}/{path}", f"{folder}/{name}/{path}")
-    gone = {path for listed in files.values() for path in listed}
-    for path in gone:
-        (layer / path).unlink()
-    for parent in sorted({parent for path in gone for parent in Path(path).parents}, reverse=True):
+            owners[path] -= 1
+            move = link_or_copy if owners[path] else os.rename
+            move(f"{layer}/{path}", f"{folder}/{name}/{path}")
+    folders = {Path(path).parent for path in owners}
+    for parent in sorted(folders.union(*(folder.parents for folder in folders)), reverse=True):
         with suppress(OSError):  # not empty
             (layer / parent).rmdir()
 
 
-def _pack_all(wheels: Wheels, trees: Mapping[str, Path], session: Session, step: Step) -> Sequence[PackedWheel]:
+def _pack_all(wheels: Wheels, trees: Mapping[str, Path], session: Session) -> Sequence[PackedWheel]:
     """Pack trees on all processors, the largest first, and store the parts."""
     processors = session.host.cpus
-    apart = replace(session, host=replace(session.host, memory=session.host.memory // processors))
+    share = replace(session.host, memory=session.host.memory // processors)
+    apart, meter = replace(session, host=share, reporter=QuietReporter()), session.meter("packing", unit="wheels")
     sizes = {name: disk_use(tree) for name, tree in trees.items()}
     order = sorted((pin for pin in wheels.missing if pin.package.name in trees), key=lambda p: -sizes[p.package.name])
     pool = ThreadPoolExecutor(processors)
     try:
         packing = [pool.submit(_pack, pin, trees[pin.package.name], sizes[pin.package.name], apart) for pin in order]
         packed = list[PackedWheel]()
-        for number, (pin, future) in enumerate(zip(order, packing, strict=True), start=1):
+        for pin, future in zip(order, packing, strict=True):
             packed.append(wheels.cache.store(pin, future.result()))
-            step.say(f"packing wheels: {number} of {len(order)}")
+            meter.update(len(packed), len(order))
         return packed
     finally:
         pool.shutdown(cancel_futures=True)

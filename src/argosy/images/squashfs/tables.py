@@ -183,7 +183,7 @@ class Tables:
     def stream(self, table: int, block: int, offset: int, size: int) -> bytes:
         """Return `size` bytes from a position in a stream."""
         data, after = self.block(table + block)
-        data = data[offset:]
+        data = data[offset : offset + size]
         while len(data) < size:
             more, after = self.block(after)
             if not more:
