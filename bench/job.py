@@ -41,8 +41,9 @@ srun --cpus-per-task=1 apptainer exec {image} sh -c \
 """
 """What a careful user writes: the rendezvous from Slurm, rank variables in the task, one container per rank."""
 
-RANK = "date +%s%N"
-"""What each rank does: tell when it started."""
+RANK = "python3 rank.py"
+PROGRAM = "import time\n\nprint(time.time_ns())\n"
+"""What each rank does, in Python as most programs: tell when it started."""
 
 COMPARE = """\
 #!/bin/sh
@@ -81,6 +82,14 @@ class Cluster:
         return done.stdout
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds from the start of a script to its first and to its last rank, one of each for each pair."""
+
+    first: tuple[float, ...]
+    last: tuple[float, ...]
+
+
 def _cluster(run: Path) -> tuple[str, ...]:
     return (str(REPO / "lab/cluster"), "--run", str(run))
 
@@ -114,9 +123,10 @@ def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
     return Outcome(tuple(job_rows(*times)), (remark,))
 
 
-def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tuple[list[float], list[float]]:
-    """Give the milliseconds of Argosy's script and of the one by hand, in the order of the pairs."""
+def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tuple[Times, Times]:
+    """Give the times of Argosy's script and of the one by hand."""
     (folder / "lab.toml").write_text(SITE)
+    (folder / "rank.py").write_text(PROGRAM)
     (folder / "by-hand.sh").write_text(BY_HAND.format(image=image, rank=RANK))
     # Submitted and held: the script is the very one that a job runs, its record with it.
     shape = ("--site", "lab.toml", "--nodes", "2", "--ranks", "4", "--launcher", "srun", "--sbatch-arg=--hold")
@@ -128,32 +138,39 @@ def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tu
     return read_times((folder / "times").read_text())
 
 
-def read_times(text: str) -> tuple[list[float], list[float]]:
-    """Read lines of a script's name, its start and the start of each of its ranks; give what passed until the first.
+def read_times(text: str) -> tuple[Times, Times]:
+    """Read lines of a script's name, its start and the start of each of its ranks.
 
     Raises
     ------
     RuntimeError
         When a script started no rank.
     """
-    taken: dict[str, list[float]] = {"argosy": [], "hand": []}
+    taken: dict[str, list[tuple[float, float]]] = {"argosy": [], "hand": []}
     for line in text.splitlines():
         name, start, *ranks = line.split()
-        told = [int(rank) for rank in ranks if rank.isdigit()]
+        told = [(int(rank) - int(start)) * MILLI for rank in ranks if rank.isdigit()]
         if not told:
             raise RuntimeError(f"the script of {name} started no rank: {line}")
-        taken[name].append((min(told) - int(start)) * MILLI)
-    return taken["argosy"], taken["hand"]
+        taken[name].append((min(told), max(told)))
+    argosy, hand = (Times(*map(tuple, zip(*found, strict=True))) for found in taken.values())
+    return argosy, hand
 
 
-def job_rows(argosy: Sequence[float], hand: Sequence[float]) -> Iterator[Row]:
-    """Give the rows: both medians, their difference, and the least that it is with 95 % certainty."""
+def job_rows(argosy: Times, hand: Times) -> Iterator[Row]:
+    """Give the rows of the first and of the last rank."""
+    yield from _pair_rows("job", "first", argosy.first, hand.first)
+    yield from _pair_rows("job.last", "last", argosy.last, hand.last)
+
+
+def _pair_rows(key: str, which: str, argosy: Sequence[float], hand: Sequence[float]) -> Iterator[Row]:
+    """Give both medians, their difference, and the least that it is with 95 % certainty."""
     differences = [ours - theirs for ours, theirs in zip(argosy, hand, strict=True)]
     low, _ = median_interval(differences)
-    yield many("job.hand", "2 nodes, script by hand: to the first rank", hand, "ms")
-    yield many("job.argosy", "2 nodes, Argosy's script: to the first rank", argosy, "ms", against="job.hand")
-    yield many("job.difference", "what Argosy's takes longer, pair by pair", differences, "ms")
-    yield one("job.difference.low", "lower end of its 95 % interval: not above 0", low, "ms", budget=NOT_SLOWER)
+    yield many(f"{key}.hand", f"2 nodes, script by hand: to the {which} rank", hand, "ms")
+    yield many(f"{key}.argosy", f"2 nodes, Argosy's script: to the {which} rank", argosy, "ms", against=f"{key}.hand")
+    yield many(f"{key}.difference", "what Argosy's takes longer, pair by pair", differences, "ms")
+    yield one(f"{key}.difference.low", "lower end of its 95 % interval: not above 0", low, "ms", budget=NOT_SLOWER)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

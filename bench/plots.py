@@ -152,8 +152,9 @@ PLOTS: Mapping[str, Callable[[Rows], Plot | None]] = {
          "job script": {"script.argosy": "argosy", "script.submitit": "submitit", "script.torchx": "TorchX"}},
     ),
     "job": _plot(
-        "From the start of a job to its first rank, 2 nodes", "ms", "job.{}",
-        {"": {"hand": "script by hand", "argosy": "Argosy's script"}},
+        "From the start of a job to its ranks, 2 nodes with 2 ranks", "ms", "job.{}",
+        {"first rank": {"hand": "script by hand", "argosy": "Argosy's script"},
+         "last rank": {"last.hand": "script by hand", "last.argosy": "Argosy's script"}},
     ),
     "growth": _growth,
     "training": _plot(

@@ -238,8 +238,9 @@ def test_forks_and_programs_are_counted_until_the_runtime_takes_the_process() ->
         count_until(JOB, "apptainer")
 
 
-def test_a_script_is_timed_by_the_first_of_its_ranks() -> None:
-    assert read_times("argosy 1000000 4000000 3000000\nhand 1000000 2000000\n") == ([2.0], [1.0])
+def test_a_script_is_timed_by_the_first_and_the_last_of_its_ranks() -> None:
+    argosy, hand = read_times("argosy 1000000 4000000 3000000\nhand 1000000 2000000\n")
+    assert (argosy.first, argosy.last, hand.first, hand.last) == ((2.0,), (3.0,), (1.0,), (1.0,))
     with pytest.raises(RuntimeError, match="started no rank"):
         read_times("hand 1000000\n")
 
