@@ -25,6 +25,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.registry.references import is_reference
+from argosy.recipes.option_row import OneOrMore
+from argosy.recipes.project_file import Project, words
 from argosy.recipes.recipe import Recipe
 from argosy.sites.detect import sites_here
 
@@ -55,6 +57,8 @@ class BuildPreview(msgspec.Struct, frozen=True):
         Slurm options of a build on a compute node; empty for a build on this machine.
     notes
         Warnings about the input.
+    steps
+        The stages and steps of the project file, in the order in which they run.
     """
 
     output: str
@@ -73,6 +77,7 @@ class BuildPreview(msgspec.Struct, frozen=True):
     machines: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 MAX_NAMED_PACKAGES = 40
@@ -121,7 +126,26 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> B
         torch=describe_expected_index(plan.target, plan.settings, recipe) if recipe.pip else "",
         machines=tuple(explain_machines(plan.target)) if recipe.wants_conda else (),
         notes=(*map(str, recipe.notes), *_explain_python(recipe)),
+        steps=tuple(_describe_steps(request.project)) if request.project else (),
     )
+
+
+def _describe_steps(project: Project) -> Iterator[str]:
+    """Describe the stages and steps of a project file in their order, each by its first line."""
+    for stage in project.table.stage:
+        yield f"stage {stage.name or stage.base} over {stage.base}: {_first_line(stage.run)}"
+    for early in (True, False):
+        for step in (step for step in project.table.step if bool(step.before) is early):
+            when = "before the packages" if early else "after the packages"
+            what = f"fetch {step.fetch.url}" if step.fetch else f"copy {_first_line(step.copy)}"
+            yield f"{when}: " + (f"run {_first_line(step.run)}" if step.run else f"{what} to {step.to}")
+
+
+def _first_line(given: OneOrMore) -> str:
+    """Return the first of one or more lines, and the number of the others."""
+    lines = words(given)
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    return f"{lines[0]}{more}" if lines else ""
 
 
 def preview_on_node(request: BuildRequest, options: NodeOptions, session: Session) -> BuildPreview:
@@ -222,6 +246,7 @@ def render_preview(preview: BuildPreview) -> str:
             f"would build  {preview.output} ({preview.form})",
             f"base         {preview.base}: {preview.base_how}",
             f"packages     {len(preview.conda)} from conda, {len(preview.pip)} from pip, {how}: {listed}",
+            *(f"step         {step}" for step in preview.steps),
             *((f"torch        from {preview.torch}",) if preview.torch else ()),
             *(f"conda        for {machines}" for machines in preview.machines),
             f"backend      {preview.backend}",

@@ -20,6 +20,7 @@ from argosy.core.process import FakeRunner
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.emulation import emulating
+from argosy.recipes.project_file import read_project
 from tests.unit.machines import make_host, make_session
 
 
@@ -248,3 +249,21 @@ def test_a_file_that_is_not_an_image_is_refused_before_the_build(session: Sessio
     Path(request_.base).write_text("no image\n")
     with pytest.raises(ImageError, match="is not an image that can be run"):
         preview_build(request_, session)
+
+
+def test_a_preview_lists_the_stages_and_steps_of_the_project_file(
+    session: Session, request_: BuildRequest, tmp_path: Path
+) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_text(
+        '[[stage]]\nname = "tools"\nbase = "debian:bookworm"\nrun = ["make", "make install"]\n'
+        'results = { "x" = "/usr/local/bin/x" }\n[[step]]\nrun = "ldconfig"\n'
+        '[[step]]\ncopy = "argosy.toml"\nto = "/opt/"\nbefore = "packages"\n'
+    )
+    preview = preview_build(replace(request_, project=read_project(file)), session)
+    assert preview.steps == (
+        "stage tools over debian:bookworm: make (and 1 more)",
+        "before the packages: copy argosy.toml to /opt/",
+        "after the packages: run ldconfig",
+    )
+    assert "step         after the packages: run ldconfig" in render_preview(preview)
