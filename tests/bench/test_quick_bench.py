@@ -90,3 +90,12 @@ def test_a_quick_bench_measures_starts_and_memory(tmp_path: Path) -> None:
     assert min(rows.values()) > 0
     assert "memory.bwrap.mapped" in rows
     assert "start.bwrap.ranks.together_to_one" in rows
+
+
+@pytest.mark.soak
+def test_a_quick_bench_measures_tools_from_the_package_index(tmp_path: Path) -> None:
+    rows = measured("peers", tmp_path / "result.json")
+    starts = {f"peers.start.{name}" for name in ("argosy", "cotainr", "reframe")}
+    scripts = {f"peers.script.{name}" for name in ("argosy", "torchx", "submitit")}
+    assert set(rows) == starts | scripts
+    assert min(rows.values()) > 0

@@ -100,6 +100,8 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     if dry_run or script is not None:
         plan = cmd_launch.plan_dry(request, session, script_only=script is not None, ssh=ssh)
         ctx.exit(cmd_launch.show_plan(plan, None if dry_run else script, as_json=as_json))
+    if html or svg:
+        _require_job(cmd_launch.plan_dry(request, session, script_only=False, ssh=ssh), in_allocation=in_allocation)
     launched = cmd_launch.start(request, session, ssh)
     if not launched.job:
         ctx.exit(launched.code)
@@ -109,6 +111,15 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     if follow and (code == 0 or request.apart):
         _verify(ctx, launched.job)
     ctx.exit(code)
+
+
+def _require_job(plan: LaunchPlan, *, in_allocation: bool) -> None:
+    """Refuse plots of a run that is no job: its output goes to the terminal only."""
+    if in_allocation or not plan.is_job:
+        raise UsageError(
+            "--html and --svg need a job of Slurm, whose output is stored",
+            hint="write the output to a file, and draw it: argosy bench compare run.out --svg FILE",
+        )
 
 
 def _verify(ctx: click.Context, job: str) -> None:

@@ -253,3 +253,10 @@ def test_the_command_writes_the_plots_and_the_page_of_files(tmp_path: Path) -> N
     (tmp_path / "kept.json").write_text(stored.stdout)
     again = CliRunner().invoke(app, ["bench", "compare", str(tmp_path / "kept.json")])
     assert again.output.splitlines()[2:] == [line for line in done.stdout.splitlines() if "wrote" not in line][2:]
+
+
+def test_plots_of_a_run_that_is_no_job_are_refused_before_it_starts() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    done = CliRunner().invoke(app, ["bench", "nodes", "bare:", "--gpu", "none", "--follow", "--svg", "a.svg"])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.hint.endswith("argosy bench compare run.out --svg FILE")
