@@ -130,7 +130,7 @@ def test_slurms_nodes_give_cores_reserved_cores_gpus_and_memory() -> None:
     first, second = parse_nodes(NODES)
     assert first.name == "nid1"
     assert first.partitions == ("main", "gpu-debug")
-    assert first.shape == NodeShape("x86_64", 2, 16, 2, 16000, 4, "a100", (0, 8))
+    assert first.shape == NodeShape("x86_64", 2, 16, 2, 16000, 4, "a100", (0, 8), 32)
     assert second.shape == NodeShape("x86_64", 2, 128, 1, 8000, 0, "", ())
 
 

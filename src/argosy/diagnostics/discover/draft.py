@@ -132,7 +132,7 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
     pairs = (
         ("arch", shape.arch),
         ("sockets", shape.sockets),
-        ("cores", shape.cores),
+        ("cores", shape.cores if shape.is_consistent else 0),
         ("reserved", ",".join(map(str, shape.reserved or ()))),
         ("memory_mb", shape.memory_mb),
         ("gpus", shape.gpus),
@@ -140,10 +140,14 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
     )
     whys = {"reserved": "CPUSpecList, as core numbers", "gpu_model": "the type of Slurm's gres/gpu"}
     facts = tuple(Fact("node", key, value, source, whys.get(key, "")) for key, value in pairs if value)
-    unclear = shape.reserved is None
-    return Draft(
-        facts, questions=("which cores are reserved: Slurm only has their number (CoreSpecCount)",) if unclear else ()
-    )
+    questions = []
+    if shape.reserved is None:
+        questions.append("which cores are reserved: Slurm only has their number (CoreSpecCount)")
+    if not shape.is_consistent:
+        questions.append(
+            f"cores of a node: Slurm has {shape.cpus} CPUs (CPUTot), but its sockets have {shape.cores} cores"
+        )
+    return Draft(facts, questions=tuple(questions))
 
 
 def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) -> Draft:

@@ -26,6 +26,8 @@ class NodeShape(msgspec.Struct, frozen=True):
         Number and type of its generic resource ``gpu``.
     reserved
         Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number.
+    cpus
+        CPUs that Slurm allocates (CPUTot): cores or hardware threads; 0 if unknown.
     """
 
     arch: str = ""
@@ -36,6 +38,12 @@ class NodeShape(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpu_type: str = ""
     reserved: tuple[int, ...] | None = ()
+    cpus: int = 0
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the CPUs are the cores or the hardware threads; slurm.conf may give fewer by mistake."""
+        return self.cpus in {0, self.cores, self.cores * self.threads}
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
@@ -118,6 +126,7 @@ def _shape(row: Mapping[str, str]) -> NodeShape:
         gpus=gpus,
         gpu_type=kind,
         reserved=_reserved(row, threads),
+        cpus=_int(row.get("CPUTot", "")),
     )
 
 
