@@ -21,7 +21,7 @@ RECORDED = [
         (
             "NodeName=erc-hpc-vm013 Arch=x86_64 CoresPerSocket=6  CPUAlloc=1 CPUEfctv=10 CPUTot=12 "
             "AvailableFeatures=icelake,a100,a100_80g Gres=gpu:1(S:0-1) Version=23.11.5 RealMemory=117000 Sockets=2 "
-            "CoreSpecCount=2 CPUSpecList=5,11 MemSpecLimit=10240 State=MIXED ThreadsPerCore=1 Partitions=gpu "
+            "CoreSpecCount=2 CPUSpecList=5,11 State=MIXED ThreadsPerCore=1 Partitions=gpu "
         ),
         NodeShape("x86_64", 2, 12, 1, 117000, 1, "", (5, 11), 12),
     ),
@@ -37,30 +37,32 @@ RECORDED = [
     ),
     (  # a department's cluster with Slurm 22.05: CPUs are hardware threads
         (
-            "NodeName=bigMem0 Arch=x86_64 CoresPerSocket=16 CPUAlloc=28 CPUEfctv=64 CPUTot=64 Gres=gpu:tesla_t4:4(S:0-1) "
-            "Version=22.05.2 RealMemory=1030499 Sockets=2 Boards=1 State=MIXED ThreadsPerCore=2 Partitions=partition"
+            "NodeName=bigMem0 Arch=x86_64 CoresPerSocket=16 CPUAlloc=28 CPUEfctv=64 CPUTot=64 "
+            "Gres=gpu:tesla_t4:4(S:0-1) "
+            "Version=22.05.2 RealMemory=1030499 Sockets=2 State=MIXED ThreadsPerCore=2 Partitions=partition"
         ),
         NodeShape("x86_64", 2, 32, 2, 1030499, 4, "tesla_t4", (), 64),
     ),
     (  # a workstation cluster: one socket
         (
             "NodeName=nml-slurm-node1 Arch=x86_64 CoresPerSocket=8 CPUAlloc=0 CPUEfctv=16 CPUTot=16 Gres=gpu:2(S:0) "
-            "Version=23.11.0 RealMemory=128681 Sockets=1 Boards=1 State=IDLE ThreadsPerCore=2 Partitions=debug"
+            "Version=23.11.0 RealMemory=128681 Sockets=1 State=IDLE ThreadsPerCore=2 Partitions=debug"
         ),
         NodeShape("x86_64", 1, 8, 2, 128681, 2, "", (), 16),
     ),
     (  # a virtual machine whose cores are sockets
         (
             "NodeName=g01 Arch=x86_64 CoresPerSocket=1 CPUAlloc=0 CPUEfctv=24 CPUTot=24 Gres=gpu:ampere:2(S:0) "
-            "Version=22.05.2 RealMemory=121856 Sockets=24 Boards=1 State=IDLE ThreadsPerCore=1 Partitions=gpgpu"
+            "Version=22.05.2 RealMemory=121856 Sockets=24 State=IDLE ThreadsPerCore=1 Partitions=gpgpu"
         ),
         NodeShape("x86_64", 24, 24, 1, 121856, 2, "ampere", (), 24),
     ),
     (  # TWCC, Taiwan: Slurm 17.11, a drained node
         (
-            "NodeName=gn0101.twcc.ai Arch=x86_64 CoresPerSocket=18 CPUAlloc=0 CPUErr=0 CPUTot=36 Gres=gpu:8 Version=17.11 "
+            "NodeName=gn0101.twcc.ai Arch=x86_64 CoresPerSocket=18 CPUAlloc=0 CPUErr=0 CPUTot=36 Gres=gpu:8 "
+            "Version=17.11 "
             "OS=Linux 3.10.0-862.el7.x86_64 #1 SMP Fri Apr 20 16:44:24 UTC 2018  RealMemory=772437 Sockets=2 "
-            "CoreSpecCount=2 CPUSpecList=0-1 MemSpecLimit=1024 State=IDLE+DRAIN ThreadsPerCore=1 Partitions=SlurmDefault "
+            "CoreSpecCount=2 CPUSpecList=0-1 State=IDLE+DRAIN ThreadsPerCore=1 Partitions=SlurmDefault "
         ),
         NodeShape("x86_64", 2, 36, 1, 772437, 8, "", (0, 1), 36),
     ),
@@ -74,14 +76,16 @@ RECORDED = [
     ),
     (  # ten GPUs at one socket, Slurm 20.02
         (
-            "NodeName=wmc-slave-g20 Arch=x86_64 CoresPerSocket=24 CPUAlloc=7 CPUTot=48 Gres=gpu:10(S:0) Version=20.02.3 "
-            "RealMemory=248000 Sockets=2 Boards=1 State=MIXED ThreadsPerCore=1 Partitions=gpu5"
+            "NodeName=wmc-slave-g20 Arch=x86_64 CoresPerSocket=24 CPUAlloc=7 CPUTot=48 Gres=gpu:10(S:0) "
+            "Version=20.02.3 "
+            "RealMemory=248000 Sockets=2 State=MIXED ThreadsPerCore=1 Partitions=gpu5"
         ),
         NodeShape("x86_64", 2, 48, 1, 248000, 10, "", (), 48),
     ),
     (  # a supercomputer centre with Slurm 2.6: no GPUs, few keys
         (
-            "NodeName=cn7298 Arch=x86_64 CoresPerSocket=12 CPUAlloc=24 CPUErr=0 CPUTot=24 CPULoad=24.01 Features=(null) "
+            "NodeName=cn7298 Arch=x86_64 CoresPerSocket=12 CPUAlloc=24 CPUErr=0 CPUTot=24 CPULoad=24.01 "
+            "Features=(null) "
             "Gres=(null) NodeAddr=cn7298 NodeHostName=cn7298 OS=Linux RealMemory=64000 AllocMem=0 Sockets=2 "
             "State=ALLOCATED ThreadsPerCore=1"
         ),
@@ -97,15 +101,16 @@ RECORDED = [
     ),
     (  # Berlin Institute of Health: no memory in slurm.conf
         (
-            "NodeName=med0740 Arch=x86_64 CoresPerSocket=8 CPUAlloc=0 CPUTot=32 Gres=(null) Version=20.02.0 RealMemory=1 "
-            "Sockets=2 Boards=1 State=IDLE ThreadsPerCore=2 Partitions=debug"
+            "NodeName=med0740 Arch=x86_64 CoresPerSocket=8 CPUAlloc=0 CPUTot=32 Gres=(null) Version=20.02.0 "
+            "RealMemory=1 "
+            "Sockets=2 State=IDLE ThreadsPerCore=2 Partitions=debug"
         ),
         NodeShape("x86_64", 2, 16, 2, 1, 0, "", (), 32),
     ),
 ]
 UNCLEAR = (
     "NodeName=bettley Arch=aarch64 CoresPerSocket=4 CPUAlloc=0 CPUEfctv=1 CPUTot=1 Gres=(null) Version=22.05.8 "
-    "RealMemory=4096 Sockets=1 Boards=1 State=IDLE ThreadsPerCore=1 Partitions=general,debug\n"
+    "RealMemory=4096 Sockets=1 State=IDLE ThreadsPerCore=1 Partitions=general,debug\n"
 )
 """A cluster of Raspberry Pis: slurm.conf gives no CPUs, so Slurm allocates one."""
 
