@@ -107,6 +107,9 @@ SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SU
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
 
+VERSIONED = frozenset({"cuda", "nccl", "rocm", "torch"})
+"""Conditions of a profile that depend on the image, which a job script does not show."""
+
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
 BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
 """Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
@@ -119,7 +122,7 @@ class _Reader:
         self.script = script
         self.profile = {setting.name: setting.value for setting in site.settings}
         self.conditions = {
-            setting.name: " and ".join(f"{fact} {rule}" for fact, rule in setting.when.items())
+            setting.name: " and ".join(f"{name} {rule}" for name, rule in setting.when.items() if name in VERSIONED)
             for setting in site.settings
         }
         self.site = site
