@@ -10,7 +10,7 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import output_width, print_json, print_table, render_table, wrap_text
+from argosy.cli.output import has_screen, output_width, print_json, print_table, render_table, wrap_text
 from argosy.cli.parameters import COMMAND, JOB
 from argosy.core.errors import Interrupted, UsageError
 from argosy.core.records import asdict, replace
@@ -80,7 +80,7 @@ def _watch_jobs(session: Session) -> None:
 
     every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
     lists = watch_list(session)
-    if sys.stdout.isatty():
+    if has_screen():
         from argosy.cli.live_terminal import show_live, text_lines  # noqa: PLC0415 - rich, only on a terminal
 
         lines: list[str] = []

@@ -8,7 +8,7 @@ import click
 
 from argosy.cli.common import open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import print_json
+from argosy.cli.output import has_screen, output_width, print_json
 from argosy.cli.parameters import JOB
 from argosy.core.errors import Interrupted
 from argosy.core.records import asdict
@@ -62,7 +62,7 @@ def top(
 
 def _watch(watch: JobWatch, every: float) -> None:
     """Refresh the view until the job ends."""
-    if not sys.stdout.isatty():
+    if not has_screen():
         for view in watch.follow(every):
             _print_view(view)
         return
@@ -78,6 +78,7 @@ def _watch(watch: JobWatch, every: float) -> None:
 def _print_view(view: JobView) -> None:
     from argosy.cli.live_view import plain_lines  # noqa: PLC0415 - as above
 
+    width = output_width()
     for line in plain_lines(view):
-        click.echo(line)
+        click.echo(line if len(line) <= width else f"{line[: width - 1]}…")
     sys.stdout.flush()

@@ -89,6 +89,11 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object
     return CheckFailed.code if failed else 0
 
 
+def has_screen() -> bool:
+    """Return whether standard output is a terminal on which a live view can be drawn."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def use_colour() -> bool:
     """Return whether standard output is a terminal, and the user has not set NO_COLOR (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
 from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups, render_ranges
+from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
+from tests.unit.machines import make_host, make_session
+
+HOST = make_host("apptainer")
 
 REPLY = """\
 1: node node10 8 100 16000000 9000000
@@ -197,3 +202,51 @@ def test_a_waiting_job_shows_its_expected_start() -> None:
     known = replace(facts, start="2026-11-23T09:00:00", advice="it is held: scontrol release 7")
     expected = "expected start 2026-11-23 09:00:00; it is held: scontrol release 7"
     assert describe_waiting(known) == f"waits in the queue (Priority); {expected}"
+
+
+RUNNING_JOB = "JobId=7 JobName=train JobState=RUNNING NumNodes=2 NodeList=node[9-10] StdOut=/nowhere/7.out\n"
+
+
+def watched(tmp_path: Path) -> tuple[JobWatch, FakeRunner]:
+    """Watch a job whose nodes reply."""
+    runner = FakeRunner([(("scontrol",), Reply(0, RUNNING_JOB, "")), (("timeout",), Reply(0, REPLY, ""))])
+    return JobWatch(make_session(tmp_path, HOST, runner), "7"), runner
+
+
+def test_a_refresh_is_one_step_and_asks_slurm_nothing_else(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    assert [command.argv[0] for command in runner.seen] == ["scontrol", "scontrol"]
+    view = watch.refresh()
+    assert [command.argv[2] for command in runner.seen[2:]] == ["srun"]
+    assert (view.name, view.counts) == ("train", "2 ranks: 2 running")
+    assert [rank.cpu for rank in view.ranks] == [50.0, None]
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        (
+            Reply(1, "", "srun: error: Unable to contact slurm controller (connect failure)"),
+            "the Slurm controller does",
+        ),
+        (Reply(124, "", ""), "the nodes did not reply within 45 s"),
+        (Reply(1, "", "srun: error: Task launch failed on node node9"), "no node replied: srun: error: Task launch"),
+    ],
+)
+def test_a_step_that_fails_keeps_the_last_values_and_shows_why(tmp_path: Path, step: Reply, problem: str) -> None:
+    watch, runner = watched(tmp_path)
+    before = watch.refresh()
+    runner.replies[1] = (("timeout",), step)
+    after = watch.refresh()
+    assert after.problem.startswith(problem)
+    assert (after.ranks, after.measured) == (before.ranks, before.measured)
+
+
+def test_a_step_that_fails_may_mean_that_the_job_ended(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    watch.refresh()
+    error = "srun: error: Unable to confirm allocation for job 7: Job/step already completing or completed"
+    ended = RUNNING_JOB.replace("RUNNING", "COMPLETED").replace("StdOut", "ExitCode=0:0 StdOut")
+    runner.replies[:] = [(("scontrol",), Reply(0, ended, "")), (("timeout",), Reply(1, "", error))]
+    view = watch.refresh()
+    assert (view.kind, view.problem) == ("ended", "")

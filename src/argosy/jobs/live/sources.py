@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
-from argosy.jobs.query import ask_job, describe_waiting, find_job, list_jobs, polling_seconds, read_plan
+from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds, read_plan
 from argosy.jobs.record import read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 
@@ -73,6 +73,7 @@ class SlurmJob:
         self._here = session
         self._job = job
         facts = find_job(session, job, or_record=True)
+        self._first: JobFacts | None = facts  # for the first view, so that Slurm is not asked twice
         record = Path(facts.record) if facts.record else None
         plan = read_plan(facts)
         self._name = str(plan.get("name", ""))
@@ -85,16 +86,18 @@ class SlurmJob:
 
     def ask(self, view: JobView) -> JobView:
         """Ask Slurm for the state of the job; while it waits, also for the expected start."""
-        facts = find_job(self._here, self._job)
+        facts, self._first = self._first or find_job(self._here, self._job), None
         if facts.kind == ENDED:
             name = view.name or self._name
             return replace(view, name=name, kind=ENDED, meaning=facts.meaning, code=facts.code, problem="")
+        if facts.kind == WAITING:
+            return replace(view, name=self._name, kind=WAITING, meaning=describe_waiting(facts), problem="")
         row = ask_job(self.session, facts.id)
-        if facts.kind == RUNNING and row.get("JobId"):
+        if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
             self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
-        meaning = describe_waiting(facts) if facts.kind == WAITING else facts.meaning
-        return replace(view, name=row.get("JobName", self._name), kind=facts.kind, meaning=meaning, problem="")
+        name = row.get("JobName", self._name)
+        return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")
 
 
 class LocalRun:

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
-from argosy.jobs.live.probe import TIMED_OUT, Moment, NodeUse, RankUse, rank_gpus, read_nodes
+from argosy.jobs.live.probe import STEP_SECONDS, TIMED_OUT, Moment, NodeUse, RankUse, rank_gpus, read_nodes
 from argosy.jobs.live.sources import open_source
 from argosy.slurm.text import ENDED, RUNNING, says_no_answer
 
@@ -100,11 +100,13 @@ class JobWatch:
 
     def _explain(self, reply: Reply) -> JobView:
         """Return the view if no node replied: the job ended, was requeued, or Slurm does not answer."""
-        if reply.code == TIMED_OUT or says_no_answer(reply.stderr):
+        if says_no_answer(reply.stderr):
             return replace(self.view, problem="the Slurm controller does not answer")
         view = self._source.ask(self.view)
         if view.kind != RUNNING:
             return view
+        if reply.code == TIMED_OUT:
+            return replace(view, problem=f"the nodes did not reply within {STEP_SECONDS} s")
         lines = [line for line in reply.stderr.splitlines() if line.strip()]
         return replace(view, problem=f"no node replied: {lines[0]}" if lines else "no node replied")
 
