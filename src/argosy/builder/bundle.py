@@ -294,7 +294,7 @@ def _unpacked(archive: Path, session: Session) -> Iterator[Path]:
         with session.step("unpack", archive.name):
             _extract(archive, folder, session)
         if not (folder / LOCK_FILE).is_file() or not (folder / BASE).exists():
-            raise _not_a_bundle(archive, "it contains no lock and base")
+            raise _not_a_bundle(archive, "it lacks a lock or a base")
         _keep_tools(folder / TOOLS, session)
         for file in sorted((folder / DOWNLOADS).glob("*")):
             fetch_file(file.as_uri(), file.name, session, archive.name)

@@ -395,7 +395,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
     try:
         pins = resolve(installer, recipe, step)
     except NoVersions as error:
-        error.hint = "conda chose the other exact versions: request another one from conda, or install it with pip"
+        error.hint = "conda chose these versions: request another version from conda, or install the package with pip"
         raise
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)

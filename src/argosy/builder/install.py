@@ -180,7 +180,7 @@ def _refuse_second_environment(context: CondaContext, base: Base) -> None:
         raise UsageError(
             f"cannot make a conda environment: the base {base.reference} already holds an environment",
             evidence=f"it was built over {base.lock.base.reference}" if base.lock else f"it has {ENV_PREFIX}",
-            hint="build over that base, with the environment files of both",
+            hint="build over that base, and pass the environment files of both builds",
         )
 
 

@@ -138,7 +138,7 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
         )
     if described and request.base:
         raise UsageError(
-            f"{described[0]} describes the base, but --base is another one",
+            f"{described[0]} describes the base, but --base names another one",
             evidence=f"--base {request.base}",
             hint="remove one of them",
         )

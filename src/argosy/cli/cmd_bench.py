@@ -139,7 +139,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
         raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")
     if options["ranks"]:
         raise UsageError(
-            "--ranks does not fit several numbers of nodes", hint="use --ranks-per-node or --gpus-per-node instead"
+            "--ranks cannot be used with several --nodes", hint="use --ranks-per-node or --gpus-per-node instead"
         )
     session = open_session(verbose=verbose)
     requests = [change(cmd_launch.read_request(session, **{**options, "nodes": count})) for count in counts]
@@ -180,7 +180,7 @@ def _settings(
         return
     if dry_run or script is not None:
         raise UsageError(
-            "--dry-run and --script cannot show the several scripts of this job",
+            "--dry-run and --script cannot show this job, which has several scripts",
             hint="show one with: argosy launch --dry-run --env NAME=VALUE …",
         )
     variants = settings.parse_variants(tries, session.host.environment)
@@ -277,11 +277,11 @@ def history(site: str, *, as_json: bool) -> None:
 @picture_options
 @json_option
 def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as_json: bool) -> None:
-    """Show RESULTS side by side: jobs of 'argosy bench', of one site or several, of one day or several.
+    """Show RESULTS of 'argosy bench' side by side, also from several sites and days.
 
-    A result is a job number, a file that --json wrote, the output of a benchmark such as nccl-tests, or the word
-    'earlier' for the earlier jobs of the same site, shape and operation as the first job. A job of several numbers of
-    nodes brings the jobs that were submitted together with it. Ratios compare with the first result.
+    A result is a job number, a file that --json wrote, the output of a benchmark such as nccl-tests, or 'earlier': the
+    earlier jobs of the same site, shape and operation as the first job. A job of a list of --nodes includes the other
+    jobs of that list. Ratios compare with the first result.
 
     \b
     argosy bench compare 1234                          # nodes, bus bandwidth, algorithm bandwidth in GB/s and Gb/s
@@ -313,7 +313,7 @@ _launch_command(
     _collectives,
     "Measure the network between ranks in IMAGE, which must contain PyTorch: sizes, times and bandwidths.\n\n"
     "Takes the options of 'argosy launch'. With --follow, it verifies the run at the end, and the exit code is 7 if "
-    "the network is slower than measured before at the site.\n\n"
+    "the network is slower than in earlier measurements at the site.\n\n"
     "\b\nargosy bench collectives my.sif --ranks 2\n"
     "argosy bench collectives my.sif --site my-site --nodes 2 --gpus-per-node 4 --max-size 4G --follow\n"
     "argosy bench collectives my.sif --site my-site --nodes 1,2,4,8,16 --gpus-per-node 4 --follow --svg nodes.svg",
@@ -321,7 +321,7 @@ _launch_command(
     picture_options,
     option(
         "-N", "--nodes", "--nnodes", "nodes", default="", metavar="N[,N…]", group=SHAPE, synonyms=("--nnodes",),
-        help="Number of nodes; several, for example 1,2,4,8,16, submit one job for each and gather the results.",
+        help="Number of nodes. A list, for example 1,2,4,8,16, submits a job for each number and gathers the results.",
     ),
     option(
         "--op", "operation", type=click.Choice(OPERATIONS), default=OPERATIONS[0], show_default=True,

@@ -60,12 +60,12 @@ def info(*, verbose: bool, as_json: bool) -> None:
     "--keep",
     default="",
     metavar="SIZE",
-    help="Remove the least recently used entries until SIZE is left, for example 20G.",
+    help="Remove the least recently used entries until the cache has at most SIZE, for example 20G.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
 def gc(older: str, keep: str, *, dry_run: bool, as_json: bool) -> None:
-    """Remove entries that were unused for 30 days, or as the options select; entries in use are kept."""
+    """Remove entries that were unused for 30 days, or those that the options select; entries in use are kept."""
     now = time.time()
     age = _parse_span(older or ("" if keep else "30d"))
     limits = Limits(now - age if age is not None else 0.0, _parse_bytes(keep))

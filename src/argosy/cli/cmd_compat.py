@@ -81,7 +81,7 @@ exec {quote(python)} -P -m argosy.cli compat run {quote(name)} "$@"
 
 @click.group(cls=WholeLines)
 def compat() -> None:
-    """Install commands of other tools that call Argosy.
+    """Install the commands of cotainr and tykky; they call Argosy.
 
     \b
     argosy compat ls

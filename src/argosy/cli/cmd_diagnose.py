@@ -123,7 +123,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """Write a report of JOB as one HTML page that opens from disk: verdict, plan, ranks, bandwidth, failure.
 
-    JOB is a job number, 'last' for what you launched last, or the record of a run on this machine.
+    JOB is a job number, 'last' for your last launch, or the record of a run on this machine.
 
     \b
     argosy report 1234

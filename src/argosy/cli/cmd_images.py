@@ -41,11 +41,11 @@ def images() -> None:
     type=SITE,
     default="",
     metavar="SITE",
-    help="Show whether each image works at SITE, and why not, as 'argosy check' finds.",
+    help="Show whether each image works at SITE, or why not, as 'argosy check' does.",
 )
 @json_option
 def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: bool) -> None:
-    """List the images of the catalog: in your folder or those of ARGOSY_IMAGES, the project's 'images', the site's."""
+    """List the images of the catalog: those of your folder or ARGOSY_IMAGES, of the project, and of the site."""
     if site:
         return _list_of_site(site, as_json=as_json)
     from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only this command
@@ -147,7 +147,10 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
 @click.argument("image", type=IMAGE)
 @click.argument("target", metavar="HOST:PATH")
 @click.option(
-    "--base", default="", metavar="PATH", help="Image on HOST with the same base.  [default: one in the same folder]"
+    "--base",
+    default="",
+    metavar="PATH",
+    help="Image file on HOST with the same base.  [default: one in the same folder]",
 )
 @force_option
 @work_dir_option

@@ -72,4 +72,4 @@ def _print_translations(imported: ImportedScript) -> None:
         fate = click.style(f"{each.fate:<8}", fg=COLORS[each.fate])
         click.echo(f"{each.line:>4}  {fate}  {each.text}\n                -> {each.note}")
     if imported.unread:
-        click.echo(f"\n{len(imported.unread)} part(s) were not read: translate them yourself", err=True)
+        click.echo(f"\n{len(imported.unread)} part(s) were not translated: translate them yourself", err=True)

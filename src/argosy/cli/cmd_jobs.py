@@ -24,7 +24,7 @@ from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, judge_stat
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
 
-ssh_option = click.option("--ssh", default="", metavar="HOST", help="Ask Slurm on HOST by ssh.")
+ssh_option = click.option("--ssh", default="", metavar="HOST", help="Query Slurm on HOST by ssh.")
 
 
 class JobGroup(WholeLines):
@@ -197,7 +197,7 @@ def show_job(job: str, *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", type=JOB)
-@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends, including requeues.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends, including requeues.")
 @click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries.  [default: the site's]")
 @click.option(
     "--rank", type=click.IntRange(0), metavar="R", help="Print one rank only, of a job with --label or --log-dir."
@@ -229,7 +229,7 @@ def follow_to_end(session: Session, job: str, *, every: float | None = None, ran
 def _report_end(session: Session, facts: JobFacts) -> None:
     """Print how a job ended, and known reasons if it failed."""
     if is_output_elsewhere(facts):
-        click.echo(f"its output {facts.output} is not here: start it from a folder that all nodes see", err=True)
+        click.echo(f"its output {facts.output} is not on this machine: launch from a shared folder", err=True)
     elif facts.code:
         from argosy.diagnostics.why.rules import explain_job_end  # noqa: PLC0415 - only for jobs that failed
 

@@ -51,7 +51,7 @@ _run_options: Decorated = add_options(
     ),
     option(
         "--fakeroot", group=CONTAINER, is_flag=True,
-        help="With --dev: be root inside, so that apt-get and dnf can install packages. [Apptainer: --fakeroot]",
+        help="With --dev: be root in the container, for example to use apt-get or dnf. [Apptainer: --fakeroot]",
     ),
     option(
         "--save-recipe", group=CONTAINER, type=NAMED_TEXT, metavar="DIR",

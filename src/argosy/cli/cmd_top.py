@@ -29,7 +29,7 @@ from argosy.slurm.text import ENDED
     "--hung-after", type=click.FloatRange(0), default=HUNG_SECONDS, show_default=True, metavar="SECONDS",
     help="Mark a rank as hung after this time without CPU use and output.",
 )  # fmt: skip
-@click.option("--stacks", is_flag=True, help="Print the Python stacks of all ranks, equal ones once, and exit.")
+@click.option("--stacks", is_flag=True, help="Print the Python stacks of all ranks, grouped, and exit.")
 @json_option
 @click.pass_context
 def top(
@@ -38,7 +38,7 @@ def top(
 ) -> None:  # fmt: skip
     """Show what the ranks of JOB do now: CPU, GPU and memory use, last output; ranks that hang are marked.
 
-    Without JOB, show your only running job.  A run on this machine has the name of its record as its JOB.
+    Without JOB, show your only running job.  For a run on this machine, JOB is the name of its record.
     """
     session = open_session(quiet=True)
     job = job or choose_job(session)

@@ -38,8 +38,8 @@ FULL_DISK_HINT = (
     "--output or ARGOSY_CACHE"
 )
 LIMITS = {
-    128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more, for example "
-    "a compute node",
+    128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more memory, "
+    "for example a compute node",
     128 + signal.SIGXCPU: "it exceeded the CPU time limit (ulimit -t); retry on a compute node",
     128 + signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f)",
 }

@@ -96,7 +96,7 @@ class Reporter(Protocol):
     """Destination of progress reports: a terminal, a log, or nothing."""
 
     def begin(self, step: Step) -> None:
-        """Report the begin of a step."""
+        """Report the start of a step."""
 
     def end(self, step: Step, *, failed: bool) -> None:
         """Report the end of a step."""
@@ -120,7 +120,7 @@ class PlainReporter(msgspec.Struct):
     step: Step | None = None
 
     def begin(self, step: Step) -> None:
-        """Report the begin of a step with --verbose only; a log shows a step when it ends."""
+        """Report the start of a step with --verbose only; a log shows a step when it ends."""
         self.silent_since, self.step = time.monotonic(), step
         if self.verbose:
             self._line(f"{step.name:<9} {step.what} …")

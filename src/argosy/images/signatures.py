@@ -134,7 +134,7 @@ def _verify(argv: tuple[str, ...], sif: Sif, path: str, runner: Runner) -> tuple
         raise ToolFailed(
             f"the reply of {argv[0]} verify cannot be read",
             evidence=reply.stdout[:400],
-            hint=f"run it by hand: {command}; Apptainer 1.1 and SingularityCE 3.11 have a reply that Argosy reads",
+            hint=f"run it by hand: {command}; Argosy reads the replies of Apptainer 1.1 and SingularityCE 3.11",
         ) from error
 
 

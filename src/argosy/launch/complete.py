@@ -86,15 +86,15 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     if not gpus:
         return request
     if wanted.nodes:
-        why = "all of each node: nodes were requested"
+        why = "all GPUs of each node, because nodes were requested"
     else:
         demand = Demand(1, 1, options.time, exclusive=options.exclusive)
         partition, _ = choose_partition(moded, options.partition, demand)
         if is_whole(moded, partition, demand):
-            gpus, why = gpus_of(moded, partition), "all of the node: jobs get whole nodes there"
+            gpus, why = gpus_of(moded, partition), "all GPUs of the node, because jobs get whole nodes there"
         else:
             needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
-            gpus, why = min(gpus, needed), "one for each rank: no number was given"
+            gpus, why = min(gpus, needed), "one for each rank, because no number was given"
     why += "; --gpu none requests none"
     return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
 

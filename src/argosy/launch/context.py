@@ -231,7 +231,9 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     if not cores or asked <= cores - reserved:
         return ""
     if asked <= cores:
-        return f"; {asked} on a node include {asked - cores + reserved} of the {reserved} cores that are kept from jobs"
+        return (
+            f"; {asked} cores include {asked - cores + reserved} of the {reserved} reserved ones, which jobs cannot use"
+        )
     threads = FEWER_THREADS.get(site.node.arch, THREADS)
     if asked > cores * threads:
         raise UsageError(

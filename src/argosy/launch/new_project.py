@@ -98,7 +98,7 @@ def render_project(project: NewProject) -> str:
     if site.name != "local":
         image.append(f'site = "{site.name}"  # chooses the build of torch')
     if project.takes_cpu_torch:
-        image.append('torch_backend = "cpu"  # this machine has no GPU; remove the line for one that has')
+        image.append('torch_backend = "cpu"  # this machine has no GPU; remove this line to build for GPUs')
     with_torch = [base for base in site.images.bases if base.torch or "torch" in base.holds]
     image += [f'# base = "{base.name}"  # contains torch' for base in with_torch]
     launch = ["# Options of every job.", "[launch]", f'site = "{site.name}"']

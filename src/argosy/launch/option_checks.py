@@ -270,7 +270,7 @@ def choose_container_per(
         return Choice(key, asked, "requested", "option")
     mpi = next((name for name in NEEDS_MPI if name in container.entry.image.packages), "")
     if mpi:
-        why = f"the image has {mpi}, and ranks of MPI must be tasks of Slurm; without MPI, use --container-per node"
+        why = f"the image has {mpi}, and MPI ranks must be Slurm tasks; without MPI, use --container-per node"
         return Choice(key, "rank", why, "image")
     return Choice(key, "node", "the ranks of a node share one mount and one page cache", "default")
 

@@ -217,7 +217,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     try:
         write_submission(plan, folder, job, profile=profile)
     except (OSError, ArgosyError) as error:  # the job exists, and can be found by its script
-        session.reporter.note(f"job {job} is submitted; cannot write its number into the record: {error}")
+        session.reporter.note(f"job {job} is submitted, but its number cannot be written to the record: {error}")
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
@@ -331,7 +331,7 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
             continue
         if "\\" in path:
             raise UsageError(
-                "the path of an output cannot contain a backslash: Slurm removes it, and does not replace %j then",
+                "the path of an output cannot contain a backslash: Slurm removes it, and then does not replace %j",
                 evidence=f"--{name} {path}",
                 hint=f"use another --{name}, or start from a folder without a backslash in its path",
             )

@@ -75,7 +75,7 @@ class ContainerOptions(TypedDict, total=False):
         Row(
             CONTAINER,
             "Start programs directly, by the image's start script (run), or in the conda environment of $WITH_CONDA. "
-            "Default: as the site's profile says. [Apptainer: exec, run]",
+            "Default: set by the site's profile. [Apptainer: exec, run]",
             record="container",
             choices=("exec", "run", "with-conda"),
         ),
@@ -150,7 +150,7 @@ class LaunchOptions(ContainerOptions, total=False):
         int, Row(SHAPE, "Cores for each rank. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",), "shape")
     ]
     gpu_type: Annotated[
-        str, Row(SHAPE, "Type of GPU, if nodes have several: Slurm's name for it. [Slurm: --gres=gpu:NAME]", "NAME")
+        str, Row(SHAPE, "Slurm's name of the GPU type, if nodes have several types. [Slurm: --gres=gpu:NAME]", "NAME")
     ]
     elastic: Annotated[
         str,

@@ -33,13 +33,13 @@ NOT_TRANSLATED = {
     "platform": "packages are chosen for the base",
     "python-version": "packages are chosen for the base",
     "use-feature": "it concerns pip only",
-    "exclude-newer": "use a lock to keep versions",
+    "exclude-newer": "use a lock file to pin versions",
     "index-strategy": "the best version of all indexes is used, as in pip",
     "override": "write overrides into a pyproject.toml",
     "resolution": "the newest versions are used",
     "torch-backend": "use --torch-backend of argosy",
     "config-file": "of uv's configuration, only variables are used",
-    "uploaded-prior-to": "use a lock to keep versions",
+    "uploaded-prior-to": "use a lock file to pin versions",
 }
 """Settings that are ignored, each with the reason or a replacement."""
 

@@ -89,7 +89,7 @@ def _bound(image: Image, why: str, source: str) -> tuple[Attach, Choice]:
     """Choose to bind-mount the layer's folder; fail if the layer changes files outside of it."""
     if image.system:
         raise CheckFailed(
-            "cannot attach all of this image's layer",
+            "cannot attach the whole layer of this image",
             evidence=f"{why}, but build steps changed files outside /opt/argosy",
             hint=f"export the image as one file system, which every runtime starts: {one_partition(image.path)}",
         )

@@ -10,7 +10,7 @@
 #SBATCH --output=/home/alice/train-%j.out
 #
 # train on lab: 2 node(s) and 2 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

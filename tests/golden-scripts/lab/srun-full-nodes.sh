@@ -8,7 +8,7 @@
 #SBATCH --exclusive
 #
 # train on full: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = apptainer: found on PATH
 #   gpu = rocm: 8 amd GPUs; apptainer finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

@@ -10,7 +10,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on aac6: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = 1CN192C4G1H_MI300A_Ubuntu22: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = apptainer: the site's runtime

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on alps-daint: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
 #   partition = normal: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch

@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on dawn: 1 node(s), 4 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime

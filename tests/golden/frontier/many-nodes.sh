@@ -10,7 +10,7 @@
 #SBATCH --network=disable_rdzv_get
 #
 # train on frontier: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is unknown
 #   partition = batch: the job uses whole nodes; no partition was given
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on frontier: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = batch: the job uses whole nodes; no partition was given
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6

@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on jupiter: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at jupiter, not of this machine

@@ -10,7 +10,7 @@
 #SBATCH --hint=nomultithread
 #
 # train on juwels-booster: 1 node(s), 4 GPU(s) and 4 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here

@@ -10,7 +10,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on karolina: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = qgpu: the job uses whole nodes; no partition was given
 #   gpu = nv: 8 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here

@@ -10,7 +10,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on lumi-c: 2 node(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   assumed = /project/images/train.sif: the image is not here

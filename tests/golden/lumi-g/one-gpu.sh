@@ -11,7 +11,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on lumi-g: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   mode = cray: images without libfabric use the host's
 #   partition = small-g: the job uses parts of nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch

@@ -11,7 +11,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on lumi-g: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   mode = cray: images without libfabric use the host's
 #   partition = standard-g: the job uses whole nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3

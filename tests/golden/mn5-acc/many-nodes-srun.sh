@@ -11,7 +11,7 @@
 #SBATCH --hint=nomultithread
 #
 # train on mn5-acc: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
 #   gpu = nv: the module prints this version in the repository's logs
 #   assumed = /project/images/train.sif: the image is not here

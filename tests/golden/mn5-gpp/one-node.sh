@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on mn5-gpp: 1 node(s) and 2 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
 #   assumed = /project/images/train.sif: the image is not here

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on nvidia-apptainer: 2 node(s), 2 GPU(s) and 2 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = apptainer: the site's runtime
 #   gpu = nv: --nv mounts the driver's libraries

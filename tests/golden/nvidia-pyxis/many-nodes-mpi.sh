@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on nvidia-pyxis: 2 node(s), 2 GPU(s) and 2 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
 #   assumed = /project/images/train.sqsh: the image is not here

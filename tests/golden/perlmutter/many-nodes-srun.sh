@@ -10,7 +10,7 @@
 #SBATCH --constraint=gpu
 #
 # train on perlmutter: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
-# Written by Argosy 0.1.0; it runs without it. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts

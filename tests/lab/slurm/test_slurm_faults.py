@@ -286,5 +286,5 @@ def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_o
     desk.sh(f"mkdir {own}")
     done = dataclasses.replace(desk, folder=own).follow("--launcher", "none", command=("true",), check=False)
     assert f"nodes may not see {own}, which is local to each machine" in done.stderr
-    missed = rf"its output {own}/true-\d+.out is not here: start it from a folder that all nodes see"
+    missed = rf"its output {own}/true-\d+.out is not on this machine: launch from a shared folder"
     assert re.search(missed, done.stderr)

@@ -232,7 +232,7 @@ def test_a_dry_run_prints_the_script_of_each_number_of_nodes_and_plots_need_a_re
     assert lines == ["#SBATCH --nodes=1", "#SBATCH --nodes=2"]
     assert done.output.count("argosy_ranks_per_node=4") == 2
     fixed = CliRunner().invoke(app, [*words, "--ranks", "4", "--dry-run"])
-    assert str(fixed.exception).startswith("--ranks does not fit several numbers of nodes")
+    assert str(fixed.exception).startswith("--ranks cannot be used with several --nodes")
     refused = CliRunner().invoke(app, [*words, "--svg", "a.svg"])
     assert isinstance(refused.exception, UsageError)
     assert refused.exception.hint == "add --follow, or run after the job: argosy bench compare JOB --svg a.svg"

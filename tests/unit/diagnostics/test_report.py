@@ -116,7 +116,7 @@ def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check_th
     assert advise(FACTS, REPORT.errors, ()) == "The GPU has no memory left. Use smaller batches."
     failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
     assert advise(FACTS, (), (failed,)) == "Network: TCP sockets. Bind the libraries."
-    assert advise(FACTS, (), ()) == "Argosy knows no error in the output: read its last lines below."
+    assert advise(FACTS, (), ()) == "the output contains no error that Argosy knows: read its last lines below."
     assert advise(replace(FACTS, code=0, advice="wait"), (), (failed,)) == "Wait."
     assert advise(replace(FACTS, code=0), (), ()) == ""
 

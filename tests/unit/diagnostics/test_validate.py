@@ -113,7 +113,7 @@ def test_a_contradiction_to_a_documented_value_is_reported_and_not_written() -> 
     merged = merge_result(PROFILE, parse(PROFILE), RESULT)
     assert [(row.key, row.documented, row.found) for row in merged.against] == [
         ("node.gpus", 4, 2),
-        ("slurm.master_suffix", "i", "names with it do not resolve"),
+        ("slurm.master_suffix", "i", "names with this suffix do not resolve"),
     ]
     assert parse(merged.text).node.gpus == 4
     assert "gpus = 4 # as documented" in merged.text

@@ -275,7 +275,7 @@ def test_uv_variables_that_would_change_versions_are_noted(tmp_path: Path) -> No
     told = {"UV_EXCLUDE_NEWER": "2024-01-01", "UV_TORCH_BACKEND": "auto", "PIP_CONFIG_FILE": "/dev/null"}
     planned = plan_uv_settings(read(tmp_path, told), Recipe())
     assert planned.notes == (
-        "variable UV_EXCLUDE_NEWER: 'exclude-newer' is ignored: use a lock to keep versions",
+        "variable UV_EXCLUDE_NEWER: 'exclude-newer' is ignored: use a lock file to pin versions",
         "variable UV_TORCH_BACKEND: 'torch-backend' is ignored: use --torch-backend of argosy",
     )
 

@@ -130,7 +130,7 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
         raise ToolFailed(
             f"cannot read the facts that {path} in the base printed",
             evidence=reply.stdout[-400:],
-            hint="the base's Python must start silently: see its sitecustomize.py, or use another base",
+            hint="the base's Python must print nothing at its start: check its sitecustomize.py, or use another base",
         ) from error
 
 

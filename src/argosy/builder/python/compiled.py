@@ -45,10 +45,10 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
         name = canonicalize_name(dist.metadata["Name"])
         if name not in allowed and not _has_address(dist) and _needs_torch(dist):
             raise CheckFailed(
-                f"cannot install {name} {dist.version}: it was compiled against another PyTorch than the base's",
+                f"cannot install {name} {dist.version}: it was compiled against a different PyTorch",
                 evidence=f"it contains libraries that need {TORCH_LIBRARY.decode()}\nthe base has torch=={torch}",
                 hint=f"build it against the base's: replace {name} by {name} @ git+https://…, and pass "
-                f"--no-build-isolation {name}; to install this wheel all the same: --allow-replace {name}",
+                f"--no-build-isolation {name}; to install this wheel anyway: --allow-replace {name}",
             )
 
 

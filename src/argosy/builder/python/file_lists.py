@@ -54,7 +54,8 @@ def find_altered_packages(tree: Path, entries: Entries, packages: Collection[str
                 more = f" and {len(others) - MAX_NAMED_FILES} more" if len(others) > MAX_NAMED_FILES else ""
                 yield (
                     f"{name} has files that differ from its RECORD: {', '.join(others[:MAX_NAMED_FILES])}{more}; "
-                    "it was published so, or the cache is damaged (to empty it: argosy cache gc --older-than 0h)"
+                    "either the package was published this way, or the cache is damaged "
+                    "(to empty it: argosy cache gc --older-than 0h)"
                 )
 
 

@@ -230,8 +230,7 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
                 wanted,
                 f"cannot install {wanted}: the base has its own {name}, which is not replaced",
                 evidence=f"{demand.by} requires {wanted}\nthe base has {name}=={builds[name]}",
-                hint=f"change the version, use a base with another {name}, or allow to hide the base's: "
-                f"--allow-replace {name}",
+                hint=f"change the version, use a base with another {name}, or hide the base's: --allow-replace {name}",
             )
 
 

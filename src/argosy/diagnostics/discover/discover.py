@@ -223,5 +223,5 @@ def _check(text: str) -> None:
 
 def _unreadable(error: Exception) -> ArgosyError:
     return SiteError(
-        "cannot make a valid profile of Slurm's replies", evidence=str(error), hint="report the replies as a bug"
+        "cannot make a valid profile from Slurm's replies", evidence=str(error), hint="report the replies as a bug"
     )

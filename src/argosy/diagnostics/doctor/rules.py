@@ -88,7 +88,7 @@ def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
         if name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
         elif name == "skopeo" and not APPTAINERS.intersection(seen.host.programs):
-            evidence = "not installed; without it, Apptainer or SingularityCE, no docker:// image can be downloaded"
+            evidence = "not installed; docker:// images need it, Apptainer or SingularityCE"
             yield Finding(name, State.WARN, evidence, how_to_get(name, site))
         elif name not in useless:
             state = State.FAIL if needed else State.WARN

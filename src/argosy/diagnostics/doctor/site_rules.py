@@ -107,7 +107,7 @@ def check_site(seen: MachineFacts, site: Site, *, here: Here) -> Iterator[Findin
         hint = f"build here and send the image with 'argosy images send', or run 'argosy doctor' at {site.name}"
         yield Finding("site", State.WARN, f"this machine ({host}) does not belong to {site.name}{why}", hint)
     elif here is Here.UNKNOWN:
-        evidence = f"{site.name}: {site.title}; its profile has no marks, so {host} may be another cluster"
+        evidence = f"{site.name}: {site.title}; its profile does not tell whether {host} belongs to it"
         yield Finding("site", State.UNKNOWN, evidence, "compare the host name with the login nodes of the site")
     elif not differences:
         yield Finding("site", State.OK, f"{site.name}: {site.title}")

@@ -20,7 +20,7 @@ OF_GPUS = ("GPUs", "network")
 SCRIPT_SAYS = re.compile(r"^argosy: (?!job |verdict:)(.+)$", re.MULTILINE)
 """A line of the job script about a failure; it also writes how the job ended, and the verdict."""
 
-UNKNOWN_CAUSE = "Argosy knows no error in the output: read its last lines below"
+UNKNOWN_CAUSE = "the output contains no error that Argosy knows: read its last lines below"
 
 
 def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding], output: str) -> str:

@@ -229,7 +229,9 @@ def _compare_others(result: Result, site: Site) -> tuple[Comparison, ...]:
     if site.slurm.master_suffix and resolves:
         suffix = site.slurm.master_suffix
         rows.append(
-            Comparison("slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with it do not resolve")
+            Comparison(
+                "slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with this suffix do not resolve"
+            )
         )
     kinds = result.value("mpi.list").replace(",", " ").split()
     if site.launcher.mpi and kinds:

@@ -154,7 +154,7 @@ def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     argv = ("scontrol", "show", "hostnames", nodes)
     session = session_of(session, Path(facts.record)) if facts.record else session
-    return tuple(ask_slurm(session, argv, doing="asking for the nodes of the job").split()) if nodes else ()
+    return tuple(ask_slurm(session, argv, doing="querying the nodes of the job").split()) if nodes else ()
 
 
 def _asked_logs(plan: dict[str, object]) -> list[Path]:

@@ -83,7 +83,7 @@ def _without_source(profile: Profile) -> Iterator[Fault]:
                     yield Fault(
                         profile.line(*keys),
                         f"{address!r} is not a URL",
-                        "write the whole URL, or add its begin to [sources]",
+                        "write the whole URL, or add its beginning to [sources]",
                     )
 
 
@@ -260,7 +260,7 @@ def _no_questions(profile: Profile) -> Iterator[Fault]:
         n for n, known in (("the runtime", site.runtime.name), ("a GPU -> CPU map", site.node.gpu_cpus)) if not known
     ]
     if site.has_slurm and site.node.gpus and unknown and not site.open_questions:
-        yield Fault(1, f"{unknown[0]} is unknown, and not an open question", 'add open_questions = ["…"]')
+        yield Fault(1, f"{unknown[0]} is unknown, and not listed in open_questions", 'add open_questions = ["…"]')
 
 
 def _without_detection(profile: Profile) -> Iterator[Fault]:

@@ -119,7 +119,7 @@ def _variable_in_directive(job: Job) -> Iterator[Fault]:
 def _hash_in_directive(job: Job) -> Iterator[Fault]:
     for number, line in enumerate(job.script.raw.splitlines(), 1):
         if re.match(r"#SBATCH\s.*--container-image=[^\s'\"]*[^\\]#", line):
-            yield Fault(number, "sbatch reads # as the begin of a comment", r"write \#")
+            yield Fault(number, "sbatch reads # as the beginning of a comment", r"write \#")
 
 
 def _carriage_returns(job: Job) -> Iterator[Fault]:
