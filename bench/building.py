@@ -50,6 +50,8 @@ FASTER_THAN_COTAINR = Budget(10, at_least=True)
 FASTER_THAN_PIP = Budget(5, at_least=True)
 ONE_CHANGED = Budget(10)
 SAME_AGAIN = Budget(1)
+ALL_SEEN = Budget(2)
+"""With an online or offline resolution."""
 OF_THE_FLOOR = Budget(1.5)
 DISK = Budget(1)
 MEMORY = Budget(1000)
@@ -87,8 +89,11 @@ def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
         cold = argosy("many.txt", "--base", base, "-o", "cold.sif")
         warm = argosy("many.txt", "--base", base, "-o", "warm.sif")
         again = argosy("--locked", "warm.sif", "-o", "warm.sif")
+        argosy("one.txt", "--base", base, "-o", "one.sif")
+        (folder / "more.txt").write_text("".join(f"{name}\n" for name in (*packages, ONE_MORE)))
+        seen = argosy("more.txt", "--base", base, "-o", "seen.sif")
         changed = argosy("one.txt", "--base", str(inputs.delta), "-o", "changed.sif")
-        rows = [*_our_rows(cold, warm), *_later_rows(again, changed), *_floor_rows(cold, warm, folder, wheels)]
+        rows = [*_our_rows(cold, warm), *_later_rows(again, seen, changed), *_floor_rows(cold, warm, folder, wheels)]
         missing = why_no_lab()
         rows += [] if missing else _cotainr_rows(cold, warm, inputs, folder, wheels)
     remarks = [
@@ -155,11 +160,13 @@ def _our_rows(cold: Built, warm: Built) -> list[Row]:
     return rows
 
 
-def _later_rows(again: Built, changed: Built) -> list[Row]:
+def _later_rows(again: Built, seen: Built, changed: Built) -> list[Row]:
     new = changed.cost.new / MEGA
     return [
         one("building.again", "the same lock again: wall", again.usage.wall, "s", budget=SAME_AGAIN),
         one("building.again.cpu", "the same lock again: CPU", again.usage.cpu, "s"),
+        one("building.seen", "one package more, all wheels seen before: wall", seen.usage.wall, "s", budget=ALL_SEEN),
+        one("building.seen.cpu", "one package more, all wheels seen before: CPU", seen.usage.cpu, "s"),
         one("building.changed.size", "image with one package more: its packages, unpacked", new, "MB"),
         one("building.changed", "one package more: wall", changed.usage.wall, "s", budget=ONE_CHANGED),
         one("building.changed.cpu", "one package more: CPU", changed.usage.cpu, "s"),

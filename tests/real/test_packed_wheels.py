@@ -51,6 +51,7 @@ def test_an_image_of_packed_wheels_is_that_of_a_cold_build(own: Shop) -> None:
     assert entries(own) == {"pip", "tinypkg", "tinydep", "another"}
     warm = build(own, PACKAGES, "warm.sif")
     assert warm["cached"] == warm["packages"] == 4
+    assert warm["cost"]["new"] == cold["cost"]["new"]
     assert read(own, "warm.sif") == read(own, "cold.sif")
     assert own.run(own.folder / "warm.sif", "tinypkg").out == "tinypkg 2.0\n"
     more = build(own, f"{PACKAGES}onemore\n", "more.sif")

@@ -14,7 +14,7 @@ from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import content_over, write_delta, write_whole
 from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
+from argosy.builder.records import BuildReport, BuildRequest, Clock, disk_use, measure_cost
 from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.locks import hold_lock
@@ -80,10 +80,11 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         lock = finished.lock
         note_image(request, lock, session)
         cost = measure_cost(work, layer.tree, request.output, before=cost)
+        if finished.wheels:  # they are no longer in the tree, or never were
+            cost = replace(cost, new=disk_use(layer.tree) + sum(wheel.record.size for wheel in finished.wheels))
         if request.keep:
             store_layer(session, layer_key(lock), layer.tree)
     found = layer.wheels.found if layer.wheels else ()
-    cost = replace(cost, new=cost.new + sum(wheel.record.size for wheel in found))
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     report = _report(request, base, lock, layer, size, clock)
     return replace(report, cost=cost, cached=len(found), together=layer.together)
