@@ -23,7 +23,9 @@ WIDTH, HEIGHT = 960, 1250
 def main() -> None:
     """Make the page if none is given, and take the pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        page = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else make_page(Path(folder))
+        made = Path(sys.argv[1]) if len(sys.argv) > 1 else make_page(Path(folder))
+        page = Path(folder, "shown.html")
+        page.write_text(made.read_text(encoding="utf-8").replace("/home/alice/", "/home/ada/"), encoding="utf-8")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for scheme in ("light", "dark"):
