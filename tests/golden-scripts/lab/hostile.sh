@@ -35,8 +35,8 @@ z'  # requested
         apptainer '' '' '' \
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" enter_layer "$argosy_image" \
-        python3 -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' echo '' 'a b' \
-        'it'"'"'s' '"' '$HOME' '`id`' '*' 'one
+        python3 -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' \
+        echo '' 'a b' 'it'"'"'s' '"' '$HOME' '`id`' '*' 'one
 two' 'é' -- -x
     finish
 }

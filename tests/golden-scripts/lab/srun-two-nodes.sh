@@ -33,8 +33,8 @@ main() {
         apptainer '' '' '' \
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" enter_layer "$argosy_image" \
-        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' python train.py \
-            --epochs 20
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' \
+        python train.py --epochs 20
     finish
 }
 

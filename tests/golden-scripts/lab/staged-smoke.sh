@@ -41,8 +41,8 @@ echo "$HOME"' argosy-before
         apptainer '' '' '' \
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" enter_layer "$argosy_image" \
-        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' yes python train.py \
-            --epochs 20
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' yes \
+        python train.py --epochs 20
     judge_smoke_run
     finish
 }

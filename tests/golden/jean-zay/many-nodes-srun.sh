@@ -45,8 +45,8 @@ main() {
         sh -c "$argosy_helpers" check_node "$argosy_image" \
         apptainer /dev/nvidiactl '' '' \
         apptainer --quiet exec --no-eval --nv "$argosy_image" \
-        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' python train.py 50 \
-            10
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' \
+        python train.py 50 10
     finish
 }
 

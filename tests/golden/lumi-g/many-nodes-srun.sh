@@ -61,8 +61,8 @@ main() {
         sh -c "$argosy_helpers" check_node "$argosy_image" \
         singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
         singularity --quiet exec --no-eval -B "$argosy_binds" "$argosy_image" \
-        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" "$argosy_cores" '' python \
-            train.py 50 10
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" "$argosy_cores" '' \
+        python train.py 50 10
     finish
 }
 

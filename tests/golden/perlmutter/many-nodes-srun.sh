@@ -48,8 +48,8 @@ main() {
             --env FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd \
             --entrypoint= registry.example.org/project/train:1 \
         /bin/sh -c "$argosy_helpers" enter \
-        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' python train.py 50 \
-            10
+        python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' \
+        python train.py 50 10
     finish
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from argosy.core.shell import Helpers, Word, load_helper, read_shell, render_command, render_helpers
+from argosy.core.shell import Helpers, ShellExpr, Word, load_helper, read_shell, render_command, render_helpers
 from argosy.launch.script.reasons import packed
 from argosy.version import VERSION
 
@@ -80,10 +80,12 @@ def render_program(main: list[str], helpers: Helpers) -> Iterator[str]:
 
 STEP = "        "
 SHELLS = ("sh", "/bin/sh", "/bin/bash")
+STARTER = (ShellExpr("$argosy_start_ranks"),)
+"""The program that starts the ranks of a node; three arguments and the command of the ranks follow."""
 
 
 def render_call(words: tuple[Word, ...], program: str = "") -> str:
-    """Render the command of a step over several lines, with the runtime and each helper on a line of its own.
+    """Render the command of a step over several lines: the runtime, each helper and the ranks on lines of their own.
 
     Parameters
     ----------
@@ -95,6 +97,7 @@ def render_call(words: tuple[Word, ...], program: str = "") -> str:
         for place, word in enumerate(words)
         if (word in SHELLS and words[place + 1 : place + 2] == ("-c",))
         or words[place + 1 : place + 2] == ("-I",)
+        or words[place - 4 : place - 3] == STARTER
         or (word == program and program)
     ]
     bounds = sorted({0, *starts, len(words)})
