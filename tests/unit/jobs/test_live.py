@@ -250,3 +250,13 @@ def test_a_step_that_fails_may_mean_that_the_job_ended(tmp_path: Path) -> None:
     runner.replies[:] = [(("scontrol",), Reply(0, ended, "")), (("timeout",), Reply(1, "", error))]
     view = watch.refresh()
     assert (view.kind, view.problem) == ("ended", "")
+
+
+def test_a_rank_that_is_gone_ended_but_those_of_a_silent_node_are_unknown(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    watch.refresh()
+    without_rank = "\n".join(line for line in REPLY.splitlines() if not line.startswith(("0: rank=", "1: ")))
+    runner.replies[1] = (("timeout",), Reply(1, without_rank, "srun: error: node10: task 1: Killed"))
+    view = watch.refresh()
+    assert [rank.state for rank in view.ranks] == [RankState.ENDED, RankState.RUNNING]
+    assert view.problem == "1 of 2 nodes did not reply"

@@ -41,7 +41,7 @@ class OutputWatch:
 
     def __init__(self, output: str, folder: Path | None) -> None:
         self._output = output
-        self._folder = folder
+        self.folder = folder
         self._offsets: dict[Path, int] = {}
         self.job: LastOutput | None = None
         self.ranks: dict[int, LastOutput] = {}
@@ -50,8 +50,8 @@ class OutputWatch:
         """Read new output; `ranks` are the ranks whose own files are read, if they have any."""
         if self._output:
             self._read_job(Path(self._output))
-        for rank in ranks if self._folder else ():
-            self._read_rank(rank, Path(self._folder or "", f"rank-{rank}.log"))
+        for rank in ranks if self.folder else ():
+            self._read_rank(rank, Path(self.folder or "", f"rank-{rank}.log"))
 
     def _read_job(self, file: Path) -> None:
         found = self._appended(file)

@@ -81,8 +81,8 @@ class SlurmJob:
         self.target = Target()
         self.asks_first = bool(read_submitted(record).get("ssh"))  # this also copies the output
         self.every = polling_seconds(plan)
-        folder = Path(str(plan["logs"]), facts.id) if plan.get("logs") else None
-        self.output = OutputWatch(facts.output, folder)
+        self._logs = str(plan.get("logs") or "")
+        self.output = OutputWatch(facts.output, None)
 
     def ask(self, view: JobView) -> JobView:
         """Ask Slurm for the state of the job; while it waits, also for the expected start."""
@@ -96,6 +96,7 @@ class SlurmJob:
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
             self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
+            self.output.folder = Path(self._logs, row["JobId"]) if self._logs else None
         name = row.get("JobName", self._name)
         return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")
 

@@ -84,18 +84,16 @@ class JobWatch:
         now = self._clock()
         ranks = [self._view_rank(node, rank, now) for node in nodes for rank in self._update(node, now)]
         here = {each.rank for each in ranks}
-        gone = (
-            replace(each, state=RankState.ENDED, cpu=None, memory=0, gpus=())
-            for each in self.view.ranks
-            if each.rank not in here
-        )
+        hosts = {node.host for node in nodes}
+        others = (_without_reply(each, hosts) for each in self.view.ranks if each.rank not in here)
+        silent = self._source.target.nodes - len(nodes)
         return replace(
             self.view,
             measured=now,
             nodes=tuple(_view_node(node) for node in nodes),
-            ranks=tuple(sorted((*ranks, *gone), key=lambda each: each.rank)),
+            ranks=tuple(sorted((*ranks, *others), key=lambda each: each.rank)),
             last_line=output.job.line if output.job else "",
-            problem="",
+            problem=f"{silent} of {self._source.target.nodes} nodes did not reply" if silent > 0 else "",
         )
 
     def _explain(self, reply: Reply) -> JobView:
@@ -162,6 +160,11 @@ class JobWatch:
             return RankState.SILENT
         wrote = quiet is not None and idle is not None and quiet < idle
         return RankState.RUNNING if idle is None or wrote else RankState.IDLE
+
+
+def _without_reply(rank: RankView, hosts: set[str]) -> RankView:
+    """Return the view of a rank without a measurement: it ended, or its node is not among those that replied."""
+    return replace(rank, state=RankState.ENDED, cpu=None, memory=0, gpus=()) if rank.host in hosts else rank
 
 
 def _is_busy(gpus: Sequence[GpuUse]) -> bool:
