@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from argosy.core.store import fill_once
+from argosy.version import VERSION
 from tests.real.channel import Channel, CondaPackage, File
 from tests.real.conftest import make_root
 
@@ -100,3 +101,42 @@ def test_conda_packages_are_those_of_the_other_machine_and_their_scripts_run_as_
     share = "/opt/argosy/env/share"
     run = shop.argosy("run", "far.sif", "--", "cat", f"{share}/subdir", f"{share}/script", around=emulated)
     assert (run.code, run.out) == (0, "there\naarch64\n"), run.err
+
+
+BUNDLE = Path(__file__).parents[2] / f"dist/argosy-{VERSION}-linux-aarch64.run"
+OF_DEBIAN = "base-files,bash,coreutils,dash,debianutils,findutils,gzip,libc-bin,sed,tar"
+OLD_ARM = ("mmdebstrap", "--variant=extract", "--architectures=arm64", "--aptopt=Acquire::Check-Valid-Until false")
+USE = """
+set -eu
+export HOME=/home/ada
+sh /home/ada/argosy.run
+cd /home/ada
+.local/bin/argosy doctor --json > doctor.json || true
+.local/bin/argosy launch train.sqsh --site alps-clariden --nodes 2 --account p --dry-run -- python train.py > train.sh
+.local/share/argosy/python/bin/python3 -c 'import bz2, ctypes, lzma, ssl, zlib, msgspec, rattler'
+.local/share/argosy/python/bin/uv --version
+mkdir tree
+.local/share/argosy/tools/mksquashfs tree tree.sqsh -quiet -no-progress -comp zstd
+.local/share/argosy/tools/unsquashfs -quiet -no-progress -d copy tree.sqsh
+"""
+
+
+@pytest.mark.soak
+def test_the_bundle_for_aarch64_installs_and_works_on_an_old_system(shop: Shop, emulated: tuple[str, ...]) -> None:
+    if not BUNDLE.exists():
+        pytest.skip(f"{BUNDLE.name} is not there: packaging/bundle/build aarch64")
+    root = shop.folder / "arm"
+    shop.tool(*OLD_ARM, f"--include={OF_DEBIAN}", "bullseye", root, "http://deb.debian.org/debian")
+    (root / "home/ada").mkdir(parents=True)
+    shutil.copy2(BUNDLE, root / "home/ada/argosy.run")
+    (root / "home/ada/use.sh").write_text(USE)
+    enter = (
+        f"mount --rbind /proc {root}/proc; mount --rbind /dev {root}/dev; exec chroot {root} /bin/sh /home/ada/use.sh"
+    )
+    done = subprocess.run((*emulated, "sh", "-c", enter), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "#SBATCH --nodes=2" in (root / "home/ada/train.sh").read_text()
+    report = json.loads((root / "home/ada/doctor.json").read_text())
+    findings = {each["what"]: each["state"] for each in report["findings"]}
+    assert (findings["mksquashfs"], findings["unsquashfs"]) == ("ok", "ok")
+    assert (root / "home/ada/copy").is_dir()

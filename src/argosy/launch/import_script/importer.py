@@ -271,8 +271,12 @@ class _Reader:
         """Translate ``cd``."""
         words = [each for word in statement.words[1:] for each in expand(word, self.values)]
         folder = source_text(words[0]) if words else "~"
-        if "SLURM_SUBMIT_DIR" in folder or folder in {".", "${PWD}"}:
+        below = SUBMIT_FOLDER.sub(".", folder)
+        if below == ".":
             self.say(statement.line, statement.text, Fate.REPLACED, "Argosy starts in the folder of the launch")
+        elif below != folder and "$" not in below:
+            self.keys["chdir"] = below
+            self.say(statement.line, statement.text, Fate.KEPT, f'chdir = "{below}"')
         elif folder.startswith("/") and "$" not in folder:
             self.keys["chdir"] = folder
             self.say(statement.line, statement.text, Fate.KEPT, f'chdir = "{folder}"')

@@ -275,3 +275,11 @@ def test_a_variable_that_the_profile_sets_under_a_condition_is_named_with_it() -
     site = replace(read_site("lumi-g"), settings=(setting,))
     text = "#!/bin/bash\nexport NCCL_NET_GDR_LEVEL=PHB\nsrun singularity exec my.sif python x.py\n"
     assert fate(import_script("job.sh", text, site=site), "export NCCL")[1].endswith("but only if rocm < 6.2")
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [("cd $SLURM_SUBMIT_DIR/run", "./run"), ("cd ${SLURM_SUBMIT_DIR}", ""), ("cd $PWD/a/b", "./a/b"), ("cd /x", "/x")],
+)
+def test_a_folder_below_that_of_the_launch_is_kept(line: str, folder: str) -> None:
+    assert keys(f"#!/bin/bash\n{line}\nsrun apptainer exec my.sif python x.py\n").get("chdir", "") == folder
