@@ -114,7 +114,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
 
 
 def _require_job(plan: LaunchPlan, *, in_allocation: bool) -> None:
-    """Refuse plots of a run that is no job: its output goes to the terminal only."""
+    """Refuse plots of a run without a job: its output goes to the terminal only."""
     if in_allocation or not plan.is_job:
         raise UsageError(
             "--html and --svg need a job of Slurm, whose output is stored",

@@ -255,7 +255,7 @@ def test_the_command_writes_the_plots_and_the_page_of_files(tmp_path: Path) -> N
     assert again.output.splitlines()[2:] == [line for line in done.stdout.splitlines() if "wrote" not in line][2:]
 
 
-def test_plots_of_a_run_that_is_no_job_are_refused_before_it_starts() -> None:
+def test_plots_of_a_run_without_a_job_are_refused_before_it_starts() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     done = CliRunner().invoke(app, ["bench", "nodes", "bare:", "--gpu", "none", "--follow", "--svg", "a.svg"])
     assert isinstance(done.exception, UsageError)
