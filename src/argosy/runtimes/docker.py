@@ -13,6 +13,7 @@ from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
 from argosy.runtimes.podman import SHARED_MEMORY, TEMPORARY
 from argosy.runtimes.runtime import (
+    CDI_DEVICE,
     PASSED_NAMES,
     PASSED_PATTERNS,
     SCRIPTS,
@@ -30,7 +31,7 @@ UMASK = 'umask "$ARGOSY_UMASK"\nunset ARGOSY_UMASK\n'
 GPU_OPTIONS = {
     GpuMode.NONE: (),
     GpuMode.NV: ("--gpus", "all"),
-    GpuMode.CDI: ("--device", "nvidia.com/gpu=all"),
+    GpuMode.CDI: ("--device", CDI_DEVICE),
     GpuMode.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video", "--group-add", "render"),
 }
 """``--gpus`` needs NVIDIA's container toolkit. AMD GPUs are device nodes (https://rocm.docs.amd.com, "Running ROCm

@@ -13,6 +13,7 @@ from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, ImageKind, Var
 from argosy.core.shell import Word, read_function
 from argosy.runtimes.bwrap import PREFIX
 from argosy.runtimes.runtime import (
+    CDI_DEVICE,
     FILES,
     PASSED_NAMES,
     RANK_VARIABLES,
@@ -32,8 +33,8 @@ INSIDE = read_function(SCRIPTS / "podman_inside.sh", "inside", {"DEFAULT_PATH": 
 
 GPU_OPTIONS = {
     GpuMode.NONE: (),
-    GpuMode.NV: ("--device", "nvidia.com/gpu=all"),
-    GpuMode.CDI: ("--device", "nvidia.com/gpu=all"),
+    GpuMode.NV: ("--device", CDI_DEVICE),
+    GpuMode.CDI: ("--device", CDI_DEVICE),
     GpuMode.ROCM: ("--device", "/dev/kfd", "--device", "/dev/dri"),
 }
 """NVIDIA GPUs through the machine's CDI specification (podman-run(1), ``--device``); AMD GPUs are device nodes."""

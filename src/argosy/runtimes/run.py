@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.model import ContainerRequest
 from argosy.core.process import Command
 from argosy.core.session import Session
@@ -22,12 +22,14 @@ from argosy.core.shell import (
     render_functions,
 )
 from argosy.core.store import make_folder
+from argosy.host.gpu_probe import CDI_FOLDERS, read_cdi
 from argosy.images.prefix import current_version
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
+from argosy.runtimes.runtime import CDI_DEVICE
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
 """bash if the image has it. --norc: ~/.bashrc of the mounted home would reset PATH."""
@@ -92,7 +94,20 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
     if request.dev:
         plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
     argv = literal_argv(plan.argv(request.command or SHELL))
+    if not dry and CDI_DEVICE in argv:
+        _refuse_without_cdi(plan.runtime.name)
     return plan, Command(argv, env=outer_environment(plan, session.host.environment))
+
+
+def _refuse_without_cdi(runtime: str) -> None:
+    """Refuse GPUs by CDI on a machine without a specification: the runtime's own message names no way out."""
+    kind, _, _ = CDI_DEVICE.partition("=")
+    if not any(spec.kind == kind for spec in read_cdi()):
+        raise CheckFailed(
+            f"{runtime} finds GPUs by CDI, and no specification of this machine describes {kind}",
+            evidence=f"looked in {' and '.join(CDI_FOLDERS)}",
+            hint="write one: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; or use --runtime bwrap",
+        )
 
 
 def _refuse_without_dev(request: RunRequest) -> None:

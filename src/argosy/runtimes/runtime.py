@@ -37,6 +37,9 @@ RUNTIMES: Mapping[str, str] = MappingProxyType(
 )
 """Value of ``--runtime`` -> module and attribute of its adapter, which is imported on first use."""
 
+CDI_DEVICE = "nvidia.com/gpu=all"
+"""All NVIDIA GPUs, as podman and docker name them through CDI."""
+
 AUTOMATIC = ("apptainer", "singularity", "bwrap")
 """Runtimes that Argosy chooses without ``--runtime``, in order of preference.
 

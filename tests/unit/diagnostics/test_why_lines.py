@@ -10,6 +10,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "cdi-missing",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+    ),
     ("gpudirect-registration", f"{NCCL}Call to ibv_reg_dmabuf_mr failed with error Operation not supported"),
     ("gpudirect-registration", "Couldn't register GPU MR"),
     ("ib-failure", f"{NCCL}Call to ibv_modify_qp failed with error No such device"),

@@ -10,18 +10,20 @@ import pytest
 
 from argosy.builder.bases.debian import explain_bootstrap, private_namespace
 from argosy.cli.app import app
-from argosy.core.errors import ToolFailed, ToolMissing, UsageError
-from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
+from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
+from argosy.core.model import Bind, ContainerRequest, Gpu, Image, ImageKind, Variable
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Paths, PlainReporter
 from argosy.core.shell import ShellFunction, literal_argv
+from argosy.host.cdi import parse_cdi
 from argosy.host.probe import open_session, probe_host
 from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.command_check import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
-from argosy.runtimes.run import RunRequest, dev_note, note_dropped, read_only_note, render_run
+from argosy.runtimes.run import RunRequest, dev_note, note_dropped, plan_run, read_only_note, render_run
 from argosy.runtimes.runtime import load_runtime
+from tests.unit.machines import make_host, make_session
 
 HOST = probe_host({"PATH": "/usr/bin", "HOME": "/home/ada"})
 MADE = Command(("mmdebstrap", "nosuite"))
@@ -238,3 +240,17 @@ def test_a_run_finds_the_mounts_and_variables_of_the_projects_jobs(
     assert f"--bind {tmp_path}/data /data" in " ".join(said.out.replace("\\\n", " ").split())
     assert " A=1 B=2 " in said.out
     assert "/of/a/node does not exist here and is not mounted" in said.err
+
+
+def test_gpus_by_cdi_are_refused_without_a_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ContainerRequest(runtime="podman", gpu="nv")
+    request = RunRequest("docker://example.org/x:1", ("true",), wanted)
+    place = make_session(tmp_path, make_host("podman", "crun", gpus=(Gpu("nvidia", 0, "/dev/nvidia0"),)))
+    monkeypatch.setattr("argosy.runtimes.run.read_cdi", tuple)
+    with pytest.raises(CheckFailed, match="podman finds GPUs by CDI") as caught:
+        plan_run(request, place)
+    assert "nvidia-ctk cdi generate" in caught.value.hint
+    assert plan_run(request, place, dry=True)
+    spec = parse_cdi('{"kind": "nvidia.com/gpu", "devices": []}', "nvidia.json")
+    monkeypatch.setattr("argosy.runtimes.run.read_cdi", lambda: (spec,))
+    assert plan_run(request, place)
