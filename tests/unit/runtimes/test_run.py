@@ -11,7 +11,7 @@ import pytest
 from argosy.builder.bases.debian import explain_bootstrap, private_namespace
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
-from argosy.core.model import Bind, ContainerRequest, Gpu, Image, ImageKind, Variable
+from argosy.core.model import Bind, ContainerRequest, Gpu, GpuMode, Image, ImageKind, Variable
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Paths, PlainReporter
@@ -243,7 +243,7 @@ def test_a_run_finds_the_mounts_and_variables_of_the_projects_jobs(
 
 
 def test_gpus_by_cdi_are_refused_without_a_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ContainerRequest(runtime="podman", gpu="nv")
+    wanted = ContainerRequest(runtime="podman", gpu=GpuMode.NV)
     request = RunRequest("docker://example.org/x:1", ("true",), wanted)
     place = make_session(tmp_path, make_host("podman", "crun", gpus=(Gpu("nvidia", 0, "/dev/nvidia0"),)))
     monkeypatch.setattr("argosy.runtimes.run.read_cdi", tuple)
