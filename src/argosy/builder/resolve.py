@@ -247,6 +247,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         site=request.site or image.site,
+        torch_backend=request.torch_backend or image.torch_backend,
         unisolated=(*words(image.no_build_isolation), *request.unisolated),
         replaceable=(*words(image.allow_replace), *request.replaceable),
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),

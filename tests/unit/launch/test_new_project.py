@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import request_of_project
 from argosy.core.errors import UsageError
+from argosy.core.records import replace
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.project_file import read_project
 from argosy.sites.read import read_site, site_names
@@ -59,3 +62,10 @@ def test_a_machine_without_gpus_takes_the_small_build_of_torch(
 ) -> None:
     write_project(NewProject(tmp_path, template, read_site(site), has_gpus=gpus != "none"))
     assert getattr(read_project(tmp_path / "argosy.toml").table.image, "torch_backend", "") == backend
+
+
+def test_the_build_of_a_project_without_gpus_takes_torch_from_the_index_for_the_cpu(tmp_path: Path) -> None:
+    write_project(NewProject(tmp_path, "ddp", read_site("local"), has_gpus=False))
+    project, plain = read_project(tmp_path / "argosy.toml"), BuildRequest((), "", tmp_path / "x.sif")
+    assert request_of_project(project, plain).torch_backend == "cpu"
+    assert request_of_project(project, replace(plain, torch_backend="cu128")).torch_backend == "cu128"
