@@ -20,7 +20,7 @@ SOAK = (
     r"slurm/test_slurm_lightning.py",
     r"slurm/test_slurm_time.py::test_a_lost_node_takes_the_same_path",
     r"slurm/test_slurm_like.py::.*\[nvidia-apptainer-scripts",
-    r"slurm/test_slurm_places.py::test_(ranks_of_a_full_node|of_an_image_without_a_lock)",
+    r"slurm/test_slurm_places.py::test_(ranks_of_a_full_node|an_image_without_a_lock)",
     r"slurm/test_slurm_by_ssh.py::test_(signatures_are|a_base_with_other_bytes|a_smoke_run|impossible_options)",
     r"slurm/test_slurm_ranks.py::test_(pi_is_pi|ranks_follow)",
     r"slurm/test_slurm_outputs.py::test_debug_reaches",
@@ -45,7 +45,7 @@ SOAK = (
     r"real/test_compat.py::test_conda_containerize.*\[ {2}- python\\n\]",
     r"real/test_compat.py::test_conda_containerize.*\[ {2}- pip:",
     r"slurm/test_slurm_mpi.py::test_mpich_meets",
-    r"lab/test_lab_signing.py::test_a_site_asks",
+    r"lab/test_lab_signing.py::test_a_site_can_require",
     r"lab/test_lab_rootfs.py::test_the_package_index",
     # make gpu-kit is for another machine; the unit tests cover its parts.
     r"real/test_gpu_kit.py",

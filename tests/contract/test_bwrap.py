@@ -48,7 +48,7 @@ def test_a_single_tree_gets_mount_points_and_stays_untouched(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("name", ["bwrap, root", pytest.param("bwrap, lab", marks=pytest.mark.lab)])
-def test_where_the_kernel_refuses_an_overlay_fuse_makes_it(stage_called: Callable[[str], Stage], name: str) -> None:
+def test_if_the_kernel_refuses_an_overlay_fuse_mounts_it(stage_called: Callable[[str], Stage], name: str) -> None:
     stage = stage_called(name)
     stub = stage.work / "stub"
     stub.mkdir(exist_ok=True)
@@ -126,7 +126,7 @@ def test_the_program_is_the_process_that_was_started_and_the_only_one(stage: Sta
     assert f"parent {lines[0]}" not in lines[2:]
 
 
-def test_it_dies_with_its_parent_where_the_parent_asked_for_it(stage: Stage) -> None:
+def test_a_process_dies_with_its_parent_on_request(stage: Stage) -> None:
     words = literal_argv(BWRAP.argv(stage.entry(), ("sh", "-c", "echo ready; exec sleep 1000")))
     parent = ("sh", "-c", 'setpriv --pdeathsig KILL -- "$@" & wait', "sh")
     child = subprocess.Popen((*stage.unprivileged, *parent, *words), cwd=stage.work, stdout=subprocess.PIPE)

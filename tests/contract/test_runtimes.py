@@ -324,13 +324,13 @@ def test_death_by_a_fatal_signal_passes(stage: Stage) -> None:
     assert reply.code == 137, reply.stderr
 
 
-def test_a_start_prints_nothing_of_its_own(stage: Stage) -> None:
+def test_a_start_adds_no_output(stage: Stage) -> None:
     entry = stage.entry(variables=(Variable("A", "1"),), drop=NOT_FROM_CALLER)
     reply = stage.start(entry, ("sh", "-c", "echo out; echo err >&2"))
     assert (reply.stdout, reply.stderr) == ("out\n", "err\n")
 
 
-def test_what_a_program_writes_into_an_image_stays_in_its_folder(stage: Stage) -> None:
+def test_changes_that_a_program_makes_to_an_image_stay_in_its_folder(stage: Stage) -> None:
     if not load_runtime(stage.runtime).traits.overlays:
         pytest.skip(f"{stage.runtime} lays no folder over an image, and --dev says so")
     made = "mkdir -p dev/upper dev/work; [ $# = 0 ] || { mkdir trees; for t; do cp -r $t trees/${t##*/}; done; }"
@@ -346,7 +346,7 @@ def test_what_a_program_writes_into_an_image_stays_in_its_folder(stage: Stage) -
     stage.outside(("rm", "-rf", "dev", "trees"), {"PATH": "/usr/bin:/bin"})
 
 
-def test_where_the_layer_is_missing_nothing_runs(stage: Stage) -> None:
+def test_without_its_layer_an_image_does_not_run(stage: Stage) -> None:
     if stage.daemon or stage.runtime == "enroot":
         pytest.skip("the layer is a part of the image itself, and never left out")
     entry = stage.entry(trees=stage.entry().trees[1:])

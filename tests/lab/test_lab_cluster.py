@@ -185,7 +185,7 @@ def test_bookworms_slurm_runs_too(new_cluster: NewCluster) -> None:
         assert set(shown.splitlines()) == {"slurm-wlm 22.05.8"}
 
 
-def test_a_line_of_ones_own_replaces_a_default(new_cluster: NewCluster) -> None:
+def test_a_users_line_replaces_a_default(new_cluster: NewCluster) -> None:
     with new_cluster("--slurm", "KillWait=7", "--slurm", "PartitionName=debug Nodes=ALL MaxTime=10", "1") as own:
         assert "KillWait                = 7 sec" in own.sh("scontrol show config").stdout
         assert own.sh("sinfo --noheader --format=%R").stdout.split() == ["main", "debug"]

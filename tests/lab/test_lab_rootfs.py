@@ -70,7 +70,7 @@ def test_the_environment_is_the_login_nodes_own(lab: Lab, monkeypatch: pytest.Mo
     assert {"HOME=/home/alice", "USER=alice", "LOGNAME=alice"} <= set(lines)
 
 
-def test_a_variable_is_handed_on_when_asked_for(lab: Lab) -> None:
+def test_a_variable_is_passed_on_request(lab: Lab) -> None:
     ran = lab.run(["sh", "-c", 'printf %s "$WORD"'], env={"WORD": "a b\n$HOME"}, cwd="/")
     assert ran.stdout == "a b\n$HOME"
 
@@ -81,7 +81,7 @@ def test_hostile_arguments_arrive_unchanged(lab: Lab) -> None:
     assert ran.stdout == "".join(f"<{word}>" for word in words)
 
 
-def test_a_checkout_at_a_path_with_blanks_is_run_as_any(lab: Lab, tmp_path: Path) -> None:
+def test_a_checkout_at_a_path_with_blanks_runs(lab: Lab, tmp_path: Path) -> None:
     assert lab.root.is_dir()
     checkout = tmp_path / "a clone, it's one"
     for name in ("lab", "src"):

@@ -70,7 +70,7 @@ def test_an_image_starts_only_with_the_required_signature(lab: Lab, tiny_image: 
         assert "it runs" not in refused
 
 
-def test_a_site_asks_for_signed_images(lab: Lab, tiny_image: Path) -> None:
+def test_a_site_can_require_signed_images(lab: Lab, tiny_image: Path) -> None:
     good, plain, dry, checked, unsigned = answers(lab, tiny_image, AT_SITE)
     assert good.endswith("it runs\n")
     assert "/home/alice/plain.sif is not signed" in plain

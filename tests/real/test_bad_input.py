@@ -71,7 +71,7 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
     ],
     ids=["unknown package", "unknown version", "conflict", "control", "YAML", "python", "requirement"],
 )
-def test_a_recipe_that_cannot_be_met_is_refused_by_name(
+def test_an_impossible_recipe_is_refused_with_the_names_involved(
     shop: Shop, requirements: str, code: int, words: tuple[str, ...]
 ) -> None:
     if code == 0:
@@ -270,7 +270,7 @@ def test_a_cache_that_may_not_be_written_is_named(alices: Shop) -> None:
     assert str(locked) in done.err
 
 
-def test_a_home_that_may_not_be_written_hurts_only_where_the_cache_is_there(alices: Shop) -> None:
+def test_a_read_only_home_matters_only_if_the_cache_is_in_it(alices: Shop) -> None:
     locked = alices.folder / "locked"
     locked.mkdir(mode=0o755)
     done = attempt(alices, HOME=str(locked), ARGOSY_CACHE="")
@@ -351,7 +351,7 @@ def test_the_error_of_a_package_that_does_not_build_shows_why(shop: Shop) -> Non
     assert "setuptools" in done.err  # the shop has none: that is the reason here
 
 
-def test_an_index_that_asks_to_be_slower_is_asked_again(shop: Shop) -> None:
+def test_a_rate_limited_index_is_queried_again(shop: Shop) -> None:
     root = shop.folder / "index"
     add_wheel(root, "simple", shop.make_wheel("slowpkg", "1.0").write(shop.folder))
     with serve_busy(root) as (address, refused):

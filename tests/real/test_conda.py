@@ -258,7 +258,7 @@ def test_a_package_in_a_folder_that_is_not_the_one_announced_is_refused(shop: Sh
     assert "changed-1.0-0.tar.bz2" in done.err
 
 
-def test_a_channel_that_is_not_there_is_named(shop: Shop) -> None:
+def test_a_missing_channel_is_named_in_the_error(shop: Shop) -> None:
     done = attempt(shop, environment(f"file://{shop.folder}/nothing", "tool"))
     assert done.code == 2
     assert f"no such channel: file://{shop.folder}/nothing" in done.err
@@ -424,7 +424,7 @@ def test_a_refusing_channel_is_one_message(shop: Shop, server: Server, status: i
     assert asked_again or status != 429
 
 
-def test_a_channel_that_asks_to_be_slower_is_asked_again(shop: Shop, channel: Channel) -> None:
+def test_a_rate_limited_channel_is_queried_again(shop: Shop, channel: Channel) -> None:
     with serve_busy(channel.folder) as (address, refused):
         image = shop.build(environment(address, "tool"), ARGOSY_CACHE=own_cache(shop))
     assert {"/linux-64/repodata.json", "/linux-64/tool-1.0-h0.tar.bz2"} <= refused

@@ -79,7 +79,7 @@ def test_a_genuine_image_never_runs_files_of_one_that_has_its_lock(own: Shop, ge
     assert own.run(forged, *show).out == "forged\n"
 
 
-def test_a_build_by_proot_never_runs_files_of_an_image_that_has_the_bases_lock(own: Shop, genuine: Path) -> None:
+def test_a_build_by_proot_never_runs_files_of_an_image_with_a_forged_lock(own: Shop, genuine: Path) -> None:
     forged = forge(own, genuine, PartKind.PRIMARY_SYSTEM)
     assert own.run(forged, "true").code == 0
     session = real_session(own.folder)

@@ -89,7 +89,7 @@ def test_the_same_image_gives_the_same_bytes_again(shop: Shop, image: Path) -> N
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_build_writes_the_form_that_is_asked_for(shop: Shop, base: Path, image: Path) -> None:
+def test_a_build_writes_the_requested_format(shop: Shop, base: Path, image: Path) -> None:
     recipe = shop.write("tiny.yml", RECIPE)
     for form in ("layer", "oci-archive"):
         done = shop.argosy("build", recipe, "--base", base, "-o", f"my.{form}", "--format", form)

@@ -117,7 +117,7 @@ def test_the_whole_foreground_group_may_get_the_signal_as_from_a_terminal(shop: 
     shop.nothing_left()
 
 
-def test_a_reader_that_goes_away_does_not_leave_a_half_image(shop: Shop) -> None:
+def test_a_closed_pipe_leaves_no_partial_image(shop: Shop) -> None:
     recipe = shop.write("r.txt", "tinypkg\n")
     child = shop.start("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "-v")
     with child:

@@ -77,7 +77,7 @@ def project(shop: Shop) -> Shop:
 
 
 @pytest.mark.parametrize("more", [(), ("--build-backend", "userns", "--flatten")], ids=["layer", "userns, flat"])
-def test_what_steps_add_change_and_remove_is_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
+def test_changes_of_steps_are_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
     done = project.argosy("build", *more)
     assert done.code == 0, done.err
     project.nothing_left(project.folder / "mine.sif")

@@ -250,7 +250,7 @@ def test_a_moved_tag_is_noticed(stage: Stage, registry: Registry, layout: Path) 
     assert "export NEW=1" in text_in(after, ".singularity.d/env/10-docker2singularity.sh")
 
 
-def test_a_pinned_image_is_found_again_without_asking_anybody(
+def test_a_pinned_image_is_found_in_the_cache_without_a_network(
     make_stage: MakeStage, layout: Path, tmp_path: Path
 ) -> None:
     with running(tmp_path / "gone") as registry:
@@ -369,7 +369,7 @@ def test_a_registry_that_is_down_cannot_be_reached(stage: Stage) -> None:
     assert "connection refused" in error.evidence
 
 
-def test_a_registry_that_asks_to_be_slower_is_asked_again(make_stage: MakeStage, registry: Registry, one: str) -> None:
+def test_a_rate_limited_registry_is_queried_again(make_stage: MakeStage, registry: Registry, one: str) -> None:
     with serve_busy(behind=registry.address) as (address, refused):
         host = address.removeprefix("http://")
         image = make_stage(insecure=host).find(one.replace(registry.address, host))
@@ -438,7 +438,7 @@ def test_several_processes_fetch_an_image_once(one: str, make_stage: MakeStage) 
     assert sum("fetch " in err for _, err in replies) == 1
 
 
-def test_a_base_is_known_by_reference_and_digest(stage: Stage, one: str, tmp_path: Path) -> None:
+def test_a_base_is_identified_by_reference_and_digest(stage: Stage, one: str, tmp_path: Path) -> None:
     base = open_base(one, stage.session, tmp_path)
     assert re.fullmatch(rf"{re.escape(one)}@sha256:[0-9a-f]{{64}}", base.reference)
     assert base.image.arch == ARCH

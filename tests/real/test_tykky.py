@@ -80,7 +80,7 @@ def test_an_update_adds_packages_and_results_of_a_script_while_the_environment_i
     assert record["recipe"]["after"] == [str(script)]
 
 
-def test_a_package_that_is_not_there_is_named_and_nothing_is_left(shop: Shop) -> None:
+def test_a_missing_package_is_named_and_no_file_is_left(shop: Shop) -> None:
     words = ("new", "--prefix", "env", shop.write("req.txt", "tinypkgg\n"))
     site = shop.write("site.yaml", f"defaults:\n  container_src: {shop.base}\n")
     place = shop.folder / "not/there/yet"

@@ -222,7 +222,7 @@ def see_a_failed_update(shop: Shop, own: Path) -> None:
     assert (there(), sorted((shop.cache / "layers").iterdir())) == (before, kept)
 
 
-def test_versions_come_and_go_by_one_switch(shop: Shop, prefix: Path) -> None:
+def test_a_prefix_is_updated_and_rolled_back_by_one_link(shop: Shop, prefix: Path) -> None:
     own = shop.folder / "own"
     copy(prefix, own)
     done = shop.argosy("wrap", "update", own, "another")

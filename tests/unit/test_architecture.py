@@ -98,7 +98,7 @@ def test_functions_fit_a_screen_and_modules_are_short() -> None:
                 assert lines <= 45, f"{path}: {node.name} has {lines} lines"
 
 
-def test_a_function_that_only_its_module_uses_begins_with_an_underscore() -> None:
+def test_a_function_used_only_in_its_module_begins_with_an_underscore() -> None:
     others = [path for name in ("tests", "bench", "tools", "lab") for path in (ROOT / name).rglob("*.py")]
     texts = [text_of(path) for path in (*modules(), *others, *(ROOT / "docs").rglob("*.md"))]
     users = Counter(word for text in texts for word in set(re.findall(r"\w+", text)))

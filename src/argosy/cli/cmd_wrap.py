@@ -69,7 +69,7 @@ _start_options = add_options(
                  help="Folders or programs in the container whose commands are wrapped."),
     click.option("--environ", type=NAMED, metavar="FILE", help="File of variables to set in the container."),
     click.option("--gpu", type=click.Choice([mode.value for mode in GpuMode]),
-                 help="How the container gets the GPUs.  [default: auto]"),
+                 help="Method to pass GPUs into the container.  [default: auto]"),
     click.option("--host/--no-host", default=None, help="Show the host's system folders in the container."),
     table_options(ContainerOptions, "bind", "runtime"),
 )  # fmt: skip

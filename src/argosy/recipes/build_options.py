@@ -101,7 +101,7 @@ class InstallOptions(PackageOptions, total=False):
         str,
         Row(
             BASE,
-            "How programs run in the base during the build. Default: the first method that works here.",
+            "Method to run programs in the base during the build. Default: the first method that works here.",
             field="backend",
             choices=("root", "userns", "apptainer", "singularity", "proot"),
         ),

@@ -46,7 +46,7 @@ class ContainerOptions(TypedDict, total=False):
         str,
         Row(
             CONTAINER,
-            "How the container gets the GPUs; 'none' gives it no GPUs. Default: auto. [Apptainer: --nv, --rocm]",
+            "Method to pass GPUs into the container; 'none' passes none. Default: auto. [Apptainer: --nv, --rocm]",
             record="container",
             choices=("auto", "none", "nv", "nvccli", "rocm", "cdi"),
         ),

@@ -54,7 +54,7 @@ def render_images(site: Site) -> Iterator[str]:
         yield f"catalog   {images.catalog}: {images.why}"
     yield from (f"cotainr   --system {system}: {base}" for system, base in images.cotainr_systems.items())
     if not (images.bases or images.folders or images.catalog or images.cotainr_systems):
-        yield f"the profile of {site.name} names no images"
+        yield f"the profile of {site.name} lists no images"
 
 
 class System(msgspec.Struct, frozen=True):

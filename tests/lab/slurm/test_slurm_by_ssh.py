@@ -167,7 +167,7 @@ def test_impossible_options_are_refused(laptop: Laptop) -> None:
         assert "Traceback" not in said.stderr
 
 
-def test_a_login_that_asks_is_refused_and_not_waited_for(laptop: Laptop) -> None:
+def test_an_interactive_login_is_refused_without_waiting(laptop: Laptop) -> None:
     laptop.sh("mv ~alice/.ssh/id ~alice/.ssh/none")
     said = laptop.launch(command=("true",), check=False)
     assert said.code == 125
@@ -208,7 +208,7 @@ def test_an_image_is_sent_without_the_base_that_is_there(laptop: Laptop) -> None
     assert desk.sh('cat "it\'s there/other.sif"').stdout == "other\n"
 
 
-def test_a_base_with_other_bytes_is_found_out_and_all_is_sent(laptop: Laptop) -> None:
+def test_a_different_base_is_detected_and_the_whole_file_is_sent(laptop: Laptop) -> None:
     desk = laptop.desk
     laptop.sh(f"cp {desk.folder}/image.sif mine.sif")
     damage = "printf damaged | dd of=other bs=1 seek=1000000 conv=notrunc status=none"

@@ -267,7 +267,7 @@ def test_a_job_waits_for_another_and_array_tasks_have_outputs_of_their_own(desk:
         assert "verdict: ranks: 1 of 1 on 1 node(s)" in text
 
 
-def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) -> None:
+def test_a_broken_node_is_named_and_excluded(torch_desk: Desk) -> None:
     for node in ("ctl", "node1"):
         torch_desk.sh(f"cp {torch_desk.image} /tmp/here.sif", node=node)
     words = ("/tmp/here.sif", "--site", torch_desk.site, "--nodes", "2")  # noqa: S108 - of the nodes, not this one's
@@ -281,7 +281,7 @@ def test_a_node_that_cannot_do_its_work_is_named_and_left_out(torch_desk: Desk) 
     assert f"excluded nodes = node2: bad nodes of job {job}" in planned
 
 
-def test_a_job_from_a_folder_that_only_the_login_node_has_is_warned_of_and_its_output_missed(desk: Desk) -> None:
+def test_a_launch_from_a_folder_local_to_the_login_node_warns_and_reports_the_missing_output(desk: Desk) -> None:
     own = "/tmp/only-here"  # noqa: S108 - of the login node
     desk.sh(f"mkdir {own}")
     done = dataclasses.replace(desk, folder=own).follow("--launcher", "none", command=("true",), check=False)

@@ -51,7 +51,7 @@ def ports(desk: Desk, text: str) -> list[str]:
     return [row["set"]["MASTER_PORT"] for row in desk.told(text)]
 
 
-def test_a_job_meets_elsewhere_when_somebody_listens_on_its_first_port(torch_desk: Desk) -> None:
+def test_a_job_uses_another_port_if_its_first_one_is_taken(torch_desk: Desk) -> None:
     desk = torch_desk
     job = desk.submit(*FOUR, "--cpus-per-rank", "2", "--sbatch-arg=--hold", command=desk.telling)
     first = 20000 + int(job) * 7 % 10000
@@ -133,12 +133,12 @@ def test_inside_an_allocation_launch_reports_whether_it_submits(desk: Desk) -> N
     assert job not in {row["set"]["SLURM_JOB_ID"] for row in desk.told(own.stdout)}
 
 
-def test_a_code_from_a_step_here_is_the_commands(desk: Desk) -> None:
+def test_the_exit_code_of_a_step_in_the_allocation_is_that_of_the_command(desk: Desk) -> None:
     launch = f"argosy launch {desk.image} --site {desk.site} --in-allocation -- sh -c 'exit 7'"
     assert desk.sh(f"timeout 600 salloc {launch}", check=False).code == 7
 
 
-def test_here_without_an_allocation_is_refused(desk: Desk) -> None:
+def test_in_allocation_without_an_allocation_is_refused(desk: Desk) -> None:
     done = desk.argosy(*desk.words("--in-allocation", command=("true",)), check=False)
     assert done.code == 125
     assert "--in-allocation needs a Slurm allocation" in done.stderr
@@ -169,7 +169,7 @@ def test_an_image_whose_torch_lacks_the_gpu_back_end_is_refused_before_the_queue
     assert desk.follow("--gpu", "none", command=("true",)).code == 0
 
 
-def test_of_an_image_without_a_lock_its_python_is_asked_for_torch_once(desk: Desk) -> None:
+def test_an_image_without_a_lock_is_started_once_to_find_torch(desk: Desk) -> None:
     desk.write("python", """#!/bin/sh\necho '{"__version__": "2.6.0", "cuda": "", "hip": "6.2", "xpu": ""}'\n""")
     desk.sh(
         f"apptainer build --sandbox tree {desk.image} && rm -rf tree/opt/argosy && "

@@ -109,7 +109,7 @@ def test_the_time_limit_is_reported_in_plain_words(timed: Timed, way: int) -> No
 
 
 @pytest.mark.soak
-def test_ranks_that_live_on_behind_a_pulled_cable_never_meet_those_of_the_next_run(
+def test_ranks_on_a_disconnected_node_never_join_the_next_run(
     new_desk: Callable[..., AbstractContextManager[Desk]],
 ) -> None:
     with new_desk("--slurm", "SlurmdTimeout=10", "3") as desk:

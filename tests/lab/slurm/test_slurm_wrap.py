@@ -95,7 +95,7 @@ def test_a_wrapped_python_is_the_same_on_every_node_and_gets_its_signals(desk: D
     assert all((desk.here / f"saved-{n}").exists() for n in (0, 1))
 
 
-def test_a_wrapper_under_apptainer_is_clean_to_its_surroundings(desk: Desk) -> None:
+def test_a_wrapper_under_apptainer_does_not_change_its_environment(desk: Desk) -> None:
     desk.argosy("wrap", desk.image, "--prefix", "env one")
     dirty = {
         "APPTAINER_CONTAIN": "1",

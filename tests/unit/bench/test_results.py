@@ -184,7 +184,7 @@ def test_settings_have_each_run_as_a_dot(session: Session) -> None:
     [(("9",), "no record of job 9"), (("7", "5"), "cannot be compared"), (("5", "earlier"), "no earlier job"),
      (("4",), "job 4 has no result")],
 )  # fmt: skip
-def test_what_cannot_be_compared_is_refused_with_the_next_step(
+def test_results_that_cannot_be_compared_are_refused_with_the_next_step(
     session: Session, names: tuple[str, ...], what: str
 ) -> None:
     keep(session, "4", "Traceback: no torch\n")

@@ -62,7 +62,7 @@ def test_the_build_backends_of_a_machine_are_tried_best_first(where: Host, expec
 
 
 @pytest.mark.parametrize("asked", BUILD_BACKENDS)
-def test_the_one_asked_for_is_the_only_one(asked: str) -> None:
+def test_only_the_requested_build_backend_is_tried(asked: str) -> None:
     assert names(host(*ALL, root=True), asked) == [asked]
     assert list_backends(host(*ALL, root=True), asked)[0].source == "option"
 

@@ -190,7 +190,9 @@ def codes_of(build_container: BuildContainer) -> dict[str, bytes]:
     return {str(path.relative_to(library)): path.read_bytes() for path in library.rglob("*.pyc")}
 
 
-def test_a_conda_environment_is_compiled_once_whatever_its_packages_brought(build_container: BuildContainer) -> None:
+def test_a_conda_environment_is_compiled_once_even_if_packages_contain_byte_code(
+    build_container: BuildContainer,
+) -> None:
     put_conda(build_container)
     assert compile_as(compile_conda, build_container, "one") == 1
     first = codes_of(build_container)

@@ -146,7 +146,7 @@ def test_a_byte_order_mark_before_a_definition_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", list(Format))
-def test_a_file_that_builds_on_nothing_is_refused(tmp_path: Path, kind: Format) -> None:
+def test_a_definition_without_a_base_is_refused(tmp_path: Path, kind: Format) -> None:
     (tmp_path / "file").write_text("# nothing\n")
     with pytest.raises(UsageError, match="is no"):
         read_definition(tmp_path / "file", kind)
@@ -336,7 +336,7 @@ def test_with_the_default_base_those_of_the_site_are_alternatives(
         assert "lumi-multitorch-latest.sif: python, torch" in shown
 
 
-def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_named() -> None:
+def test_if_another_torch_is_needed_the_error_names_bases_of_the_site_that_have_it() -> None:
     wanted = Requirement("torch>=2.3")
     with pytest.raises(CheckFailed, match="cannot be had") as error, suggesting_site_bases(read_site("mn5-acc")):
         raise CannotHave(wanted, "torch>=2.3 cannot be had", evidence="the base has torch==2.1")
@@ -345,7 +345,7 @@ def test_where_another_torch_is_needed_the_bases_of_the_site_that_have_it_are_na
     assert bases_with(read_site("mn5-acc").images, Requirement("numpy")) == ()
 
 
-def test_a_base_of_another_site_is_reported_as_such() -> None:
+def test_a_base_of_another_site_is_reported() -> None:
     lumi = read_site("lumi-g")
     with pytest.raises(UsageError, match="is not on this machine") as error:
         refuse_base_of_other_machine(lumi.images.bases[0].name, lumi)

@@ -55,7 +55,7 @@ def session(tmp_path: Path) -> Session:
     return make_session(tmp_path)
 
 
-def test_a_server_that_is_busy_is_asked_again(server: tuple[str, type[Server]], session: Session) -> None:
+def test_a_busy_server_is_queried_again(server: tuple[str, type[Server]], session: Session) -> None:
     address, handler = server
     handler.codes += [429, 503]
     assert fetch_file(address, DIGEST, session, "argosy.toml:4").read_bytes() == DATA
@@ -72,7 +72,7 @@ def test_a_server_that_stays_busy_is_reported(server: tuple[str, type[Server]], 
     assert len(handler.asked) == len(PAUSES_SECONDS) + 1
 
 
-def test_an_address_that_is_wrong_is_not_asked_twice(server: tuple[str, type[Server]], session: Session) -> None:
+def test_a_wrong_address_is_queried_once(server: tuple[str, type[Server]], session: Session) -> None:
     address, handler = server
     handler.codes += [404]
     with pytest.raises(ToolFailed, match="cannot download") as error:

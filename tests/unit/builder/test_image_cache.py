@@ -86,7 +86,7 @@ def notes_of(spec: BuildRequest, session: Session, lock: Lock = LOCK) -> tuple[s
     return report.notes if report else None
 
 
-def test_an_image_of_the_same_lock_is_copied_and_the_copy_serves_when_the_first_is_gone(
+def test_an_image_of_the_same_lock_is_copied_and_the_copy_is_used_when_the_first_is_removed(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     first = make("first.sif", LOCK)
@@ -124,7 +124,7 @@ def give_away(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, other_file, move_away, give_away, lambda path: os.truncate(path, 9000)])
-def test_an_image_that_is_not_as_it_was_is_passed_over(
+def test_a_modified_image_is_skipped(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session, change: Callable[[Path], None]
 ) -> None:
     change(make("first.sif", LOCK))
@@ -177,7 +177,7 @@ def test_a_note_of_another_lock_is_ignored(
         assert notes_of(spec, session, other) is None
 
 
-def test_an_image_of_a_packer_that_is_neither_the_locks_nor_here_is_passed_over(
+def test_an_image_of_another_packer_than_the_locks_and_the_installed_one_is_skipped(
     make: Callable[[str, Lock], Path], spec: BuildRequest, session: Session
 ) -> None:
     make("first.sif", replace(LOCK, tools=Tools("0.1.0", mksquashfs="3.0")))

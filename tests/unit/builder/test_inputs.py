@@ -66,7 +66,7 @@ def locked(project: Project) -> Lock:
     return parse_lock(render_lock(lock), "argosy.lock")
 
 
-def test_a_lock_gives_the_steps_back_that_went_into_it(project: Project) -> None:
+def test_a_lock_restores_its_steps(project: Project) -> None:
     lock = locked(project)
     again = locked_project(lock, "argosy.lock", project.folder)
     assert again is not None

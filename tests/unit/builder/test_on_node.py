@@ -36,7 +36,7 @@ def test_the_profiles_qos_is_dropped_on_another_partition() -> None:
 
 
 @pytest.mark.parametrize(("form", "option"), [("gres", "--gres=gpu:1"), ("gpus-per-node", "--gpus-per-node=1")])
-def test_a_site_that_builds_with_a_gpu_asks_for_one_in_its_own_form(form: str, option: str) -> None:
+def test_a_build_with_a_gpu_requests_it_in_the_sites_syntax(form: str, option: str) -> None:
     slurm = Slurm(gpu_option=form)  # type: ignore[arg-type]
     site = Site(name="big", title="t", scheduler="slurm", slurm=slurm, build=Build(gpus=1))
     assert option in plan_node_options(NodeOptions(), site, {})
@@ -48,7 +48,7 @@ def test_a_build_with_gpus_runs_in_the_partition_that_a_launch_would_choose() ->
     assert "--partition=mine" in plan_node_options(NodeOptions(account="p", partition="mine"), dawn, {})
 
 
-def test_an_account_that_the_site_requires_is_asked_for_before_anything_is_started() -> None:
+def test_a_required_account_is_checked_before_anything_starts() -> None:
     site = Site(name="big", title="t", scheduler="slurm", slurm=Slurm(required=("account",)))
     with pytest.raises(SiteError, match="--account"):
         plan_node_options(NodeOptions(), site, {})
@@ -101,7 +101,7 @@ def test_with_a_bundle_the_node_gets_no_package_options(option: str) -> None:
     assert plan_node_arguments(("env.yml", option, "apex", "-o", "x"), bundle="b") == ("-o", "x", "--bundle", "b")
 
 
-def test_a_lock_without_a_name_takes_no_option_for_one() -> None:
+def test_an_option_after_locked_is_not_taken_as_the_lock() -> None:
     typed = ("--locked", "--on-node", "-o", "x", "--locked", "my.lock", "--submit")
     assert plan_node_arguments(typed) == ("--locked", "-o", "x", "--locked", "my.lock")
     assert plan_node_arguments(typed, bundle="b") == ("-o", "x", "--bundle", "b")

@@ -50,7 +50,7 @@ def test_a_layer_is_used_by_a_bind_and_enter_or_by_variables() -> None:
     assert "export SINGULARITYENV_A='b c'" in lines
 
 
-def test_a_name_that_begins_with_a_dash_is_shown_as_no_option() -> None:
+def test_a_name_that_begins_with_a_dash_is_not_shown_as_an_option() -> None:
     none = Activation((), (), ())
     told = [
         render_use(form, Path("-x y.img"), base="", program="true", activation=none)

@@ -154,14 +154,16 @@ def test_a_vendors_build_counts_as_its_release(asked: str, met: bool) -> None:  
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["==", ">=", "<=", "<", ">", "~="]))
-def test_a_build_meets_whatever_its_release_meets(major: int, minor: int, operator: str) -> None:
+def test_a_local_build_satisfies_every_requirement_that_its_release_satisfies(
+    major: int, minor: int, operator: str
+) -> None:
     wanted = Requirement(f"torch{operator}{major}.{minor}")
     if Version("2.9.0") in wanted.specifier:
         assert meets("2.9.0a0+nv", wanted)
         assert meets("2.9.0+cu128", wanted)
 
 
-def test_a_demand_that_is_not_met_names_both_sides_and_the_place() -> None:
+def test_an_unmet_requirement_names_both_sides_and_its_line() -> None:
     demands = [Demand("env.yml:7", Requirement("torch<2")), Demand("x 1.0", Requirement("numpy<1"))]
     with pytest.raises(CheckFailed) as raised:
         judge_demands(demands, BUILDS, "3.11.2")

@@ -123,7 +123,9 @@ def test_a_stored_wheel_is_found_with_its_entries(cache: WheelCache, tmp_path: P
 
 @pytest.mark.parametrize("file", [PART, RECORD])
 @pytest.mark.parametrize("damage", ["changed", "short", "gone"])
-def test_a_damaged_wheel_is_not_found_and_replaced(cache: WheelCache, tmp_path: Path, file: str, damage: str) -> None:
+def test_a_damaged_packed_wheel_is_a_cache_miss_and_is_replaced(
+    cache: WheelCache, tmp_path: Path, file: str, damage: str
+) -> None:
     store(cache, tmp_path / "work")
     assert cache.find(pin())
     damaged = cache.entry(pin()) / file

@@ -116,7 +116,7 @@ def test_a_dry_run_reads_the_file_that_an_engine_would_build(
     assert said in told
 
 
-def test_of_a_build_on_a_node_no_engine_is_wanted_here(session: Session, request_: BuildRequest) -> None:
+def test_a_build_on_a_node_needs_no_engine_on_this_machine(session: Session, request_: BuildRequest) -> None:
     file = request_.output.with_name("Dockerfile")
     file.write_text("FROM debian\n")
     request = replace(request_, site="alps-daint", base=str(file))
@@ -141,7 +141,7 @@ def test_a_cached_debian_base_is_shown_with_its_size(session: Session, request_:
         ("x", "check the path"),
     ],
 )
-def test_a_dry_run_refuses_an_unknown_base_with_the_nearest(
+def test_a_dry_run_suggests_the_nearest_name_for_an_unknown_base(
     session: Session, request_: BuildRequest, base: str, meant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(request_.base).parent)
@@ -237,7 +237,7 @@ def test_a_lock_of_another_tool_is_shown_as_locked(session: Session, request_: B
     assert not preview_build(asked, session).locked
 
 
-def test_where_a_python_comes_from_is_foretold(session: Session, request_: BuildRequest) -> None:
+def test_a_preview_shows_where_python_comes_from(session: Session, request_: BuildRequest) -> None:
     recipe = request_.sources[0]
     said = "Python 3.11 comes from the base if it has that version; otherwise from conda"
     assert said not in preview_build(request_, session).notes

@@ -133,14 +133,14 @@ def test_a_removed_working_folder_is_reported_when_started_as_a_module(tmp_path:
     assert "the current folder was removed" in said.stderr
 
 
-def test_help_imports_no_story() -> None:
+def test_help_imports_no_command() -> None:
     code = "import sys; from argosy.cli.__main__ import run_app; run_app(['--help']); print(sorted(sys.modules))"
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
     for heavy in ("argosy.builder", "argosy.launch", "yaml", "msgspec", "rich", "packaging", "importlib.metadata"):
         assert f"'{heavy}'" not in said.stdout
 
 
-def test_a_dry_run_of_a_launch_imports_no_other_story() -> None:
+def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
     words = ["launch", "/p/x.sif", "--site", "lumi-g", "--account", "p", "--dry-run", "--", "python", "t.py"]
     code = f"import sys; from argosy.cli.__main__ import run_app; run_app({words}); print(sorted(sys.modules))"
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)

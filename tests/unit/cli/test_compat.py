@@ -91,7 +91,7 @@ def test_the_environments_variables_name_the_folder_that_cotainr_has() -> None:
     assert dict(named.default) == {"DATA": f"{PREFIX}/share:/data"}
 
 
-def test_a_folder_that_only_begins_alike_is_left_alone() -> None:
+def test_a_folder_with_only_the_same_prefix_is_left_alone() -> None:
     named = rename_prefix(plan_activation(extra=(("A", "/opt/argosy/envy"),)), "/else")
     assert dict(named.default) == {"A": "/opt/argosy/envy"}
 
@@ -127,7 +127,7 @@ def test_an_empty_file_name_is_reported_as_an_unset_variable(words: tuple[str, .
     assert "the path is empty" in done.output
 
 
-def test_a_python_with_a_blank_in_its_path_starts_all_the_same() -> None:
+def test_a_python_with_a_blank_in_its_path_starts() -> None:
     assert "exec '/my python/bin/python' -P -m argosy.cli" in render_program("cotainr", "/my python/bin/python")
 
 

@@ -75,7 +75,7 @@ def leave(path: Path, owner: Owner) -> None:
     path.write_text(json.dumps(asdict(owner)))
 
 
-def test_a_lease_is_there_while_it_is_held_and_gone_after(tmp_path: Path) -> None:
+def test_a_lease_file_exists_only_while_the_lease_is_held(tmp_path: Path) -> None:
     with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits):
         assert (tmp_path / "x").exists()
         assert json.loads((tmp_path / "x").read_text())["pid"] == os.getpid()
@@ -120,7 +120,9 @@ def test_only_age_decides_about_processes_elsewhere_or_before_a_reboot(change: d
     assert is_alive(replace(this_owner("w"), **change)) is None  # type: ignore[arg-type] # both are text
 
 
-def test_a_lease_from_elsewhere_is_taken_when_it_shows_no_life_for_long(tmp_path: Path, elsewhere: Owner) -> None:
+def test_a_lease_of_another_machine_is_taken_after_it_was_not_refreshed_for_long(
+    tmp_path: Path, elsewhere: Owner
+) -> None:
     leave(tmp_path / "x", elsewhere)
     passed, told = FakeTime(), list[Owner]()
     with hold_lock(tmp_path / "x", what="w", waiting=told.append, clock=passed.clock()):
@@ -130,7 +132,7 @@ def test_a_lease_from_elsewhere_is_taken_when_it_shows_no_life_for_long(tmp_path
     assert "process 4711 of bob on login7 (building x.sif)" in str(told[0])
 
 
-def test_signs_of_life_keep_a_lease_from_elsewhere_however_long(tmp_path: Path, elsewhere: Owner) -> None:
+def test_refreshing_keeps_a_lease_of_another_machine_indefinitely(tmp_path: Path, elsewhere: Owner) -> None:
     path = tmp_path / "x"
     leave(path, elsewhere)
     beats = iter(range(1, 10**6))
@@ -149,7 +151,7 @@ def test_signs_of_life_keep_a_lease_from_elsewhere_however_long(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', "\0\0\0"])
-def test_a_lease_that_cannot_be_read_is_waited_for_without_burning_and_then_taken(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_lease_is_waited_for_without_using_the_cpu_and_then_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
     passed = FakeTime()
     with hold_lock(tmp_path / "x", what="w", waiting=nobody_waits, clock=passed.clock()):
@@ -158,7 +160,7 @@ def test_a_lease_that_cannot_be_read_is_waited_for_without_burning_and_then_take
     assert passed.slept < 200
 
 
-def test_a_live_owner_is_waited_for_and_named_once(tmp_path: Path) -> None:
+def test_waiting_for_a_live_owner_is_reported_once(tmp_path: Path) -> None:
     told = list[Owner]()
     passed = FakeTime()
 
@@ -174,7 +176,7 @@ def test_a_live_owner_is_waited_for_and_named_once(tmp_path: Path) -> None:
     assert passed.slept == 5
 
 
-def test_a_lease_taken_from_us_by_another_is_not_removed_by_us(tmp_path: Path, elsewhere: Owner) -> None:
+def test_a_lease_that_another_process_took_over_is_not_removed(tmp_path: Path, elsewhere: Owner) -> None:
     path = tmp_path / "x"
     with hold_lock(path, what="w", waiting=nobody_waits):
         path.unlink()
@@ -231,7 +233,7 @@ def test_a_broken_pipe_is_not_a_file_system_error(tmp_path: Path) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
-def test_a_guard_of_a_dead_taker_is_removed_when_it_is_old(tmp_path: Path, dead: Owner) -> None:
+def test_an_old_guard_of_a_dead_process_is_removed(tmp_path: Path, dead: Owner) -> None:
     leave(tmp_path / "x", dead)
     (tmp_path / "x.taking").touch()
     os.utime(tmp_path / "x.taking", (0, 0))
@@ -240,7 +242,7 @@ def test_a_guard_of_a_dead_taker_is_removed_when_it_is_old(tmp_path: Path, dead:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_many_that_want_a_dead_ones_lease_one_at_a_time_has_it(tmp_path: Path, dead: Owner) -> None:
+def test_only_one_process_at_a_time_gets_the_lease_of_a_dead_one(tmp_path: Path, dead: Owner) -> None:
     leave(tmp_path / "x", dead)
     inside, most, lock = 0, 0, threading.Lock()
 
@@ -263,7 +265,7 @@ def test_of_many_that_want_a_dead_ones_lease_one_at_a_time_has_it(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_holder_gives_many_signs_of_life_before_it_counts_as_dead() -> None:
+def test_a_lease_is_refreshed_many_times_before_it_would_expire() -> None:
     assert HEARTBEAT_SECONDS * 5 < STALE_AFTER_SECONDS
 
 

@@ -48,7 +48,7 @@ def test_a_number_is_its_digits_or_the_default(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, "{", LONG, '"\ud800'])
-def test_what_is_not_json_is_a_value_error(text: str) -> None:
+def test_invalid_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
     with pytest.raises(msgspec.DecodeError):
@@ -150,7 +150,7 @@ def test_a_reply_of_slurm_with_other_values_is_still_a_job(tmp_path: Path, text:
     assert find_job(session, "7").restarts == 0
 
 
-def test_a_copy_that_a_lost_connection_cut_is_not_taken(tmp_path: Path) -> None:
+def test_a_copy_cut_by_a_lost_connection_is_not_used(tmp_path: Path) -> None:
     runner = FakeRunner([((), Reply(0, "ends YWJjZ\n", ""))])
     copy_notes(runner, tmp_path)
     assert (tmp_path / "ends").read_bytes() == b""
@@ -174,7 +174,7 @@ def test_lines_of_a_hundred_thousand_letters_are_searched_in_linear_time() -> No
     assert redact(f"{line} {line}https://ada:secret@host/x") == f"{line} {line}https://***@host/x"
 
 
-def test_a_device_that_never_ends_is_read_in_part() -> None:
+def test_an_endless_device_is_read_up_to_a_limit() -> None:
     # Without a bound this takes all memory of the machine.
     assert len(read_ends_of("/dev/zero")) < 1 << 22
 

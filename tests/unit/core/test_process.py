@@ -158,7 +158,7 @@ def run_python(text: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen((sys.executable, "-c", code, *words), stdout=subprocess.PIPE, text=True)
 
 
-def test_become_leaves_only_the_program(tmp_path: Path) -> None:
+def test_exec_leaves_only_the_program(tmp_path: Path) -> None:
     del tmp_path
     text = """
         from argosy.core.process import Command, RealRunner
@@ -175,7 +175,7 @@ def test_become_leaves_only_the_program(tmp_path: Path) -> None:
     assert child.returncode == 7
 
 
-def test_become_does_not_hand_ignored_signals_down() -> None:
+def test_exec_does_not_pass_on_ignored_signals() -> None:
     text = """
         from argosy.core.process import Command, RealRunner
         RealRunner().exec_command(Command(("grep", "SigIgn", "/proc/self/status")))

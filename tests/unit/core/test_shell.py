@@ -98,7 +98,7 @@ def test_late_expressions_are_expanded_once_and_never_split(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a-b", "a b", "a\n", "é", "a=b"])
-def test_a_name_that_no_shell_takes_is_refused(name: str) -> None:
+def test_an_invalid_name_of_a_shell_variable_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a variable name"):
         render_assignment(name, "x")
 

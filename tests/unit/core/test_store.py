@@ -38,7 +38,7 @@ def silent(_owner: Owner) -> None:
     pass
 
 
-def test_a_file_appears_when_the_block_ends_well(tmp_path: Path) -> None:
+def test_a_file_appears_when_the_block_succeeds(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
         assert names(tmp_path) == [beside.name]
@@ -117,7 +117,7 @@ def test_parts_of_killed_builds_are_swept_and_those_of_other_names_stay(tmp_path
 
 
 @given(name=st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
-def test_any_name_is_a_name(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_any_file_name_is_accepted(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     if name in {".", ".."}:
         return
     folder = tmp_path_factory.mktemp("any")
@@ -264,7 +264,7 @@ def test_errors_of_the_system_are_explained_in_plain_words(number: int, kind: ty
 
 
 @pytest.mark.parametrize("name", [".x.sif.lease.3193.1193ffc9", ".x.sif.237.60c31d76.part", ".x.60c31d76.part"])
-def test_of_a_file_that_only_we_know_the_folder_is_named(tmp_path: Path, name: str) -> None:
+def test_an_error_about_an_internal_file_names_its_folder(tmp_path: Path, name: str) -> None:
     for number in (errno.ENOENT, errno.EACCES, errno.EROFS):
         error = explain_os_error(OSError(number, os.strerror(number), str(tmp_path / name)), tmp_path)
         assert type(error) is CheckFailed
@@ -279,13 +279,13 @@ def test_an_error_about_a_users_file_names_that_file(tmp_path: Path, name: str) 
     assert error.what == f"no such file or folder: {tmp_path}/{name}"
 
 
-def test_of_a_link_that_cannot_be_made_its_folder_is_named(tmp_path: Path) -> None:
+def test_an_error_about_a_link_names_its_folder(tmp_path: Path) -> None:
     beside = tmp_path / ".best.sif.148.4944a592.part"
     error = explain_os_error(OSError(errno.EACCES, "No", "tool.sif", None, str(beside)), tmp_path)
     assert error.what == f"cannot write to {tmp_path}"
 
 
-def test_of_all_that_a_copied_tree_met_the_first_refusal_is_explained() -> None:
+def test_the_first_error_of_a_copied_tree_is_explained() -> None:
     full = str(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     met = shutil.Error([("/from/a", "/to/a", full), ("/from/b", "/to/b", full)])
     error = explain_os_error(met, Path("/"))
@@ -312,7 +312,7 @@ def test_a_broken_link_is_not_replaced_silently(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_text() == "all"
 
 
-def test_a_name_that_exists_for_a_moment_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transient_name_conflict_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(*_: object) -> None:
         raise FileExistsError(errno.EEXIST, "taken")
 

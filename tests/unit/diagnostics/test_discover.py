@@ -220,7 +220,7 @@ def test_the_script_asks_every_question_and_its_answers_are_read_back() -> None:
     assert parse_answers(printed(ANSWERS)) == {name: text.strip("\n") for name, text in ANSWERS.items()}
 
 
-def test_where_cores_have_two_threads_jobs_count_cores_as_the_map_does(tmp_path: Path) -> None:
+def test_with_two_threads_per_core_jobs_count_cores_as_the_map_does(tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     (option,) = discovered(tmp_path, ANSWERS).options
     assert (option.to, option.word, "2 threads" in option.why) == ("sbatch", "--threads-per-core=1", True)
@@ -254,7 +254,7 @@ class GivesWholeNodes:
         (Reply(0, "", ""), False, False),
     ],
 )
-def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
+def test_if_slurm_allocates_only_whole_nodes_the_discovery_tests_whether_steps_get_gpus(
     tmp_path: Path, reply: Reply, *, option: bool, asks: bool
 ) -> None:
     place = session(ANSWERS, tmp_path)
@@ -267,7 +267,7 @@ def test_where_slurm_gives_whole_nodes_alone_it_is_tried_whether_steps_get_gpus(
     assert any("--gres=none" in question for question in site.open_questions) is asks
 
 
-def test_a_cluster_that_answers_all_gives_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
+def test_complete_replies_of_a_cluster_give_a_profile_with_a_map_and_a_source_for_each_value(tmp_path: Path) -> None:
     site = discovered(tmp_path, ANSWERS, on_node=True)
     node = site.node
     assert (node.cores, node.reserved, node.numa, node.gpus, node.gpu_vendor) == (16, "0,8", 2, 4, "nvidia")
@@ -335,7 +335,7 @@ def test_facts_that_need_a_compute_node_stay_absent_with_a_note(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kept", [*ANSWERS, ""])
-def test_any_answers_that_are_missing_leave_a_profile_that_can_be_read(tmp_path: Path, kept: str) -> None:
+def test_missing_replies_still_give_a_valid_profile(tmp_path: Path, kept: str) -> None:
     site = discovered(tmp_path, {"host": "nid1"} | ({kept: ANSWERS[kept]} if kept else {}), on_node=True)
     assert site.open_questions
 
@@ -362,7 +362,7 @@ def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
     assert not file.parent.exists()
 
 
-def test_a_profile_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_an_existing_profile_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")
     with pytest.raises(UsageError, match="exists"):

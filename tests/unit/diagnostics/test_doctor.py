@@ -101,7 +101,7 @@ def test_a_laptop_is_not_the_site_and_lacks_the_sites_programs() -> None:
     assert is_here(read_site("frontier"), (), laptop.host) is Here.NO
 
 
-def test_at_a_site_without_user_namespaces_they_are_not_missed() -> None:
+def test_at_a_site_without_user_namespaces_their_absence_is_not_a_problem() -> None:
     seen = replace(with_programs("singularity", "proot", "mksquashfs", "unsquashfs", "sbatch"), namespaces=False)
     found = check_machine(seen, read_site("lumi-g"), here=Here.UNKNOWN)
     assert {each.what: each.state for each in found if each.state != "ok"} == {"site": "unknown", "skopeo": "warn"}
@@ -113,7 +113,7 @@ def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
     assert (found.state, found.evidence) == ("unknown", "no profile matches this machine")
 
 
-def test_a_machine_that_has_all_is_found_well() -> None:
+def test_a_complete_machine_passes_all_checks() -> None:
     whole = replace(HOST, programs={**HOST.programs, **dict.fromkeys(("mmdebstrap", "skopeo", "squashfuse"), "/x")})
     assert states(replace(SEEN, host=whole), SLURM) == {}
 

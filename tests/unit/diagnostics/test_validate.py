@@ -119,7 +119,7 @@ def test_a_contradiction_to_a_documented_value_is_reported_and_not_written() -> 
     assert "gpus = 4 # as documented" in merged.text
 
 
-def test_a_contradicting_plain_value_is_written_on_request_only() -> None:
+def test_a_contradicting_plain_value_is_written_only_on_request() -> None:
     site = parse(merge_result(PROFILE, parse(PROFILE), RESULT, accept=True).text)
     assert (site.node.gpus, site.slurm.master_suffix) == (2, "i")
     assert "gpus" in site.node.proofs

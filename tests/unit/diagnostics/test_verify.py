@@ -203,7 +203,7 @@ def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
     assert check(check_run(one, (), TWO_NODES, LUMI), "network").state == "fail"
 
 
-def test_a_run_as_planned_is_good_in_one_line() -> None:
+def test_a_run_as_planned_is_reported_in_one_line() -> None:
     verdict = check_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
     assert verdict.ok
     assert verdict.line.startswith("ranks: 4 on 2 node(s) · network: no line")
@@ -247,7 +247,7 @@ def test_shared_cores_fail_only_if_ranks_compute_on_one_core() -> None:
         assert (judged.state, "shared by ranks of node1" in judged.evidence) == (state, True)
 
 
-def test_a_rank_that_is_there_several_times_is_named_with_how_often() -> None:
+def test_a_duplicate_rank_is_named_with_its_count() -> None:
     same = tuple(replace(each, rank=max(each.rank, 1)) for each in RANKS)
     ranks = check(check_run(NetFacts(), same, TWO_NODES, ANY), "ranks")
     assert (ranks.state, ranks.evidence) == ("fail", "4 on 2 node(s); rank 1 started 2 times")
@@ -286,7 +286,7 @@ def test_verify_judges_logs_and_sets_its_exit_code() -> None:
         ("COMPLETED", None),
     ],
 )
-def test_an_unfinished_job_is_not_judged_as_finished(tmp_path: Path, state: str, said: str | None) -> None:
+def test_an_unfinished_job_is_not_verified_as_finished(tmp_path: Path, state: str, said: str | None) -> None:
     record = tmp_path / "runs/20260101-000000-abc"
     record.mkdir(parents=True)
     (record / "submitted.json").write_text('{"job": "7", "output": "/none", "site": ""}')

@@ -98,7 +98,7 @@ def test_a_progress_bar_is_one_line_as_in_an_editor() -> None:
     assert found.line == 3
 
 
-def test_of_a_long_stream_the_end_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_stream_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("argosy.diagnostics.why.rules.MOST_BYTES", 1000)
     text = "RuntimeError: No CUDA GPUs are available\n" + "a line of sixteen\n" * 500 + "Disk quota exceeded\n"
     told = CliRunner().invoke(app, ["why", "-", "--json"], input=text)

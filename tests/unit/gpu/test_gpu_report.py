@@ -63,7 +63,7 @@ def test_the_page_shows_steps_and_bandwidths() -> None:
     assert "`make gpu` has never run on an AMD GPU." in page
 
 
-def test_without_a_report_the_page_tells_so() -> None:
+def test_without_a_report_the_page_contains_a_note() -> None:
     assert render_page(None) == NOT_RUN
     assert PAGE.read_text(encoding="utf-8").startswith("# GPUs\n\n`make gpu` ")
 

@@ -90,7 +90,7 @@ def test_the_kernels_list_is_read_without_its_switches_and_may_be_missing(binfmt
     ("word", "machine"),
     [("arm64", "aarch64"), ("linux/arm64/v8", "aarch64"), ("AMD64", "x86_64"), ("ppc64el", "ppc64le"), ("m1", "m1")],
 )
-def test_an_architecture_is_known_by_its_other_names(word: str, machine: str) -> None:
+def test_other_names_of_an_architecture_are_recognised(word: str, machine: str) -> None:
     assert machine_named(word) == machine
 
 

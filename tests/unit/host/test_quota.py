@@ -48,7 +48,7 @@ def test_other_file_systems_answer_in_the_columns_of_quota() -> None:
 
 @pytest.mark.parametrize("text", ["", NONE, "lfs: quota: Permission denied\n", "a b c d e f g h i\n"])
 @pytest.mark.parametrize("kind", ["lustre", "gpfs", "ext4"])
-def test_an_answer_without_a_quota_gives_none(kind: str, text: str) -> None:
+def test_a_reply_without_a_quota_gives_no_quota(kind: str, text: str) -> None:
     assert parse_quotas(kind, text) == ()
 
 

@@ -66,7 +66,7 @@ def test_a_process_of_another_machine_counts_as_running_for_a_week(session: Sess
     assert "trees/two" in names(collect(Limits(NOBODY), session, dry=True))
 
 
-def test_while_something_is_built_only_trees_are_collected(session: Session) -> None:
+def test_during_a_build_only_trees_are_collected(session: Session) -> None:
     pin_entry(session.paths.cache, BUILD, waiting=session.waiting)
     assert names(collect(Limits(NOBODY), session)) == {"trees/one", "trees/two"}
 
@@ -80,7 +80,7 @@ def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -
     assert "trees/one" not in names(collect(Limits(NOBODY), session))
 
 
-def test_a_use_makes_an_entry_young_again(session: Session) -> None:
+def test_using_an_entry_renews_its_age(session: Session) -> None:
     os.utime(session.paths.cache / "trees/one", (1, 1))
     os.utime(session.paths.cache / "trees/two", (1, 1))
     pin_entry(session.paths.cache, "trees/one", waiting=session.waiting)

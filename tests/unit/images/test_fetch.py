@@ -26,7 +26,7 @@ def machine(reply: Reply, *programs: str) -> Session:
     return replace(session, host=host, runner=FakeRunner(replies))
 
 
-def test_an_image_is_known_by_its_id() -> None:
+def test_an_image_is_identified_by_its_id() -> None:
     session = machine(Reply(0, "sha256:abc\n", ""), "docker")
     assert ask_image_id(parse_reference("docker-daemon:mine"), session) == "sha256:abc"
 

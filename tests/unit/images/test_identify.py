@@ -66,7 +66,7 @@ def identify(folder: Path, data: bytes, name: str = "thing") -> FileKind:
         (b"\x00\x01\x02", Kind.OTHER, "a file of unknown kind of 3 bytes"),
     ],
 )
-def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, data: bytes, kind: Kind, description: str) -> None:
+def test_a_file_is_identified_by_its_first_bytes(tmp_path: Path, data: bytes, kind: Kind, description: str) -> None:
     found = identify(tmp_path, data)
     assert (found.kind, found.description) == (kind, description)
 
@@ -75,12 +75,12 @@ def test_a_git_lfs_pointer_is_reported_with_the_command_to_get_the_file(tmp_path
     assert "git lfs pull" in identify(tmp_path, b"version https://git-lfs.github.com/spec/v1\n").description
 
 
-def test_a_written_sif_is_known(tmp_path: Path) -> None:
+def test_a_written_sif_is_identified(tmp_path: Path) -> None:
     write_sif(tmp_path / "a.img", [], uuid=uuid.UUID(int=1), time=0, arch="amd64")
     assert identify_file(tmp_path / "a.img") == FileKind(Kind.SIF, "a SIF image of 32 kB")
 
 
-def test_a_real_squashfs_is_known(tmp_path: Path) -> None:
+def test_a_real_squashfs_is_identified(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     words = ["mksquashfs", str(tmp_path / "tree"), str(tmp_path / "image"), "-quiet", "-no-progress"]
     subprocess.run(words, check=True)
@@ -104,7 +104,7 @@ def test_a_real_squashfs_is_known(tmp_path: Path) -> None:
         (("./",), Kind.TAR),
     ],
 )
-def test_a_tar_is_known_by_its_members(
+def test_a_tar_is_identified_by_its_members(
     tmp_path: Path, compress: Callable[[bytes], bytes], compression: str, names: tuple[str, ...], kind: Kind
 ) -> None:
     found = identify(tmp_path, compress(tar(*names)))
@@ -161,7 +161,7 @@ def test_a_zstd_file_named_like_a_tar_is_a_tar(tmp_path: Path, name: str) -> Non
         (("oci-layout",), Kind.DIRECTORY),
     ],
 )
-def test_a_directory_is_known_by_its_entries(tmp_path: Path, entries: tuple[str, ...], kind: Kind) -> None:
+def test_a_directory_is_identified_by_its_entries(tmp_path: Path, entries: tuple[str, ...], kind: Kind) -> None:
     for entry in entries:
         if entry.endswith("/"):
             (tmp_path / entry).mkdir(parents=True)
@@ -170,7 +170,7 @@ def test_a_directory_is_known_by_its_entries(tmp_path: Path, entries: tuple[str,
     assert identify_file(tmp_path).kind == kind
 
 
-def test_a_root_directory_whose_bin_is_a_link_is_known(tmp_path: Path) -> None:
+def test_a_root_directory_whose_bin_is_a_link_is_identified(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "bin").symlink_to("/nowhere/bin")
     assert identify_file(tmp_path).kind == Kind.ROOT_DIRECTORY
@@ -183,7 +183,7 @@ def test_a_missing_path_is_missing(tmp_path: Path) -> None:
         assert identify_file(path).kind == Kind.MISSING
 
 
-def test_a_link_that_goes_in_circles_is_unreadable(tmp_path: Path) -> None:
+def test_a_circular_link_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("link")
     assert identify_file(tmp_path / "link").kind == Kind.UNREADABLE
 
@@ -217,7 +217,7 @@ def test_every_content_has_an_answer(tmp_path_factory: pytest.TempPathFactory, m
 
 @given(data=st.data())
 @settings(max_examples=4 * settings().max_examples)
-def test_a_damaged_tar_has_an_answer(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_damaged_tar_is_an_explained_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     changed = bytearray(tar("blobs/", "manifest.jso", "x" * 150))
     for place, value in data.draw(st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=12)), max_size=4)):
         changed[place : place + len(value)] = value

@@ -109,7 +109,7 @@ def test_a_configuration_is_read_with_its_digest_and_time() -> None:
 
 
 @pytest.mark.parametrize("created", ["", "yesterday", "0001-01-01T00:00:00Z", "9999-01-01T00:00:00Z", None, 5])
-def test_a_time_that_cannot_be_is_zero(created: object) -> None:
+def test_an_impossible_time_is_zero(created: object) -> None:
     assert parse_config(json.dumps({"architecture": "amd64", "created": created}), "it").created == 0
 
 

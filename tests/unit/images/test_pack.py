@@ -60,7 +60,7 @@ def test_the_digest_does_not_depend_on_the_order_in_which_files_came(
 
 
 @given(files=FILES, changed=st.data())
-def test_any_byte_counts(
+def test_every_byte_changes_the_digest(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], changed: st.DataObject
 ) -> None:
     root = make(tmp_path_factory.mktemp("trees") / "one", files)
@@ -209,7 +209,7 @@ def test_if_the_kernel_forbids_the_device_another_whiteout_is_written_with_a_not
     assert "Operation not permitted" in caught.value.evidence
 
 
-def test_a_mark_is_known_from_other_files(tmp_path: Path) -> None:
+def test_other_files_are_not_whiteouts(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     assert not is_whiteout(tmp_path / "plain")
     assert not is_whiteout(Path("/dev/null"))

@@ -54,7 +54,7 @@ def test_a_program_is_found_in_any_folder_of_the_image(tmp_path: Path, options: 
     assert names_without("srv", image) is not None, "nor is a folder"
 
 
-def test_nothing_is_known_of_an_image_that_cannot_be_read(tmp_path: Path, image: Image) -> None:
+def test_an_unreadable_image_has_no_known_programs(tmp_path: Path, image: Image) -> None:
     assert names_without("pyton", replace(image, path=str(tmp_path / "absent.sqsh"))) is None
     assert names_without("pyton", replace(image, kind=ImageKind.REGISTRY)) is None
     assert names_without("pyton", pack(tmp_path / "xz", "-comp", "xz")) is None

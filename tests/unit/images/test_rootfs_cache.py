@@ -113,7 +113,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_of_a_tree_that_was_kept_nothing_is_read_again_also_once_it_was_lent(
+def test_a_stored_tree_is_not_read_again_even_after_it_was_linked(
     session: Session, layer: Path, tmp_path: Path, read: list[str]
 ) -> None:
     digest = noted(settled(layer))

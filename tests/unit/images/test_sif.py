@@ -250,7 +250,7 @@ def test_a_source_that_is_not_there_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_broken_off_write_leaves_no_file(
+def test_an_interrupted_write_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
 ) -> None:
     def fail(_: int) -> None:
@@ -326,7 +326,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("layout", "offset", "value"), [row[1:] for row in HOSTILE], ids=[row[0] for row in HOSTILE])
-def test_a_number_that_cannot_be_is_an_error_with_both_sides(
+def test_an_impossible_number_is_an_error_with_both_sides(
     tmp_path: Path, layout: str, offset: int, value: int | bytes
 ) -> None:
     path = tmp_path / "hostile.sif"

@@ -63,7 +63,7 @@ def test_each_signer_is_listed_once_and_fingerprints_match_in_any_form() -> None
     assert runner.seen[0].argv == ("apptainer", "verify", "--json", "--local", "my.sif")
 
 
-def test_of_an_image_of_several_groups_those_have_signed_it_that_signed_each() -> None:
+def test_only_keys_that_signed_every_group_are_signers() -> None:
     runner = FakeRunner(
         replies=[
             (("apptainer", "verify", "--json", "--local", "--group-id", "1"), Reply(0, told(ADA, BOB), "")),

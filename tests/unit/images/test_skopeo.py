@@ -114,7 +114,7 @@ def index(*rows: tuple[str, str]) -> str:
     return json.dumps({"manifests": entries})
 
 
-def test_of_several_architectures_the_machines_own_is_chosen() -> None:
+def test_the_machines_architecture_is_chosen_among_several() -> None:
     text = index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64"), ("unknown", "unknown"))
     assert parse_manifest(text, "amd64", "it").chosen == "sha256:linuxamd64"
 

@@ -67,7 +67,7 @@ def test_an_unknown_compressor_shows_as_its_number(tmp_path: Path, whole: bytes)
         ("<Q", 64, 1 << 63, "a table at byte 9223372036854775808"),
     ],
 )
-def test_a_number_that_cannot_be_is_an_error_that_shows_it(
+def test_an_impossible_number_is_an_error_that_shows_it(
     tmp_path: Path, whole: bytes, layout: str, offset: int, value: int | bytes, words: str
 ) -> None:
     changed = bytearray(whole)

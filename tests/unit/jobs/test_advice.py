@@ -22,12 +22,12 @@ def test_a_source_without_a_line_gives_no_line_to_change() -> None:
     assert "(line 3 of its script)" in advise_end("TIMEOUT", SCRIPT, {"--time": "option"})
 
 
-def test_an_option_that_was_not_given_is_to_be_added() -> None:
+def test_advice_names_an_option_to_add_if_it_was_not_given() -> None:
     assert advise_end("OUT_OF_MEMORY", SCRIPT, {}) == "add --mem-per-gpu, which the job did not have"
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "NODE_FAIL", ""])
-def test_other_ends_name_no_line(state: str) -> None:
+def test_other_causes_of_a_failure_name_no_line_to_change(state: str) -> None:
     assert advise_end(state, SCRIPT, {}) == ""
 
 

@@ -55,7 +55,7 @@ def test_codes_of_ended_ranks_are_not_the_first_failure() -> None:
     assert judge_end(SHELL_BETWEEN) == RankEnd(2, "node2", 7)
 
 
-def test_a_signal_counts_as_a_shell_counts_it() -> None:
+def test_a_signal_gives_the_exit_code_of_a_shell() -> None:
     end = judge_end(KILLED)
     assert end == RankEnd(5, "nid001234", 137)
     assert end is not None

@@ -144,7 +144,7 @@ SPY = """\
 """
 
 
-def test_equal_stacks_are_one_group_and_what_cannot_be_read_says_why() -> None:
+def test_equal_stacks_are_one_group_and_unreadable_ones_have_a_reason() -> None:
     hosts = {0: "node1", 2: "node1", 1: "node2", 3: "node2", 4: "node2"}
     text = "\n".join(render_groups(group_stacks(parse_stacks(SPY, hosts))))
     assert text.startswith("2 ranks: 0-1\n  MainThread\n    step (/s/train.py:3)\n  worker\n    no Python frames\n")

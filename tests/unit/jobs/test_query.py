@@ -215,7 +215,7 @@ def test_a_job_that_slurm_forgot_is_known_by_its_record(tmp_path: Path) -> None:
         ("7_0|COMPLETED|0:0|n2\n7_1|COMPLETED|0:0|n2", 0, "ended well"),
     ],
 )
-def test_a_job_that_left_the_queue_is_asked_for_in_the_accounting(
+def test_a_job_that_left_the_queue_is_looked_up_in_the_accounting(
     tmp_path: Path, row: str, code: int, meaning: str
 ) -> None:
     place = session(
@@ -248,7 +248,7 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
     assert (facts.kind, facts.record) == ("running", "")
 
 
-def test_of_a_job_its_own_record_counts_before_that_of_steps_within_it(tmp_path: Path) -> None:
+def test_the_record_of_a_job_precedes_those_of_its_steps(tmp_path: Path) -> None:
     asked = session(tmp_path, [])
     for name, here in (("1", "yes"), ("2", ""), ("3", "yes")):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -478,7 +478,7 @@ class Filling(FakeRunner):
         return Reply(0, "7\n", "")
 
 
-def test_a_job_whose_number_cannot_be_noted_is_submitted_all_the_same(tmp_path: Path) -> None:
+def test_a_job_is_submitted_even_if_its_number_cannot_be_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "runs/a"
     folder.mkdir(parents=True)
     plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())

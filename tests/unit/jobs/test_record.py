@@ -201,7 +201,7 @@ def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
     assert find_errors(said, read_signatures())[0].name == "no-exec-in-image"
 
 
-def test_a_program_of_no_container_is_looked_for_on_the_node(record: Path) -> None:
+def test_a_program_without_a_container_is_searched_on_the_node(record: Path) -> None:
     (record / RANK_FILE).write_text(render_rank(""))
     words = (SHELLS[0], "-c", NOTE, NOTE.name, rank_file(str(record)), "no-such-program")
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -498,7 +498,9 @@ def test_logs_that_torchrun_redirects_need_a_folder_that_stays() -> None:
 
 
 @pytest.mark.parametrize("program", [(TORCHRUN, "1", "2"), (ELASTIC, "1:2", "2", "")], ids=["fixed", "elastic"])
-def test_torchrun_leaves_nothing_in_tmp_and_its_code_arrives(program: tuple[str, ...], tmp_path: Path) -> None:
+def test_torchrun_leaves_no_files_in_tmp_and_its_exit_code_is_passed_on(
+    program: tuple[str, ...], tmp_path: Path
+) -> None:
     python = tmp_path / "bin/python"
     python.parent.mkdir()
     python.write_text(

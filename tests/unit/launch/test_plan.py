@@ -346,7 +346,7 @@ def test_an_option_that_the_site_requires_is_named_when_it_is_missing() -> None:
     assert "--account=p2" in directives(plan(site, ours, options=JobOptions(account="p2")).script)
 
 
-def test_gpus_are_asked_for_as_the_site_wants_it() -> None:
+def test_gpus_are_requested_in_the_sites_syntax() -> None:
     site = Site(
         name="x", title="x", scheduler="slurm", node=Node(gpus=2, gpu_vendor="nvidia"), slurm=Slurm(gpu_option="gres")
     )
@@ -423,7 +423,7 @@ def test_a_command_becomes_torchruns_program(command: tuple[str, ...], ours: tup
     assert as_torchrun_program(command) == ours
 
 
-def test_workers_are_bound_by_one_alone_and_start_unbuffered() -> None:
+def test_workers_are_bound_either_by_argosy_or_by_torchrun_and_start_unbuffered() -> None:
     spec = LauncherSpec(("python", "-u", "t.py"), Counts("1", "2"), cores=("0-1", "2-3"))
     bound = torchrun(spec).command
     assert bound[bound.index("bind_cores") + 1 :] == ("0-1;2-3", "python", "-u", "t.py")

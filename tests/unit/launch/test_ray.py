@@ -117,7 +117,7 @@ def test_the_command_runs_on_the_head_once_all_nodes_are_there_and_both_end_with
 
 
 @pytest.mark.parametrize("planted", ["link", "open folder"])
-def test_a_folder_that_a_stranger_made_is_not_used(nodes: Nodes, planted: str) -> None:
+def test_a_folder_that_another_user_created_is_not_used(nodes: Nodes, planted: str) -> None:
     folder, log = nodes.folder / "argosy-ray-planted", nodes.folder / "other/start.log"
     log.parent.mkdir(mode=0o700)
     log.write_text("precious")
@@ -136,7 +136,7 @@ def test_a_folder_that_a_stranger_made_is_not_used(nodes: Nodes, planted: str) -
     assert "is not a private folder of this user" in said
 
 
-def test_a_foreign_connection_to_the_rendezvous_is_not_a_node(nodes: Nodes) -> None:
+def test_a_connection_from_outside_the_job_is_not_counted_as_a_node(nodes: Nodes) -> None:
     head = nodes.start(0, "echo", "begun")
     stranger = None
     while stranger is None and head.poll() is None:

@@ -64,7 +64,7 @@ def test_without_ss_the_kernels_list_of_ports_is_read(busy: int, tmp_path: Path)
     assert busy < int(ran.stdout.strip()) < busy + 50
 
 
-def test_the_range_is_gone_round_once_and_no_more(busy: int) -> None:
+def test_the_port_range_is_searched_once(busy: int) -> None:
     assert choose_port("sh", busy, 1, busy) == ""
 
 
@@ -93,7 +93,7 @@ def test_no_file_in_a_folder_of_all_users_keeps_a_port() -> None:
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 @pytest.mark.parametrize("planted", ["link", "file", "stranger"])
 @pytest.mark.parametrize("program", [CHECK_NODE, CHECK_CONTAINER])
-def test_a_folder_on_a_node_that_is_not_our_own_ends_the_rank(
+def test_a_folder_on_a_node_that_the_user_does_not_own_ends_the_rank(
     shell: str, planted: str, program: ShellHelper, tmp_path: Path
 ) -> None:
     folder = tmp_path / "caches/miopen"

@@ -269,7 +269,7 @@ class TestAnswers:
         ],
     )
     @pytest.mark.parametrize(("spec", "said_so"), [("vc=14.2=h21ff451_1", True), ("vc=14.2", False)])
-    def test_a_build_of_another_platform_is_reported_as_such(self, message: str, spec: str, *, said_so: bool) -> None:
+    def test_a_build_for_another_platform_is_reported(self, message: str, spec: str, *, said_so: bool) -> None:
         plan = replace(PLAN, asked=(parse_conda_spec(spec, Where("win.yml", 7)),))
         with pytest.raises(CheckFailed) as caught:
             parse_answer(said("SolverError", message), plan)
@@ -402,7 +402,7 @@ class TestPipBesideConda:
         assert "torch==2.5.1" in caught.value.evidence
 
     @pytest.mark.parametrize("line", ["torch", "torch>=2.5", "own==2.0", "other==9"])
-    def test_all_else_is_pip_s_own(self, tmp_path: Path, line: str) -> None:
+    def test_other_pip_requirements_pass(self, tmp_path: Path, line: str) -> None:
         judge_pip(recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n"), self.PYTHON, self.HELD)
 
 
@@ -418,7 +418,7 @@ class TestWorker:
         with pytest.raises(conda_worker.HashMismatch):
             conda_worker.check_local(address, None, b"0" * 16)
 
-    def test_a_request_that_makes_no_sense_is_answered(self) -> None:
+    def test_a_senseless_request_is_an_explained_error(self) -> None:
         assert conda_worker.answer({})["event"] == "error"
 
     def test_the_request_has_the_contents_of_the_plan(self, tmp_path: Path) -> None:

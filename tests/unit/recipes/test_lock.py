@@ -121,7 +121,7 @@ def test_the_order_of_packages_does_not_change_the_bytes() -> None:
         ('  "content"', '  "base": {}, "content"', "twice"),
     ],
 )
-def test_a_changed_lock_is_refused_and_the_place_named(old: str, new: str, said: str) -> None:
+def test_a_changed_lock_is_refused_with_the_position_of_the_change(old: str, new: str, said: str) -> None:
     text = render_lock(LOCK)
     assert old in text
     with pytest.raises(ImageError) as caught:

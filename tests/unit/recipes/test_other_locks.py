@@ -362,7 +362,7 @@ def test_a_pylock_gives_its_default_groups_and_the_extras_asked_for(
         read_recipe(["pylock.toml[cpu]"], cwd=tmp_path)
 
 
-def test_a_complete_list_leaves_nothing_to_choose_beside_it(tmp_path: Path) -> None:
+def test_a_package_cannot_be_added_to_a_complete_list(tmp_path: Path) -> None:
     write(tmp_path, "spec.txt", EXPLICIT)
     write(tmp_path, "environment.yml", "channels: [conda-forge]\ndependencies: [python=3.11, scipy]\n")
     with pytest.raises(UsageError, match="cannot add scipy to a complete list"):
@@ -371,7 +371,7 @@ def test_a_complete_list_leaves_nothing_to_choose_beside_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "uv.lock", "pylock.toml", "pixi.lock", "conda-lock.yml"])
 @pytest.mark.parametrize("text", ["", "- [", "a = 1\n", "a: 1\n", "[project]\n", "version = 1\npackage = 3\n"])
-def test_no_text_of_another_tool_ends_in_anything_but_an_answer(tmp_path: Path, name: str, text: str) -> None:
+def test_every_text_of_another_tool_is_parsed_or_an_explained_error(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path, "pyproject.toml", PROJECT)
     write(tmp_path, name, text)
     said = ""

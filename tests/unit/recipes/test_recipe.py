@@ -351,7 +351,7 @@ def test_a_name_of_two_lines_ends_no_comment(tmp_path: Path) -> None:
     assert render_requirements(read_recipe(["a\nb.txt"], cwd=tmp_path)) == "# a b.txt:1\nsix\n"
 
 
-def test_a_yaml_file_of_another_kind_is_not_called_misspelt(tmp_path: Path) -> None:
+def test_an_unrelated_yaml_file_is_not_reported_as_misspelt(tmp_path: Path) -> None:
     (tmp_path / "mkdocs.yml").write_text("site_name: mine\nplugins: []\n")
     with pytest.raises(UsageError, match="is not an environment file"):
         read_recipe(["mkdocs.yml"], cwd=tmp_path)

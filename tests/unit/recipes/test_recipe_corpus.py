@@ -27,7 +27,7 @@ def test_a_file_parses_as_recorded(name: str) -> None:
     assert text == expected.read_text(encoding="utf-8")
 
 
-def test_no_expected_file_is_left_of_a_file_that_is_gone() -> None:
+def test_every_expected_result_belongs_to_a_file() -> None:
     assert sorted(file.name.removesuffix(".expected") for file in CORPUS.glob("*.expected")) == FILES
 
 

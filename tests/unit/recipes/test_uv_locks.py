@@ -74,7 +74,7 @@ cu128 = [{ name = "torch", version = "2.7.0+cu128" }]
         ("", ["einops==0.8", "numpy==2.1"]),
     ],
 )
-def test_of_versions_that_exclude_each_other_those_hold_that_the_extra_reaches(
+def test_the_requested_extra_chooses_among_conflicting_versions(
     tmp_path: Path, asked: str, versions: list[str]
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(TWO_TORCHES)

@@ -113,7 +113,7 @@ def test_auto_chooses_by_the_visible_gpus(gpus: tuple[Gpu, ...], way: GpuMode, w
         (GpuMode.CDI, (), "0x8086"),
     ],
 )
-def test_gpus_asked_for_and_not_seen_stop_the_start(asked: GpuMode, gpus: tuple[Gpu, ...], looked: str) -> None:
+def test_requested_gpus_that_are_missing_stop_the_start(asked: GpuMode, gpus: tuple[Gpu, ...], looked: str) -> None:
     with pytest.raises(CheckFailed) as caught:
         choose_gpu_mode(asked, make_host(gpus=gpus), "apptainer")
     assert "ctl" in caught.value.what
@@ -125,7 +125,7 @@ def test_gpu_none_wins_over_visible_gpus() -> None:
     assert choose_gpu_mode(GpuMode.NONE, make_host(gpus=NVIDIA), "apptainer")[0] is GpuMode.NONE
 
 
-def test_a_layer_that_changes_the_system_is_never_attached_by_half() -> None:
+def test_a_layer_that_changes_system_folders_is_never_attached_partially() -> None:
     changed = replace(LAYERED, system=True)
     assert choose_attach(changed, make_host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
     with pytest.raises(CheckFailed, match="cannot attach all") as caught:

@@ -49,7 +49,7 @@ def test_an_image_without_a_digest_is_identified_by_its_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in RUNTIMES if name not in {"apptainer", "singularity", "bwrap"}])
-def test_a_runtime_that_lays_no_folder_over_an_image_is_refused_by_name(name: str) -> None:
+def test_a_runtime_without_bind_mounts_over_an_image_is_refused_by_name(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} cannot make an image writable"):
         plan_dev(plan_with(name), HOST)
 
@@ -106,7 +106,7 @@ def test_the_process_stays_while_the_folder_is_used_and_gives_it_up(
 
 
 @pytest.mark.parametrize("place", ["/proc/none", "file"])
-def test_a_folder_that_cannot_be_is_one_error(tmp_path: Path, place: str) -> None:
+def test_an_impossible_folder_is_one_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     plan = plan_dev(plan_with(), HOST, str(tmp_path / place))
     with pytest.raises(ArgosyError) as caught, opened_dev(plan, print):

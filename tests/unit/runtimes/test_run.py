@@ -94,7 +94,9 @@ def test_a_script_that_nothing_would_start_is_answered_with_the_command_that_doe
     "request_",
     [ContainerRequest(contain=True), ContainerRequest(workdir="/opt"), ContainerRequest((Bind("/a", "/b"),))],
 )
-def test_where_the_folder_inside_is_another_one_nothing_is_refused(tmp_path: Path, request_: ContainerRequest) -> None:
+def test_a_missing_file_is_not_refused_if_the_working_folder_in_the_container_differs(
+    tmp_path: Path, request_: ContainerRequest
+) -> None:
     refuse(tmp_path, "python", "absent.py", request=request_)
 
 

@@ -100,7 +100,7 @@ class TestEvery:
 
 
 @pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", ShellFunction("rank", 'exec "$@"'), "rank", "true")])
-def test_a_start_without_the_layer_ends_with_a_sentence_and_its_code(command: tuple[Word, ...]) -> None:
+def test_a_start_without_the_layer_ends_with_a_message_and_its_exit_code(command: tuple[Word, ...]) -> None:
     odd = replace(IMAGE, path="/images/it's $HOME `a`.sif", argosy=True)
     words = literal_argv(APPTAINER.argv(replace(ENTRY, image=odd), command))
     started = words[words.index(odd.path) + 1 :]
@@ -544,7 +544,9 @@ def test_values_of_the_callers_environment_are_in_no_argument(name: str) -> None
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
-def test_a_value_that_travels_in_the_environment_is_set_inside_and_its_carrier_is_gone(shell: str) -> None:
+def test_a_value_passed_through_the_environment_is_set_in_the_container_without_its_temporary_variable(
+    shell: str,
+) -> None:
     words = ("sh", "-c", ENTER, "argosy", "9", "/", "", "2", "TOKEN", "OPEN=a b")
     told = 'printf "%s|%s|%s" "$TOKEN" "$OPEN" "${ARGOSYENV_TOKEN-none}"'
     environment = {"PATH": os.environ["PATH"], "TOKEN": "the image's", "ARGOSYENV_TOKEN": PRIVATE}

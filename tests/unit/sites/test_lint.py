@@ -268,7 +268,7 @@ def test_a_finding_has_file_line_and_next_step() -> None:
     assert "oneCCL" in finding.source
 
 
-def test_real_names_are_never_doubted() -> None:
+def test_known_variables_are_never_reported_as_misspelt() -> None:
     assert {name: meant for name in KNOWN if (meant := meant_variable(name))} == {}
     assert [name for name in KNOWN if not name.startswith(FAMILIES)] == []
 

@@ -112,7 +112,7 @@ def test_detection_gives_every_matching_site(machine: Machine, expected: list[st
     assert [match.site for match in detect_sites(SITES, machine)] == expected
 
 
-def test_a_mark_that_does_not_fit_denies_the_others() -> None:
+def test_one_identity_that_does_not_match_rejects_the_site() -> None:
     site = msgspec.structs.replace(
         read_site("dawn"), identity=msgspec.convert({"clusters": ["a*"], "hosts": ["pvc-*"]}, type(SITES[0].identity))
     )

@@ -112,7 +112,7 @@ def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/x.toml:4:" in refusal(tmp_path, LEAST + "[node\n").evidence
 
 
-def test_a_condition_on_a_fact_that_there_is_not_names_the_nearest(tmp_path: Path) -> None:
+def test_a_condition_on_an_unknown_fact_names_the_nearest(tmp_path: Path) -> None:
     error = refusal(tmp_path, LEAST + '[[settings]]\nname = "A"\nvalue = "1"\nwhen = { node = "1" }\n')
     assert "did you mean 'nodes'?" in error.evidence
     assert "x.toml:4" in error.evidence
@@ -171,7 +171,7 @@ def test_a_profile_of_ones_own_builds_on_the_shipped_one_of_its_name_and_no_two_
         read_site("a", folders)
 
 
-def test_a_fragment_that_there_is_not_names_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_fragment_names_the_nearest(tmp_path: Path) -> None:
     error = refusal(tmp_path, 'name = "x"\ntitle = "X"\nuse = ["slingshot-amdd"]\n')
     assert error.hint == "did you mean 'slingshot-amd'?"
     assert "x.toml:3" in error.evidence
@@ -195,7 +195,7 @@ def test_the_projects_profile_wins_over_the_shipped_one(tmp_path: Path) -> None:
     assert read_site("lumi-g", folders).title == "mine"
 
 
-def test_a_setting_of_the_site_takes_the_place_of_the_fragments(tmp_path: Path) -> None:
+def test_a_sites_setting_replaces_that_of_its_fragment(tmp_path: Path) -> None:
     use = 'use = ["slingshot-amd"]\n'
     own = '[[settings]]\nname = "NCCL_SOCKET_IFNAME"\nvalue = "hsn0"\n'
     site = read_site(written(tmp_path, LEAST + use + own))
@@ -263,7 +263,7 @@ def test_a_value_arrives_as_it_is_whatever_signs_it_holds(tmp_path: Path, value:
     assert [v.value for v in resolve(site, Facts(), 0).variables] == [value]
 
 
-def test_a_late_text_knows_its_names_and_quotes_the_rest() -> None:
+def test_a_late_text_expands_known_names_and_quotes_the_rest() -> None:
     assert late_word("/tmp/{user}-$x-`y`", 0) == ShellExpr("/tmp/${USER:-$SLURM_JOB_USER}-\\$x-\\`y\\`")  # noqa: S108
     assert late_word("{devices}", 3) == "0,1,2"
 

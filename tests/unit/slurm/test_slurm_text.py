@@ -107,7 +107,7 @@ def test_a_lasting_reason_to_wait_has_advice(reason: str, advice: str) -> None:
     assert advise_waiting(reason, "7") == advice
 
 
-def test_a_queue_is_read_bars_in_names_included() -> None:
+def test_a_queue_is_parsed_even_if_names_contain_bars() -> None:
     text = (
         "12|PENDING|Resources|2026-11-20T12:00:00|2|0:00|1:00:00|main||a|b c\n"
         "11|RUNNING|None|2026-11-20T11:00:00|1|5:00|UNLIMITED|main|node1|pi\n"
@@ -168,7 +168,7 @@ def test_states_come_in_the_forms_of_squeue_and_sacct() -> None:
         ("OUT_OF_MEMORY", 137, 137),
     ],
 )
-def test_a_job_that_did_not_end_well_never_ends_with_0(state: str, code: int, ours: int) -> None:
+def test_a_failed_job_never_exits_with_0(state: str, code: int, ours: int) -> None:
     assert judge_code(state, code) == ours
 
 
@@ -192,7 +192,7 @@ def test_a_controller_that_does_not_answer_is_recognised() -> None:
         ("Connection refused", False),
     ],
 )
-def test_only_a_request_that_was_never_sent_is_surely_not_done(said: str, *, maybe: bool) -> None:
+def test_only_a_request_that_was_never_sent_is_certainly_not_carried_out(said: str, *, maybe: bool) -> None:
     text = f"sbatch: error: Batch job submission failed: {said}"
     assert says_no_answer(text)
     assert may_be_done(text) == maybe

@@ -80,7 +80,7 @@ def test_an_existing_version_gives_the_same_root(find: Find, cache: Path) -> Non
     assert read_root_entries(cache, ("layer", "base")) == ()
 
 
-def test_a_link_where_the_host_has_homes_is_a_folder_to_mount_them_on(find: Find, cache: Path) -> None:
+def test_a_link_at_the_path_of_the_hosts_homes_becomes_a_mount_point(find: Find, cache: Path) -> None:
     (cache / "base/root/home").rmdir()
     (cache / "base/root/home").symlink_to("var/home")
     assert [root_entry.how for root_entry in find().root_entries if root_entry.target == "/home"] == [How.FOLDER]

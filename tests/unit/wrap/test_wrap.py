@@ -83,7 +83,7 @@ def test_a_path_that_the_image_lacks_is_an_error_so_nothing_is_installed_empty()
         plan_commands(inside("/usr/bin/git", missing=("/opt/none",)), ["/usr/bin", "/opt/none"], image="x.sif")
 
 
-def test_an_image_of_others_needs_paths_and_they_are_absolute() -> None:
+def test_wrapping_an_image_that_argosy_did_not_build_needs_absolute_paths() -> None:
     with pytest.raises(UsageError, match="cannot choose the commands"):
         plan_paths(Settings(), argosy=False, image="x.sif")
     with pytest.raises(UsageError, match="it must be absolute"):
@@ -385,7 +385,7 @@ def test_an_update_of_a_missing_image_names_the_image(tmp_path: Path) -> None:
     assert error.value.evidence == "/gone/vendor.sif"
 
 
-def test_inside_already_the_program_itself_is_started(prefix: Path) -> None:
+def test_inside_a_container_the_wrapper_starts_the_program_itself(prefix: Path) -> None:
     outer = prefix.parent / "outer"
     (outer / "bin").mkdir(parents=True)
     (outer / ".inside-abc").touch()
@@ -503,7 +503,7 @@ def test_a_wrapper_starts_no_program_before_the_runtime(prefix: Path) -> None:
     assert all(line.startswith(('execve("/bin/sh"', f'execve("{prefix}/bin/python"')) for line in before), before
 
 
-def test_an_installation_has_the_place_that_its_files_name() -> None:
+def test_an_installation_is_mounted_at_the_path_in_its_files() -> None:
     judge_place("", "/home/a/env", Path("/x"))
     judge_place("/home/a/env", "/home/a/env", Path("/x"))
     judge_place("/soft", "", Path("/x"))

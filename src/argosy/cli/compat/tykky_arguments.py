@@ -171,7 +171,7 @@ def parse_arguments(program: str, words: list[str]) -> Arguments:
 
 
 def _parser(program: str) -> Parser:
-    parser = Parser(prog=program, description=f"Answered by Argosy; the same with Argosy's options: {ARGOSY[program]}")
+    parser = Parser(prog=program, description=f"Argosy provides this command; its own form is: {ARGOSY[program]}")
     actions = ACTIONS[program]
     if "" in actions:
         _add_arguments(parser, program, "", actions[""])
