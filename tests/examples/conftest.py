@@ -75,4 +75,8 @@ def install(venv: Path, requirements: list[str], cache: Path) -> None:
     words = (uv, "pip", "install", "--quiet", "--no-config", "--python", venv / "bin" / "python")
     subprocess.run([*words, *settings.arguments, *requirements], env=env, check=True)
     # Once, and not by each of the first program's ranks: the byte code of a thousand modules is written.
-    subprocess.run([venv / "bin" / "python", "-c", "import torch.distributed.run, sklearn.datasets"], check=True)
+    modules = [
+        "torch.distributed.run",
+        *(["sklearn.datasets"] if any("scikit" in each for each in requirements) else []),
+    ]
+    subprocess.run([venv / "bin" / "python", "-c", f"import {', '.join(modules)}"], check=True)

@@ -69,10 +69,13 @@ from argosy.api.launches import (
     launch_after_smoke,
     launch_interactive,
     launch_request,
+    list_sessions,
     make_request,
     plan_launch,
     run,
     shell,
+    start_session,
+    stop_session,
 )
 from argosy.api.session import open_session
 from argosy.api.settings import list_settings, project_schema, set_setting, unset_setting
@@ -115,7 +118,9 @@ FUNCTIONS = MappingProxyType(
         "wrap check": ("check_wrap",),
         "wrap kernel": ("add_kernel",),
         "run": ("run",),
-        "shell": ("shell",),
+        "shell": ("shell", "start_session"),
+        "sessions ls": ("list_sessions",),
+        "sessions stop": ("stop_session",),
         "launch": (
             "import_script",
             "launch",
@@ -234,6 +239,7 @@ __all__ = [
     "list_jobs",
     "list_past_jobs",
     "list_queues",
+    "list_sessions",
     "list_settings",
     "list_sites",
     "list_wrap_versions",
@@ -262,6 +268,8 @@ __all__ = [
     "show_site",
     "site_schema",
     "slim_image",
+    "start_session",
+    "stop_session",
     "tag_image",
     "unset_setting",
     "update_wrap",

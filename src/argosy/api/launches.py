@@ -29,6 +29,7 @@ from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions, Laun
 from argosy.recipes.option_row import plain_values
 from argosy.recipes.user_config import fill_options
 from argosy.runtimes import run as runner
+from argosy.runtimes import sessions
 from argosy.runtimes.container_plan import parse_container
 from argosy.sites.read import read_site, search_path
 
@@ -68,6 +69,24 @@ def shell(
         image, (), dev_dir=dev_dir, fakeroot=fakeroot, save_recipe=save_recipe, packages=packages, session=session,
         **options,
     )  # fmt: skip
+
+
+def start_session(
+    name: str, image: str | Path, *, session: Session | None = None, **options: Unpack[ContainerOptions]
+) -> sessions.DetachedSession:
+    """Start a container that stays, as ``argosy shell --detach NAME`` does; `attach` runs commands in it."""
+    here = use_session(session)
+    return sessions.start_session(name, _run_request(image, (), "", options, here), here)
+
+
+def list_sessions(*, session: Session | None = None) -> list[sessions.DetachedSession]:
+    """List your detached sessions, as ``argosy sessions ls`` does."""
+    return sessions.list_sessions(use_session(session))
+
+
+def stop_session(name: str, *, session: Session | None = None) -> sessions.DetachedSession:
+    """End a detached session, as ``argosy sessions stop`` does."""
+    return sessions.stop_session(name, use_session(session))
 
 
 def _run_request(

@@ -23,6 +23,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "run": ("argosy.cli.cmd_run:run", "Run a command in an image on this machine."),
         "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image on this machine."),
+        "sessions": ("argosy.cli.cmd_sessions:sessions", "List and stop detached shells."),
         "launch": (
             "argosy.cli.cmd_launch:launch",
             "Launch a distributed program in an image, by Slurm or here.",
@@ -38,7 +39,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "top": ("argosy.cli.cmd_top:top", "Show what the ranks of a running job do, live."),
         "logs": ("argosy.cli.cmd_jobs:logs", "Print the output of a job; -f follows it to the end."),
         "cancel": ("argosy.cli.cmd_jobs:cancel", "Cancel jobs."),
-        "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in the container of a running job."),
+        "attach": ("argosy.cli.cmd_jobs:attach", "Open a shell in a running job or a detached session."),
         "queues": ("argosy.cli.cmd_jobs:queues", "List partitions, free nodes and your accounts."),
     },
     "Diagnose": {

@@ -254,7 +254,7 @@ def cancel(jobs: tuple[str, ...]) -> None:
 @click.option("--node", default="", metavar="NODE", help="Node of the job.  [default: the first]")
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
-    """Open a shell, or run COMMAND after --, in the container of the running JOB."""
+    """Open a shell, or run COMMAND after --, in the container of a running JOB or a detached session."""
     from argosy.launch import interactive  # noqa: PLC0415 - only this command
 
     ctx.exit(interactive.attach(open_session(), job, command, node=node))

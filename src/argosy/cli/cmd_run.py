@@ -83,15 +83,22 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
 @click.command(cls=GroupedCommand)
 @click.argument("image", type=IMAGE)
 @_run_options
+@option(
+    "--detach",
+    group=RUN_MODE,
+    type=NAMED_TEXT,
+    metavar="NAME",
+    help="Keep the container when you log out; 'argosy attach NAME' opens a shell in it.",
+)
 @click.pass_context
-def shell(ctx: click.Context, /, image: str, **options: Any) -> None:
+def shell(ctx: click.Context, /, image: str, detach: str | None, **options: Any) -> None:
     """Open a shell in IMAGE."""
-    ctx.exit(_start(image, (), **options))
+    ctx.exit(_start(image, (), detach=detach or "", **options))
 
 
 def _start(
     image: str, command: tuple[str, ...], *, dry_run: bool, verbose: bool, dev: bool, dev_folder: str | None,
-    fakeroot: bool, save_recipe: str | None, packages: tuple[str, ...], **container: Any,
+    fakeroot: bool, save_recipe: str | None, packages: tuple[str, ...], detach: str = "", **container: Any,
 ) -> int:  # fmt: skip
     for name, argument in (("an image", image), ("a command", "".join(command[:1]))):
         if DOCKER_MOUNT.match(argument):
@@ -108,12 +115,24 @@ def _start(
     request = runner.RunRequest(
         image, command, container_options, is_writable, dev_folder or "", fakeroot, save_recipe or ""
     )
+    if detach and not dry_run:
+        return _detach(detach, request, session)
     if not dry_run:
         return runner.run(request, session)
     plan, planned = runner.plan_run(request, session, dry=True)
     click.echo(runner.render_run(plan, planned))
     for choice in plan.choices:
         click.echo(f"# {choice.label} = {choice.value}: {choice.why} [{choice.source}]", err=True)
+    return 0
+
+
+def _detach(name: str, request: runner.RunRequest, session: Session) -> int:
+    from argosy.runtimes.sessions import start_session  # noqa: PLC0415 - only with --detach
+
+    if request.dev:
+        raise UsageError("--detach and --dev cannot be used together", hint="start with --dev in tmux or screen")
+    made = start_session(name, request, session)
+    click.echo(f"{name} runs on {made.owner.host}; enter it: argosy attach {name}; end it: argosy sessions stop {name}")
     return 0
 
 

@@ -66,7 +66,11 @@ class Owner(msgspec.Struct, frozen=True):
 
 def this_owner(what: str) -> Owner:
     """Return the owner record of this process."""
-    pid = os.getpid()
+    return owner_of(os.getpid(), what)
+
+
+def owner_of(pid: int, what: str) -> Owner:
+    """Return the owner record of a process of this machine."""
     return Owner(
         host=os.uname().nodename,
         boot=_read_text("/proc/sys/kernel/random/boot_id").strip() + _pid_namespace(),

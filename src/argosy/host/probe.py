@@ -37,6 +37,7 @@ PROGRAMS = (
     "singularity",
     "bwrap",
     "unshare",
+    "nsenter",
     "mksquashfs",
     "unsquashfs",
     "squashfuse",

@@ -20,6 +20,7 @@ from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
+from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import load_profile
 from argosy.slurm.text import RUNNING
 
@@ -31,10 +32,12 @@ STEP = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
 
 
 def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
-    """Run a command in the container of a running job, and return its exit code.
+    """Run a command in the container of a running job or a detached session, and return its exit code.
 
     Parameters
     ----------
+    job
+        Number of the job, or name of the session.
     node
         The node to run on; empty for the first one.
 
@@ -43,6 +46,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     UsageError
         If the job does not run, does not run on that node, or was not launched by Argosy.
     """
+    if read_session(job, session) is not None:
+        return attach_session(job, command, session)
     facts = find_job(session, job)
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:

@@ -26,7 +26,7 @@ LIST_REQUESTED = """\
 import importlib.metadata, json, urllib.parse
 
 def requirement(dist, name):
-    origin = parse_json(dist.read_text("direct_url.json") or "{}")
+    origin = json.loads(dist.read_text("direct_url.json") or "{}")
     url = origin.get("url", "")
     if origin.get("dir_info", {}).get("editable"):
         return "-e " + urllib.parse.unquote(urllib.parse.urlsplit(url).path)

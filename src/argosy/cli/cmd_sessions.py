@@ -1,0 +1,40 @@
+"""`argosy sessions`: list and stop detached sessions; `argosy shell --detach` starts one."""
+
+from __future__ import annotations
+
+import click
+
+from argosy.cli.common import WholeLines, open_session
+from argosy.cli.options import json_option
+from argosy.cli.output import print_json, print_table
+from argosy.core.records import asdict
+
+
+@click.group(cls=WholeLines)
+def sessions() -> None:
+    """List and stop the detached sessions that 'argosy shell --detach NAME' started."""
+
+
+@sessions.command("ls")
+@json_option
+def list_all(*, as_json: bool) -> None:
+    """List your sessions: name, state, machine and image."""
+    from argosy.runtimes.sessions import list_sessions  # noqa: PLC0415 - only this command
+
+    found = list_sessions(open_session(quiet=True))
+    if as_json:
+        print_json([asdict(each) | {"state": each.state} for each in found])
+    elif found:
+        rows = [(each.name, each.state, each.owner.host, each.runtime, each.image) for each in found]
+        print_table([("name", "state", "machine", "runtime", "image"), *rows])
+    else:
+        click.echo("no sessions")
+
+
+@sessions.command("stop")
+@click.argument("name")
+def stop(name: str) -> None:
+    """End the session NAME."""
+    from argosy.runtimes.sessions import stop_session  # noqa: PLC0415 - only this command
+
+    click.echo(f"stopped {stop_session(name, open_session(quiet=True)).name}")

@@ -1,0 +1,177 @@
+"""Detached sessions: a container that stays when the connection ends, and that later shells enter by its name.
+
+A process in the container holds it. A later shell joins the namespaces of that process with nsenter, and takes its
+environment, so that it sees what the first one saw. This needs no daemon and no root. It works with runtimes whose
+namespaces belong to the user: bubblewrap, and Apptainer without setuid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import CheckFailed, ToolFailed, UsageError
+from argosy.core.locks import Owner, is_alive, owner_of
+from argosy.core.process import Argv, Command
+from argosy.core.session import Session
+from argosy.core.shell import literal_argv
+from argosy.core.store import make_folder, work_folder, write_text
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.run import SHELL, RunRequest, plan_run
+from argosy.runtimes.runtime import AUTOMATIC, SCRIPTS
+
+START = (SCRIPTS / "start_session.sh").read_text(encoding="utf-8")
+HOLD = (SCRIPTS / "hold_session.sh").read_text(encoding="utf-8")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+FOLDER = "sessions"
+
+
+class DetachedSession(msgspec.Struct, frozen=True):
+    """A container that a process holds.
+
+    Attributes
+    ----------
+    owner
+        The process that holds it, and its machine.
+    """
+
+    name: str
+    image: str
+    runtime: str
+    owner: Owner
+
+    @property
+    def state(self) -> str:
+        """``running``, ``ended``, or ``unknown`` for a session of another machine."""
+        return {True: "running", False: "ended", None: "unknown"}[is_alive(self.owner)]
+
+
+def start_session(name: str, request: RunRequest, session: Session) -> DetachedSession:
+    """Start a container that stays, and record it under a name.
+
+    Raises
+    ------
+    UsageError
+        If the name is not valid or in use, or the runtime cannot do this.
+    ToolFailed, CheckFailed
+        If the container does not start, or cannot be entered again.
+    """
+    if not NAME.match(name):
+        raise UsageError(
+            f"invalid name of a session: {name!r}",
+            evidence="a name begins with a letter, and has letters, digits, '_', '.' and '-'",
+            hint="choose another name",
+        )
+    found = read_session(name, session)
+    if found is not None and found.state != "ended":
+        raise UsageError(
+            f"a session {name} already exists on {found.owner.host}",
+            evidence=f"it holds {found.image}",
+            hint=f"enter it with argosy attach {name}, or end it with argosy sessions stop {name}",
+        )
+    plan, _ = plan_run(request, session)
+    if plan.runtime.name not in AUTOMATIC:
+        raise UsageError(f"{plan.runtime.name} cannot detach a session", hint=f"use --runtime {' or '.join(AUTOMATIC)}")
+    made = DetachedSession(name, request.image, plan.runtime.name, owner_of(_hold(plan, session), f"session {name}"))
+    again = session.runner.run(_enter(made, ("/bin/sh", "-c", ":"), session))
+    if again.code != 0:
+        os.kill(made.owner.pid, signal.SIGTERM)
+        raise CheckFailed(
+            f"{plan.runtime.name} cannot detach a session on this machine",
+            evidence=f"its containers cannot be entered again: {again.stderr.strip() or f'exit code {again.code}'}",
+            hint="a setuid Apptainer does not allow it, nor bwrap with --contain; use tmux or screen instead",
+        )
+    file = _file(name, session)
+    make_folder(file.parent)
+    write_text(file, msgspec.json.encode(made).decode())
+    return made
+
+
+def _hold(plan: ContainerPlan, session: Session) -> int:
+    """Start the process that holds a container, in a session of its own; return its process id."""
+    argv = literal_argv(plan.argv(("/bin/sh", "-c", HOLD, "argosy-session")))
+    with work_folder(session.work_parent()) as work:
+        start = ("sh", "-c", START, "argosy-start", str(work / "ready"))
+        reply = session.runner.run(Command((*start, *argv), env=outer_environment(plan, session.host.environment)))
+    held = re.search(r"^argosy-session (\d+)$", reply.stdout, re.MULTILINE)
+    if held is None:
+        raise ToolFailed("the container did not start", evidence=reply.stdout.strip() or f"exit code {reply.code}")
+    return int(held[1])
+
+
+def attach_session(name: str, command: Argv, session: Session) -> int:
+    """Run a command, or a shell, in a detached session; return its exit code.
+
+    Raises
+    ------
+    UsageError
+        If there is no such session, it ended, or it is on another machine.
+    """
+    found = read_session(name, session)
+    if found is None:
+        raise UsageError(f"there is no session {name!r}", hint="'argosy sessions ls' lists them")
+    if found.state == "unknown":
+        raise UsageError(f"the session {name} is on {found.owner.host}", hint=f"log in there: ssh {found.owner.host}")
+    if found.state == "ended":
+        raise UsageError(
+            f"the session {name} ended", hint=f"start it again: argosy shell {found.image} --detach {name}"
+        )
+    return session.runner.run_foreground(_enter(found, command or SHELL, session))
+
+
+def _enter(found: DetachedSession, command: Argv, session: Session) -> Command:
+    """Return the command that joins the namespaces of a session; only root's sessions have no user namespace."""
+    pid = found.owner.pid
+    user = () if session.host.person.uid == 0 else ("--user", "--preserve-credentials")
+    held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    environment = dict(os.fsdecode(each).split("=", 1) for each in held if b"=" in each)
+    terminal = {name: session.host.environment[name] for name in ("TERM", "LANG") if name in session.host.environment}
+    program = session.host.programs.get("nsenter", "/usr/bin/nsenter")
+    return Command((program, f"--target={pid}", *user, "--mount", "--wd", "--", *command), env=environment | terminal)
+
+
+def list_sessions(session: Session) -> list[DetachedSession]:
+    """Return the sessions of this user, by name; forget those that ended."""
+    names = sorted(path.stem for path in _file("x", session).parent.glob("*.json"))
+    found = [each for each in (read_session(name, session) for name in names) if each]
+    for each in found:
+        if each.state == "ended":
+            _file(each.name, session).unlink(missing_ok=True)
+    return [each for each in found if each.state != "ended"]
+
+
+def stop_session(name: str, session: Session) -> DetachedSession:
+    """End a session; programs that run in it keep their container until they end.
+
+    Raises
+    ------
+    UsageError
+        If there is no such session, or it is on another machine.
+    """
+    found = read_session(name, session)
+    if found is None:
+        raise UsageError(f"there is no session {name!r}", hint="'argosy sessions ls' lists them")
+    if found.state == "unknown":
+        raise UsageError(f"the session {name} is on {found.owner.host}", hint=f"log in there: ssh {found.owner.host}")
+    with contextlib.suppress(ProcessLookupError):
+        if found.state == "running":
+            os.kill(found.owner.pid, signal.SIGTERM)
+    _file(name, session).unlink(missing_ok=True)
+    return found
+
+
+def read_session(name: str, session: Session) -> DetachedSession | None:
+    """Return the session of this name; None if there is none."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(_file(name, session).read_bytes(), type=DetachedSession)
+    return None
+
+
+def _file(name: str, session: Session) -> Path:
+    return session.paths.state / FOLDER / f"{name}.json"

@@ -1,0 +1,56 @@
+"""Detached sessions: names, and what is refused; no container is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.core.locks import this_owner
+from argosy.core.records import replace
+from argosy.runtimes.run import RunRequest
+from argosy.runtimes.sessions import DetachedSession, attach_session, list_sessions, start_session, stop_session
+from tests.unit.machines import real_session
+
+HERE = this_owner("session work")
+WORK = DetachedSession("work", "my.sif", "bwrap", HERE)
+
+
+def record(folder: Path, made: DetachedSession) -> None:
+    file = real_session(folder).paths.state / "sessions" / f"{made.name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.encode(made))
+
+
+@pytest.mark.parametrize("name", ["", "4711", "a b", "../x", "-x"])
+def test_a_name_is_not_a_number_and_not_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="invalid name"):
+        start_session(name, RunRequest("my.sif", ()), real_session(tmp_path))
+
+
+def test_a_running_session_is_not_replaced(tmp_path: Path) -> None:
+    record(tmp_path, WORK)
+    with pytest.raises(UsageError, match="already exists"):
+        start_session("work", RunRequest("my.sif", ()), real_session(tmp_path))
+
+
+def test_a_session_of_another_machine_is_listed_and_names_it(tmp_path: Path) -> None:
+    session = real_session(tmp_path)
+    record(tmp_path, replace(WORK, owner=replace(HERE, host="login2", boot="another")))
+    assert [each.state for each in list_sessions(session)] == ["unknown"]
+    with pytest.raises(UsageError, match="login2"):
+        attach_session("work", (), session)
+    with pytest.raises(UsageError, match="login2"):
+        stop_session("work", session)
+
+
+def test_a_session_that_ended_is_forgotten(tmp_path: Path) -> None:
+    session = real_session(tmp_path)
+    record(tmp_path, replace(WORK, owner=replace(HERE, started="1")))
+    with pytest.raises(UsageError, match="ended"):
+        attach_session("work", (), session)
+    assert list_sessions(session) == []
+    with pytest.raises(UsageError, match="no session"):
+        stop_session("work", session)
