@@ -363,7 +363,7 @@ def block_sizes(tables: Tables, place: int, at: int, size: int, fragment: int) -
     """
     whole, rest = divmod(size, tables.numbers.block_size)
     count = whole + (1 if rest and fragment == NOTHING else 0)
-    return tables.inode(place, at + 4 * count)[at:]
+    return tables.inode(place, at + 4 * count)[at:] if count else b""
 
 
 def device_nodes(source: FileSlice) -> tuple[str, ...]:
