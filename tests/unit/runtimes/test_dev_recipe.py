@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,7 +11,15 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.recipes.project_file import read_project
-from argosy.runtimes.dev_recipe import DevRecipe, Installed, base_of, plan_recipe, refuse_existing, render_recipe
+from argosy.runtimes.dev_recipe import (
+    LIST_REQUESTED,
+    DevRecipe,
+    Installed,
+    base_of,
+    plan_recipe,
+    refuse_existing,
+    render_recipe,
+)
 
 BEFORE = Installed(apt={"bash": "bash"}, pip={"torch": "torch==2.9.0", "rich": "rich==13.0"})
 
@@ -47,3 +57,19 @@ def test_a_recipe_replaces_no_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match="already exists"):
         refuse_existing(tmp_path)
+
+
+def test_the_program_that_lists_packages_needs_nothing_but_python(tmp_path: Path) -> None:
+    for name, origin in (
+        ("mine", '{"url": "file:///home/ada/my%20code", "dir_info": {"editable": true}}'),
+        ("rich", ""),
+    ):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "REQUESTED").touch()
+        if origin:
+            (info / "direct_url.json").write_text(origin)
+    command = (sys.executable, "-S", "-c", LIST_REQUESTED)
+    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == ["pip mine -e /home/ada/my code", "pip rich rich==1.0"]
