@@ -100,7 +100,7 @@ def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tup
 
 
 def _refuse_without_cdi(runtime: str) -> None:
-    """Refuse GPUs by CDI on a machine without a specification: the runtime's own message names no way out."""
+    """Refuse GPUs by CDI on a machine without a specification: the message of the runtime has no hint."""
     kind, _, _ = CDI_DEVICE.partition("=")
     if not any(spec.kind == kind for spec in read_cdi()):
         raise CheckFailed(

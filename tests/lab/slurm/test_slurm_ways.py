@@ -51,7 +51,7 @@ def test_settings_that_cannot_be_compared_are_refused(desk: Desk) -> None:
     for options, said in (
         ((), "add --try NAME=VALUE"),
         (("--try", "A"), "sets no variable"),
-        (("--try", "A=1", "--dry-run"), "cannot show the several scripts"),
+        (("--try", "A=1", "--dry-run"), "which has several scripts"),
         (("--of", "999999"), "there is no record of job 999999"),
     ):
         done = desk.argosy(*words(desk, *options), "--", "true", check=False)

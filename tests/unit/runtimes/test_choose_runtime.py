@@ -128,7 +128,7 @@ def test_gpu_none_wins_over_visible_gpus() -> None:
 def test_a_layer_that_changes_system_folders_is_never_attached_partially() -> None:
     changed = replace(LAYERED, system=True)
     assert choose_attach(changed, make_host("apptainer", overlay="unknown"), "apptainer")[0] is Attach.OVERLAY
-    with pytest.raises(CheckFailed, match="cannot attach all") as caught:
+    with pytest.raises(CheckFailed, match="cannot attach the whole layer") as caught:
         choose_attach(changed, make_host("apptainer", overlay="no"), "apptainer")
     assert "argosy images export /a.sif --format sif" in caught.value.hint
 
