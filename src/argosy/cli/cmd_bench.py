@@ -335,7 +335,7 @@ _launch_command(
 _launch_command(
     "nodes",
     _nodes,
-    "Test each node alone, and list the nodes to exclude: GPUs that fail, compute wrong results, or are slow.\n\n"
+    "Test each node alone, and list the nodes to exclude: their GPUs fail, compute wrong results, or are slow.\n\n"
     "Takes the options of 'argosy launch'; IMAGE must contain PyTorch. Nodes do not communicate, so a bad node "
     "does not stop the others. With --follow, the nodes to exclude are listed at the end, and the exit code is 7 if "
     "there are any. 'argosy launch --exclude @JOB' excludes them.\n\n"

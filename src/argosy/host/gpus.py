@@ -117,7 +117,7 @@ def plan_devices(
         raise CheckFailed(
             "cannot use --gpu cdi: this machine has no CDI specification",
             evidence="looked in /etc/cdi and /var/run/cdi",
-            hint="use --gpu auto, or write one: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            hint="use --gpu auto, or write a specification: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
         )
     described = [choose_devices(spec) for spec in chosen]
     nvidia = vendor == "nvidia" or any(spec.kind.startswith(CDI_VENDORS["nvidia"]) for spec in chosen)
