@@ -48,7 +48,7 @@ PIP = "  - pip:\n    - --find-links .\n    - tinypkg==1.0\n"
 
 
 @pytest.mark.parametrize("packages", ["  - python\n", f"  - python\n  - pip\n{PIP}", PIP])
-def test_conda_containerize_brings_condas_python_where_the_file_names_no_other_conda_package(
+def test_conda_containerize_brings_condas_python_if_the_file_lists_no_other_conda_package(
     shop: Shop, channel: Channel, packages: str
 ) -> None:
     file = shop.write("env.yml", f"channels:\n  - {channel.url}\ndependencies:\n{packages}")

@@ -395,7 +395,7 @@ def test_an_image_for_another_machine_is_refused_before_it_is_fetched(
     assert "skopeo copy" not in stage.runner.seen
 
 
-def test_of_an_image_for_several_machines_this_ones_is_taken(
+def test_an_image_for_several_architectures_is_read_for_this_machine(
     stage: Stage, registry: Registry, layout: Path, one: str
 ) -> None:
     digest = push_index(registry, {ARCH: f"oci:{layout}:one", "riscv64": f"oci:{layout}:one"})

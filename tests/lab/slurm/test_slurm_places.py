@@ -181,7 +181,7 @@ def test_an_image_without_a_lock_is_started_once_to_find_torch(desk: Desk) -> No
         assert (done.code, "torch 2.6.0 was built for hip" in done.stderr) == (125, True), done.stderr
 
 
-def test_a_node_without_the_gpu_that_was_asked_for_stops_before_the_program_starts(desk: Desk) -> None:
+def test_a_node_without_the_requested_gpu_stops_before_the_program_starts(desk: Desk) -> None:
     plain = (desk.cluster.shared / "gpu-site.toml").read_text()
     (desk.here / "site.toml").write_text(plain.replace("nvidia0", "nvidia7"))
     lacking = dataclasses.replace(desk, site=f"{desk.folder}/site.toml")

@@ -73,7 +73,7 @@ def test_the_pyxis_line_has_the_whole_path_and_other_lines_the_typed_name() -> N
     assert shorten_use(line, "/home/a/x.sqsh", "x.sqsh") == line
 
 
-def test_of_a_started_programs_environment_the_images_own_part_is_kept() -> None:
+def test_the_images_part_of_a_started_programs_environment_is_kept() -> None:
     rows = "HOME=/root PWD=/ APPTAINER_NAME=x LD_LIBRARY_PATH=/vendor:/.singularity.d/libs LANG= V=w PATH=/v/bin"
     text = "\0".join([*rows.split(), "BAD NAME=1", "TWO=a\nb", ""])
     assert parse_environment(text) == (("PATH", "/v/bin"), ("LD_LIBRARY_PATH", "/vendor"), ("V", "w"))

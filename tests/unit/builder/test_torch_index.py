@@ -84,7 +84,7 @@ def test_an_explicit_index_wins(settings: UvSettings, recipe: Recipe) -> None:
     assert aim_torch(settings, recipe, choose_backend("", AMD)) == settings
 
 
-def test_an_index_that_was_asked_for_wins_over_pips_configuration() -> None:
+def test_a_requested_index_wins_over_pips_configuration() -> None:
     mirror = UvSettings(("--default-index", "https://mirror.example/simple"))
     assert torch_index_of(aim_torch(mirror, PLAIN, choose_backend("cu128", None))).endswith("/whl/cu128")
 

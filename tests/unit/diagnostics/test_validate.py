@@ -186,7 +186,7 @@ def test_the_job_is_one_plain_script_for_each_site(site: str, tmp_path: Path) ->
     assert subprocess.run(["/bin/sh", "-n", str(script)], check=False).returncode == 0
 
 
-def test_the_maps_masks_are_tried_where_the_site_has_one(tmp_path: Path) -> None:
+def test_the_masks_are_tried_if_the_site_has_a_map(tmp_path: Path) -> None:
     script = tmp_path / "validate.sh"
     done = CliRunner().invoke(app, ["sites", "validate", "lumi-g", "--account", "x", "--script", str(script)])
     assert done.exit_code == 0, done.output

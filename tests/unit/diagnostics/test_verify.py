@@ -125,7 +125,7 @@ def test_a_bandwidth_is_compared_with_the_sites_if_both_measured_the_same(
     assert (told.state, told.hint) == (state, hint)
 
 
-def test_of_a_sweep_of_nccl_tests_the_largest_message_counts_and_not_the_average() -> None:
+def test_the_largest_message_of_a_sweep_of_nccl_tests_counts_and_not_the_average() -> None:
     row = "{:>12} {:>13}     float     sum      -1   9411.7  114.08  {}      0   9409.6  114.11  1.0      0\n"
     text = "# Collective test starting: all_reduce_perf\n" + row.format(1 << 30, 1 << 28, 213.91)
     text += row.format(1 << 20, 1 << 18, 20.5) + "# Avg bus bandwidth    : 30.2\n"

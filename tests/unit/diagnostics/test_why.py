@@ -157,7 +157,7 @@ def test_ranks_of_a_cancelled_job_are_not_reported_as_failed(tmp_path: Path, sta
     assert ("ranks were ended because another one had failed" in said) is told
 
 
-def test_of_a_job_that_was_started_again_the_last_run_is_explained(tmp_path: Path) -> None:
+def test_the_last_run_of_a_restarted_job_is_explained(tmp_path: Path) -> None:
     log = tmp_path / "18.out"
     first = "slurmstepd: error: *** JOB 18 ON n1 CANCELLED AT 2026-11-22T08:22:32 DUE TO PREEMPTION ***\n"
     first += "argosy: job 18 ended with code 143\n"

@@ -116,7 +116,7 @@ def test_a_foreign_architecture_is_refused_with_the_evidence(binfmt: Path) -> No
 
 
 @pytest.mark.parametrize("more", [{"arch": "arm64"}, {"site": "alps-daint"}, {"arch": "aarch64", "site": "alps-daint"}])
-def test_an_image_is_for_the_machine_asked_for_or_the_sites(
+def test_an_image_is_for_the_requested_architecture_or_that_of_the_site(
     binfmt: Path, session: Session, more: dict[str, str]
 ) -> None:
     (binfmt / "qemu-aarch64").write_text(ARM)

@@ -213,7 +213,7 @@ def test_parts_are_copied_between_files_byte_for_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, None])
-def test_a_slice_is_copied_where_the_kernel_does_not(
+def test_a_slice_is_copied_even_if_the_kernel_cannot_copy_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
 ) -> None:
     source = tmp_path / "source"

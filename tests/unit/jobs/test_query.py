@@ -90,7 +90,7 @@ def test_following_continues_through_the_queue_a_requeue_and_a_silent_controller
     assert stream.getvalue().decode() == "one é\ntwo\nthree\n"
 
 
-def test_following_begins_with_the_jobs_record_where_the_controller_is_silent(tmp_path: Path) -> None:
+def test_following_begins_with_the_jobs_record_if_the_controller_is_silent(tmp_path: Path) -> None:
     output = tmp_path / "7.out"
     write_record(tmp_path, f"{tmp_path}/%j.out")
     runner = Telling(output, [(SILENT, "one\n"), (SILENT, "two\n"), (shown("COMPLETED", output), "")])

@@ -162,7 +162,7 @@ def test_within_a_step_of_srun_that_steps_cores_do_not_bind_the_ranks(step: str,
     assert f"--cpus-per-task={20 if within else 80} " in told.starts
 
 
-def test_dawns_libraries_are_bound_where_the_node_has_them(tmp_path: Path) -> None:
+def test_dawns_libraries_are_bound_if_the_node_has_them(tmp_path: Path) -> None:
     binds = run_golden(tmp_path, "dawn/one-gpu").environment.get("APPTAINER_BIND", "")
     for path in filter(None, binds.split(",")):
         assert Path(path).exists()

@@ -460,7 +460,7 @@ def test_mpi_without_the_mpi_launcher_is_refused_or_shown_as_unused_from_the_pro
         plan(launcher="mpi", mpi="pmi9")
 
 
-def test_pmi2_is_refused_where_the_runtime_closes_its_file() -> None:
+def test_pmi2_is_refused_if_the_runtime_closes_its_file() -> None:
     asked: dict[str, Any] = {"launcher": "mpi", "container": ContainerRequest(runtime="enroot")}
     with pytest.raises(SiteError, match="enroot cannot start ranks by PMI2"):
         plan(image=SQUASHFS, host=NODES, mpi="pmi2", **asked)

@@ -217,7 +217,7 @@ def test_an_invalid_list_of_cores_is_refused(text: str) -> None:
         parse_ranges(text)
 
 
-def test_full_nodes_are_bound_and_asked_for_whole() -> None:
+def test_full_nodes_are_bound_and_requested_as_whole_nodes() -> None:
     script = plan(FULL, wanted=Wanted(nodes=2, gpus_per_node=8), launcher="srun", container_per="rank").script
     assert "--exclusive" in directives(script)
     assert "--cpus-per-task=7" in directives(script)

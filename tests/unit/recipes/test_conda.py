@@ -110,7 +110,7 @@ class TestChannels:
 
 
 class TestSpecifications:
-    def test_names_are_asked_for_bare_and_versions_are_constraints(self, tmp_path: Path) -> None:
+    def test_packages_are_requested_by_name_and_versions_are_constraints(self, tmp_path: Path) -> None:
         plan = plan_of(tmp_path, environment("python=3.11", "numpy", "'scipy>=1.11,<2'", '"h5py=*=mpi*"'))
         assert plan.names == ("python", "numpy", "scipy", "h5py")
         assert plan.constraints == ("python=3.11", "scipy>=1.11,<2", "h5py=*=mpi*")

@@ -199,7 +199,7 @@ def test_a_conda_lock_of_any_name_is_recognised_and_its_categories_are_chosen(tm
     assert error.value.hint == "use one of dev, main"
 
 
-def test_a_pixi_lock_gives_the_environment_asked_for_by_the_name_of_its_platform(tmp_path: Path) -> None:
+def test_a_pixi_lock_gives_the_requested_environment_by_the_name_of_its_platform(tmp_path: Path) -> None:
     text = PIXI.replace("  default:", "  cuda:").replace("      linux-64:", "      linux-cuda:")
     platforms = "platforms:\n- name: linux-cuda\n  subdir: linux-64\n"
     write(tmp_path, "pixi.lock", text.replace("version: 6\n", f"version: 7\n{platforms}"))
@@ -350,7 +350,7 @@ marker = "'gpu' not in extras and 'dev' not in dependency_groups"
     ("asked", "names", "left"),
     [("", ["always", "of-base", "either", "unless"], 1), ("[gpu]", ["always", "torch", "of-base", "either"], 1)],
 )
-def test_a_pylock_gives_its_default_groups_and_the_extras_asked_for(
+def test_a_pylock_gives_its_default_groups_and_the_requested_extras(
     tmp_path: Path, asked: str, names: list[str], left: int
 ) -> None:
     recipe = read_recipe([write(tmp_path, "pylock.toml", GROUPS) + asked], cwd=tmp_path)

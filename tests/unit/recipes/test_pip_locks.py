@@ -96,7 +96,7 @@ def test_a_poetry_lock_gives_its_main_group_with_hashes(tmp_path: Path) -> None:
     assert [note.text for note in recipe.notes] == ["not requested and not installed: dev, cpu, cuda"]
 
 
-def test_of_a_poetry_lock_extras_and_groups_are_chosen_in_brackets(tmp_path: Path) -> None:
+def test_extras_and_groups_of_a_poetry_lock_are_chosen_in_brackets(tmp_path: Path) -> None:
     recipe = read(tmp_path, "poetry.lock", POETRY, "[cpu,dev]")
     assert specs(recipe)[0].startswith("torch==2.6.0+cpu ; ")
     assert specs(recipe)[-1] == "pytest==8.0.0"

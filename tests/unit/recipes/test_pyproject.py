@@ -150,7 +150,7 @@ def test_poetrys_repeated_dependencies_are_accepted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_packages_in_groups_alone_are_refused_when_no_group_is_asked_for(
+def test_packages_only_in_groups_are_refused_if_no_group_is_requested(
     tmp_path: Path, text: str, evidence: str, hint: str
 ) -> None:
     with pytest.raises(UsageError, match="no group was requested") as error:

@@ -108,7 +108,7 @@ def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
     )
 
 
-def test_host_is_refused_where_the_environment_needs_the_base() -> None:
+def test_host_is_refused_if_the_environment_needs_the_base() -> None:
     judge_host(Settings(host=True), inside(python="/opt/argosy/env/bin/python3.12"))
     with pytest.raises(UsageError, match="system folders"):
         judge_host(Settings(host=True), inside(python="/usr/bin/python3.11"))
