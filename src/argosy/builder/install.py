@@ -135,14 +135,16 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
 def _install_missing(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
     """Create the environment, and install the packages that the cache does not have as packed wheels."""
     container = installer.build_container
+    # A wheel that --allow-replace exempted from the checks is not used by a build without it.
+    exempt = tuple(f"--allow-replace {name}" for name in sorted(replaceable(job.recipe)))
     cache = WheelCache(
         container.session.paths.cache,
         job.base.digest,
         (uv_version(container), packer_version(container.session)),
-        (*build_options(installer.settings.arguments), installer.activated),
+        (*build_options(installer.settings.arguments), *exempt, installer.activated),
+        job.request.site,
     )
-    # With a site, the installed torch is checked, so that it must be in the tree.
-    wheels = find_wheels(installer, pins, cache, exact=job.recipe.exact, unpack=bool(job.request.site))
+    wheels = find_wheels(installer, pins, cache, exact=job.recipe.exact)
     packed = {wheel.record.name for wheel in wheels.found}
     new = tuple(pin for pin in pins if pin.package.name not in packed)
     install(installer, new, step, exact=job.recipe.exact, others=wheels.demands())

@@ -54,7 +54,7 @@ def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, Inst
     base = _open_base(plan, clock, work)
     with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, session, work, step)
-        if plan.site:
+        if plan.site and not (layer.wheels and layer.wheels.has_torch):
             check_torch(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
         session.reporter.note(note)

@@ -157,12 +157,20 @@ def test_wheels_are_found_or_missing_and_others_are_neither(cache: WheelCache, t
     stored = store(cache, tmp_path / "work")
     pins = (pin(), pin("more"), pin("own", source=SourceKind.LOCAL))
     installer = cast("Installer", None)  # it is only kept
-    wheels = find_wheels(installer, pins, cache, exact=True, unpack=False)
+    wheels = find_wheels(installer, pins, cache, exact=True)
     assert (wheels.found, wheels.missing) == ((stored,), pins[1:2])
     assert wheels.others == {"own"}
     assert [str(demand.requirement) for demand in wheels.demands()] == ["dep>=1"]
-    wheels = find_wheels(installer, pins, cache, exact=True, unpack=True)
-    assert (wheels.found, wheels.missing) == ((), pins[:2])
+    assert not wheels.has_torch
+
+
+def test_torch_is_found_only_for_the_site_that_it_was_checked_for(cache: WheelCache, tmp_path: Path) -> None:
+    here, there = replace(cache, site="here"), replace(cache, site="there")
+    here.store(pin("torch"), make_part(tmp_path / "torch", "torch"))
+    here.store(pin(), make_part(tmp_path / "tiny"))
+    assert find_wheels(cast("Installer", None), (pin("torch"),), here, exact=True).has_torch
+    assert there.find(pin("torch")) is None
+    assert there.find(pin())
 
 
 def test_packages_with_one_path_and_two_contents_are_mixed() -> None:

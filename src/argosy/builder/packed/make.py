@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.packed.store import PackedWheel, WheelCache, WheelRecord, can_be_stored
+from argosy.builder.packed.store import TORCH, PackedWheel, WheelCache, WheelRecord, can_be_stored
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_layer, compile_wheels
 from argosy.builder.python.file_lists import FileList, find_altered_packages, read_file_lists
@@ -65,6 +65,11 @@ class Wheels(msgspec.Struct, frozen=True):
     others: frozenset[str]
     exact: bool
 
+    @property
+    def has_torch(self) -> bool:
+        """Whether torch is a packed wheel, which was checked for the site when it was packed."""
+        return any(wheel.record.name == TORCH for wheel in self.found)
+
     def demands(self) -> Iterator[Demand]:
         """Return the requirements of the packed wheels in the cache."""
         for wheel in self.found:
@@ -77,15 +82,9 @@ class Wheels(msgspec.Struct, frozen=True):
             yield from wheel.entries()
 
 
-def find_wheels(installer: Installer, pins: Sequence[Pin], cache: WheelCache, *, exact: bool, unpack: bool) -> Wheels:
-    """Find the packages whose packed wheels are in the cache.
-
-    Parameters
-    ----------
-    unpack
-        Whether all packages must be installed, because a program looks at them.
-    """
-    stored = {pin.package.name: cache.find(pin) for pin in pins if can_be_stored(pin) and not unpack}
+def find_wheels(installer: Installer, pins: Sequence[Pin], cache: WheelCache, *, exact: bool) -> Wheels:
+    """Find the packages whose packed wheels are in the cache."""
+    stored = {pin.package.name: cache.find(pin) for pin in pins if can_be_stored(pin)}
     found = tuple(wheel for wheel in stored.values() if wheel)
     missing = tuple(pin for pin in pins if can_be_stored(pin) and not stored.get(pin.package.name))
     others = frozenset(pin.package.name for pin in pins if not can_be_stored(pin))

@@ -40,6 +40,9 @@ RECORD = "wheel.msgpack"
 DIGEST_BYTES = 32
 
 
+TORCH = "torch"
+
+
 class WheelRecord(msgspec.Struct, frozen=True):
     """Describe the part of a wheel, as the cache stores it.
 
@@ -94,19 +97,23 @@ class WheelCache(msgspec.Struct, frozen=True):
     tools
         Versions of uv and of mksquashfs.
     options
-        Options and variables that change how uv chooses or builds a package.
+        Options and variables that change how uv chooses or builds a package, or which checks it passes.
+    site
+        The site whose GPUs torch was checked for; the other wheels do not depend on it.
     """
 
     cache: Path
     base: str
     tools: tuple[str, ...]
     options: tuple[str, ...]
+    site: str = ""
 
     def entry(self, pin: Pin) -> Path:
         """Return the folder for the packed wheel of a pin."""
         package = pin.package
         facts = (METHOD, ENV_PREFIX, COMPRESSION, LEVEL, BLOCK_SIZE, self.base, self.tools, self.options)
-        wheel = (package.name, package.version, sorted(package.sha256))
+        checked = self.site if package.name == TORCH else ""
+        wheel = (package.name, package.version, sorted(package.sha256), checked)
         digest = hashlib.sha256(json.dumps((*facts, *wheel)).encode()).hexdigest()
         readable = re.sub(r"[^A-Za-z0-9.+-]", "_", f"{package.name}-{package.version}")  # a lock may contain any text
         return self.cache / PACKED / f"{readable}-{digest[:32]}"
