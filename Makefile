@@ -1,4 +1,4 @@
-# make demo    the main job: build an image, launch two ranks, train      make test    one real test of each capability (10 minutes)
+# make demo    the main job: build an image, launch two ranks, train      make test    one real test of each capability (9 minutes)
 # make check   lint, types, prose, unit tests (a minute)                  make bench   the figures of docs/reference/figures.md
 # make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
 # make dist    wheel and source archive, checked                          make bundle  one file with its own Python
