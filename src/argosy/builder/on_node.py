@@ -31,6 +31,7 @@ from argosy.recipes.user_config import fill_options
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
+from argosy.slurm.option_checks import check_options
 from argosy.slurm.text import (
     USER_DEFAULTS,
     JobOptions,
@@ -99,6 +100,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         mem=asked.mem or defaults.mem,
         exclusive=defaults.exclusive,
     )
+    check_options(options)
     refuse_missing_options(options, site)
     cpus = wanted.cpus or defaults.cpus
     return (

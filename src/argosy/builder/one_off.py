@@ -87,7 +87,8 @@ def _refuse_paths(packages: tuple[str, ...]) -> None:
         raise UsageError(
             f"invalid package {path!r}",
             evidence=f"--with {path}",
-            hint="--with accepts requirements such as rich>=13; for your own code use --dev and pip install -e .",
+            hint="--with accepts requirements such as rich>=13; for your own code: argosy shell IMAGE --dev, and there "
+            "pip install -e .; for jobs, build an image: argosy build requirements.txt --base IMAGE -o NEW.sif",
         )
 
 

@@ -146,8 +146,6 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     if request.output == NO_PATH:
         raise UsageError("no output is given", hint="add -o NAME.sif")
     sources = tuple(source for source in request.sources if source not in described)
-    if request.form is OutputFormat.SIF and request.output.suffix in SQUASHFS_SUFFIXES:
-        request = replace(request, form=OutputFormat.SQSH)
     if base or request.locked:  # the lock names the base
         return replace(request, sources=sources, base=base)
     return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
@@ -292,6 +290,8 @@ def make_build_request(
         if name in options and row.record in records:
             records[row.record][row.field or name] = OutputFormat(options[name]) if name == "format" else options[name]
     path = output.absolute() if output else NO_PATH
+    if path.suffix in SQUASHFS_SUFFIXES:
+        records["request"].setdefault("form", OutputFormat.SQSH)
     return BuildRequest(files, base, path, engine=EngineOptions(**records["engine"]), **records["request"])
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from functools import cache
 from itertools import zip_longest
 from typing import Literal
 
 import msgspec
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser, Query, QueryCursor
+from tree_sitter import Node
 
+from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
 
 PartKind = Literal["text", "variable", "shell"]
@@ -118,9 +117,9 @@ def read_job_script(text: str) -> JobScript:
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     is_shell = not lines[0].startswith("#!") or SHELL.match(lines[0])
-    root = _parser().parse(text.encode() if is_shell else b"").root_node
-    documents = (_lines(node) for node in _captured(root, "(heredoc_body) @it"))
-    quoted = (_lines(node) for node in _captured(root, "(raw_string) @it (string) @it"))
+    root = parse_bash(text if is_shell else "")
+    documents = (_lines(node) for node in captured(root, "(heredoc_body) @it"))
+    quoted = (_lines(node) for node in captured(root, "(raw_string) @it (string) @it"))
     texts = (*documents, *((start + 1, end) for start, end in quoted if end > start))
     inner = {line for start, end in texts for line in range(start, end + 1)}
     options: list[Option] = []
@@ -138,12 +137,12 @@ def read_job_script(text: str) -> JobScript:
 
 def read_commands(text: str) -> tuple[Statement, ...]:
     """Read every command and assignment of shell text, at any depth."""
-    return _commands(_parser().parse(text.encode()).root_node)
+    return _commands(parse_bash(text))
 
 
 def _commands(root: Node) -> tuple[Statement, ...]:
-    documents = [(node.start_byte, node.end_byte) for node in _captured(root, "(heredoc_body) @it")]
-    found = _captured(root, "(command) @it (declaration_command) @it (variable_assignment) @it (unset_command) @it")
+    documents = [(node.start_byte, node.end_byte) for node in captured(root, "(heredoc_body) @it")]
+    found = captured(root, "(command) @it (declaration_command) @it (variable_assignment) @it (unset_command) @it")
     return tuple(
         _simple(node)
         for node in sorted(found, key=lambda node: (node.start_byte, -node.end_byte))
@@ -156,18 +155,9 @@ OWNERS = frozenset({"command", "declaration_command"})
 """Nodes that contain the assignments which belong to them."""
 
 
-def _captured(root: Node, query: str) -> list[Node]:
-    return QueryCursor(_query(query)).captures(root).get("it", [])
-
-
-@cache
-def _query(text: str) -> Query:
-    return Query(Language(tree_sitter_bash.language()), text)
-
-
 def read_statements(text: str) -> tuple[Statement, ...]:
     """Read the statements of shell text, for example of the argument of ``bash -c``."""
-    root = _parser().parse(text.encode()).root_node
+    root = parse_bash(text)
     return tuple(_statements(root, background=False))
 
 
@@ -176,11 +166,6 @@ def _split(text: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError:
         return text.split()
-
-
-@cache
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_bash.language()))
 
 
 def _source(node: Node) -> str:

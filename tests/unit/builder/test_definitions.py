@@ -33,6 +33,7 @@ from argosy.core.process import Command, FakeRunner, OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, QuietReporter, Session
 from argosy.host.probe import open_session
+from argosy.images.formats import OutputFormat
 from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site
@@ -452,3 +453,17 @@ def test_a_definition_file_with_another_name_is_recognised_by_its_first_line(tmp
     for text, meant in (("# for LUMI\n\nBootstrap: docker\nFrom: debian:12\n", Format.DEFINITION), ("numpy\n", None)):
         (tmp_path / "Definition.nbody").write_text(text, encoding="utf-8")
         assert definition_format(tmp_path / "Definition.nbody") is meant
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "form"),
+    [
+        ("x.sqsh", {}, OutputFormat.SQSH),
+        ("x.sqsh", {"format": "sif"}, OutputFormat.SIF),
+        ("x.sif", {}, OutputFormat.SIF),
+    ],
+)
+def test_the_name_of_the_output_gives_its_format_unless_it_is_given(
+    output: str, given: dict[str, str], form: OutputFormat
+) -> None:
+    assert make_build_request(("e.yml",), Path(output), given, {}).form is form

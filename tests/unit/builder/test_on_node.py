@@ -105,3 +105,8 @@ def test_an_option_after_locked_is_not_taken_as_the_lock() -> None:
     typed = ("--locked", "--on-node", "-o", "x", "--locked", "my.lock", "--submit")
     assert plan_node_arguments(typed) == ("--locked", "-o", "x", "--locked", "my.lock")
     assert plan_node_arguments(typed, bundle="b") == ("-o", "x", "--bundle", "b")
+
+
+def test_an_invalid_time_is_refused_before_the_queue() -> None:
+    with pytest.raises(UsageError, match="invalid time"):
+        plan_node_options(NodeOptions(account="p", time="mine"), SITE, {})

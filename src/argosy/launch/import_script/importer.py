@@ -312,11 +312,20 @@ class _Reader:
         keys["bind"] = self.plain_binds(statement, (*self.binds, *program.keys.get("bind", [])))
         keys["env"] = {**self.env, **self.plain_variables(statement, program.keys.get("env", {}))}
         keys["before"] = list(self.before)
-        keys["image"] = program.keys.get("image", f"{BARE_PREFIX}{self.prefix}")
+        keys["image"] = self.plain_path(statement, "image", program.keys.get("image", f"{BARE_PREFIX}{self.prefix}"))
+        if "$" in self.plain_path(statement, "workdir", keys.get("workdir", "")):
+            del keys["workdir"]
         keys["launcher"], keys["command"] = launcher, command
         self.jobs.append({key: value for key, value in keys.items() if value})
         self.report_start(statement, program, keys, by_shell=by_shell)
         self.found += [each for each in step.translations if each.fate is not Fate.KEPT]
+
+    def plain_path(self, statement: Statement, key: str, path: str) -> str:
+        """Return a path without the folder of the launch; report one that other variables complete."""
+        plain = SUBMIT_FOLDER.sub(".", path) if key == "image" else path
+        if "$" in plain:
+            self.say(statement.line, f"{key} {path}", Fate.NOT_READ, "the shell sets the variable: write the path")
+        return plain
 
     def plain_binds(self, statement: Statement, binds: Iterable[str]) -> list[str]:
         """Return the bind mounts whose paths are known now; argosy.toml has no variables."""

@@ -283,3 +283,14 @@ def test_a_variable_that_the_profile_sets_under_a_condition_is_named_with_it() -
 )
 def test_a_folder_below_that_of_the_launch_is_kept(line: str, folder: str) -> None:
     assert keys(f"#!/bin/bash\n{line}\nsrun apptainer exec my.sif python x.py\n").get("chdir", "") == folder
+
+
+def test_paths_with_several_variables_stay_whole_and_are_reported() -> None:
+    start = "srun apptainer exec --pwd $PWD/src $PROJECT/$USER/my.sif python train.py --data $SCRATCH/$USER/data"
+    imported = import_script("job.sh", f"#!/bin/bash\n{start}\n")
+    ((job,),) = (imported.jobs,)
+    assert job.keys["image"] == "${PROJECT}/${USER}/my.sif"
+    assert job.keys["command"][-1].endswith("/data")
+    assert "workdir" not in job.keys
+    assert fate(imported, "image ")[0] is Fate.NOT_READ
+    assert fate(imported, "workdir ")[0] is Fate.NOT_READ

@@ -1,0 +1,42 @@
+"""Shell text becomes a syntax tree whose words are those of bash."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from argosy.core.bash_tree import parse_bash
+from argosy.core.script_reader import expand, plain_text, read_commands
+
+VALUES = {"A": "one", "B": "two", "C": "three"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x $A/$B/c y",
+        "x $A:/work,$B/.cache:/cache",
+        "x $A.$B.log $C-$A-$B/f",
+        "x '$A/$B/c' \"$A/$B/c\" ${A}/$B/c",
+        "x a$A/$B/c$C/d",
+    ],
+)
+def test_words_with_several_variables_are_those_of_bash(line: str) -> None:
+    (command,) = read_commands(line)
+    values = {name: expand(read_commands(f"x {value}")[0].words[1], {}) for name, value in VALUES.items()}
+    words = [plain_text(each) for word in command.words[1:] for each in expand(word, values)]
+    script = f"x() {{ printf '%s\\n' \"$@\"; }}; {line}"
+    shown = subprocess.run(["/bin/sh", "-c", script], env=VALUES, capture_output=True, text=True, check=True).stdout
+    assert words == shown.splitlines()
+
+
+def test_an_assignment_of_two_variables_is_one_word() -> None:
+    (command,) = read_commands("DATA=$A/$B/data train")
+    assert [name for name, _ in command.assigned] == ["DATA"]
+    assert [plain_text(word) for word in command.words] == ["train"]
+
+
+@pytest.mark.parametrize("text", ["x $", "x $A/$", "x $1/$2/a", "x $A/$(", "\udc80$A/$B"[1:], "$A$B$C/$D"])
+def test_odd_text_ends(text: str) -> None:
+    assert parse_bash(text).type == "program"
