@@ -101,6 +101,7 @@ SQUASHFS_SUFFIXES = frozenset({".sqsh", ".sqfs", ".squashfs"})
 
 
 ARCHIVES = frozenset({Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
+"""Images that users of other tools pass as the source of a build."""
 
 
 def split_sources(given: Sequence[str], base: str = "") -> tuple[tuple[Path, ...], str]:
@@ -128,7 +129,7 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     UsageError
         If a source is missing, there are several bases, or the output is missing.
     """
-    _refuse_missing(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
+    _refuse_sources(request.sources, Path(host.cwd), f"listed in {request.project.shown}" if request.project else "")
     described = [source for source in request.sources if definition_format(source, request.engine.dockerfile)]
     if len(described) > 1:
         raise UsageError(
@@ -151,8 +152,8 @@ def complete_request(request: BuildRequest, host: Host) -> BuildRequest:
     return replace(request, sources=sources, base=DEFAULT_BASE, default_base=True)
 
 
-def _refuse_missing(sources: Sequence[Path], cwd: Path, because: str) -> None:
-    """Refuse sources that do not exist; this error comes before errors about the base."""
+def _refuse_sources(sources: Sequence[Path], cwd: Path, because: str) -> None:
+    """Refuse sources that do not exist or are images; this error comes before errors about the base."""
     for source in sources:
         if str(source).startswith("debian:"):
             raise UsageError(f"{source} is a base, not a source", hint=f"use --base {source}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -21,7 +20,7 @@ from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.sites.resolve import at_partition, choose_mode, evident_choice
-from argosy.slurm.option_checks import check_options
+from argosy.slurm.option_checks import check_options, parse_megabytes
 from argosy.slurm.text import JobOptions, choose_defaults
 
 
@@ -245,10 +244,6 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
 
 
-MEBIBYTES = MappingProxyType({"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2})
-"""Unit of Slurm's ``--mem`` -> MiB (sbatch(1))."""
-
-
 def refuse_memory(asked: str, site: Site) -> None:
     """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
 
@@ -257,8 +252,8 @@ def refuse_memory(asked: str, site: Site) -> None:
     UsageError
         If the profile contains the memory of a node, and it is less.
     """
-    match, there = re.fullmatch(r"(\d+)([KMGT]?)B?", asked.upper()), site.node.memory_mb
-    if match and there and int(match[1]) * MEBIBYTES[match[2]] > there:
+    there = site.node.memory_mb
+    if there and parse_megabytes(asked) > there:
         raise UsageError(
             f"a node of {site.name} does not have {asked} of memory for a job",
             evidence=f"--mem {asked}; a node has {there // 1024} GiB for jobs",

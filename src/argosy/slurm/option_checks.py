@@ -107,8 +107,19 @@ def parse_warning(text: str) -> tuple[str, int]:
     return name, seconds
 
 
+MEMORY = re.compile(r"(\d{1,18})(?:([KMGT])B?)?")
+MEGABYTES = MappingProxyType({"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2})
+"""Unit of Slurm's ``--mem`` -> MB of 2**20 bytes (sbatch(1)); without a unit, the value is in MB."""
+
+
+def parse_megabytes(value: str) -> float:
+    """Return an amount such as ``60G`` in Slurm's MB; 0 for text that `check_options` refuses."""
+    match = MEMORY.fullmatch(value.upper())
+    return int(match[1]) * MEGABYTES[match[2] or "M"] if match else 0
+
+
 def _check_memory(option: str, value: str) -> None:
-    match = re.fullmatch(r"(\d{1,18})(?:([KMGT])B?)?", value.upper())
+    match = MEMORY.fullmatch(value.upper())
     if match is None:
         raise UsageError(
             f"invalid amount of memory {value!r}", evidence=f"{option} {value}", hint=f"for example: {option} 60G"

@@ -6,7 +6,7 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.slurm.option_checks import check_options, describe_short_time, parse_warning
+from argosy.slurm.option_checks import check_options, describe_short_time, parse_megabytes, parse_warning
 from argosy.slurm.text import JobOptions, choose_defaults
 
 
@@ -144,3 +144,11 @@ def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: i
 )
 def test_a_limit_of_minutes_that_looks_like_hours_is_explained(value: str, expected: str) -> None:
     assert describe_short_time(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("60G", 61_440), ("512", 512), ("1T", 1_048_576), ("2048KB", 2), ("much", 0), ("9" * 5000, 0)],
+)
+def test_memory_is_parsed_in_slurms_units(text: str, megabytes: int) -> None:
+    assert parse_megabytes(text) == megabytes
