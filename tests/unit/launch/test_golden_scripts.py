@@ -62,6 +62,7 @@ CASES = (
     Case("lumi-g", "one-node-srun", Wanted(gpus=8), "srun"),
     Case("lumi-g", "many-nodes", Wanted(nodes=2, gpus_per_node=8)),
     Case("lumi-g", "many-nodes-srun", Wanted(nodes=2, gpus_per_node=8), "srun"),
+    Case("lumi-g", "many-nodes-mpi", Wanted(nodes=2, gpus_per_node=8), "mpi"),
     Case("lumi-g", "one-node-srun-per-rank", Wanted(gpus=8), "srun", "rank"),
     Case("lumi-g", "many-nodes-srun-per-rank", Wanted(nodes=2, gpus_per_node=8), "srun", "rank"),
     Case("lumi-g", "many-nodes-laif", Wanted(nodes=2, gpus_per_node=8), mode="laif"),

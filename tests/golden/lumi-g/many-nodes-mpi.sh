@@ -1,0 +1,217 @@
+#!/bin/sh
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=7
+#SBATCH --gpus-per-node=8
+#SBATCH --account=project_1
+#SBATCH --partition=standard-g
+#SBATCH --time=00:15:00
+#SBATCH --mem-per-gpu=60G
+#SBATCH --output=train-%j.out
+#
+# train on lumi-g: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
+# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+#   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
+#   mode = cray: images without libfabric use the host's
+#   partition = standard-g: the job uses whole nodes; no partition was given
+#   runtime = singularity: the site's runtime; the site documents 4.1.3
+#   gpu = by /dev: SingularityCE is installed without a module
+#   assumed = /project/images/train.sif: the image is not here
+#   assumed = home, folder: those of the job at lumi-g, not of this machine
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
+
+main() {
+    # --- The program -----------------------------------------------------------------------------
+    argosy_image=/project/images/train.sif
+    # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
+    check_allocation
+    argosy_nodes=$SLURM_JOB_NUM_NODES
+    argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-8}}
+    argosy_ranks_per_node=${argosy_gpus##*:}
+    need_cores "$((argosy_ranks_per_node * ${SLURM_CPUS_PER_TASK:-7}))"  # of a node
+    argosy_binds=/pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray
+    argosy_binds=$argosy_binds,/usr/lib64/libcxi.so.1
+
+    # --- The environment of the ranks ------------------------------------------------------------
+    pass_signals
+    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    # Not in the container: the host's software and mounts.
+    unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
+    unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
+    # Set for the container by name: the image would override a plain export.
+    export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
+    export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
+    # without it RCCL may choose an interface other than Slingshot
+    export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
+    # forked data loader workers would corrupt CXI's pinned memory
+    export SINGULARITYENV_CXI_FORK_SAFE=1
+    export SINGULARITYENV_CXI_FORK_SAFE_HP=1  # the same for huge pages
+    # completion queues in huge pages do not survive a fork
+    export SINGULARITYENV_FI_CXI_DISABLE_CQ_HUGETLB=1
+    export SINGULARITYENV_MPICH_GPU_SUPPORT_ENABLED=1  # MPI sends GPU memory directly
+    export SINGULARITYENV_MPICH_OFI_NIC_POLICY=GPU  # each rank uses the network card of its GPU
+    # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
+    export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+    export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
+
+    # --- Start: one container per rank -----------------------------------------------------------
+    unset SRUN_CPUS_PER_TASK
+    run_step srun --nodes="$argosy_nodes" \
+        --ntasks="$((argosy_nodes * argosy_ranks_per_node))" \
+        --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
+        --kill-on-bad-exit=1 --mpi=pmix \
+        --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
+        sh -c "$argosy_helpers" check_node "$argosy_image" \
+        singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
+        singularity --quiet exec --no-eval -B "$argosy_binds" "$argosy_image" \
+        /bin/sh -c "$argosy_helpers" start_mpi_rank "$argosy_ranks_per_node" '' python train.py \
+            50 10
+    finish
+}
+
+# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
+
+# Without an allocation, each srun below would request its own.
+check_allocation() {
+    [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
+    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+        unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
+        export SLURM_OVERLAP=1
+    fi
+}
+
+# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
+need_cores() {
+    argosy_need=$1
+    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
+        stop "$argosy_given cores on a node, $argosy_need are needed" 2
+    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
+    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
+pass_signals() {
+    argosy_step='' argosy_stopped=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() {
+    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
+}
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    argosy_stopped=yes
+    pass_signal TERM
+}
+
+# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
+# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
+find_rendezvous() {
+    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
+    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
+    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
+    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    MASTER_ADDR=$argosy_first${1:-}
+    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
+        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+}
+
+# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}
+
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
+finish() {
+    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
+    exit "$argosy_code"
+}
+
+# End with a message and an exit code that 'argosy why' explains.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}
+
+# What runs on the nodes travels as text, since Slurm copies this file to the first node only.
+argosy_helpers=$(cat <<'HELPERS'
+# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
+free_port() {
+    argosy_port=$3 argosy_left=$2
+    while [ "$argosy_left" -gt 0 ]; do
+        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
+            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
+        [ -n "$argosy_busy" ] || break
+        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
+    done 2> /dev/null
+    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+}
+
+stop_node() {
+    printf 'argosy: %s on %s\n' "$1" "${SLURMD_NODENAME:-$(hostname)}" >&2
+    exit "$2"
+}
+
+# Create a private folder.  A folder of that name that belongs to another user is not used.
+own_folder() {
+    mkdir -m 700 "$1" 2> /dev/null ||
+        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
+}
+
+# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
+# A node without its GPUs or file system would otherwise fail later with a misleading error.
+check_node() {
+    [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
+    command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
+    for argosy_folder in $4; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
+    done
+    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
+    argosy_binds=${PMIX_SERVER_TMPDIR:-}
+    for argosy_path in $5 ${TMPDIR:-}; do
+        [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
+    done
+    [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
+    shift 5
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch reads, from those of the MPI launcher (PMIx, PMI-2, Open MPI, Slurm).
+start_mpi_rank() {
+    RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
+    WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
+    LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+    LOCAL_WORLD_SIZE=$1 NODE_RANK=$((RANK / $1))
+    export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+    # Ranks in separate user namespaces may not read the memory or the /proc of other ranks.
+    export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
+    OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
+    export OMPI_MCA_btl_vader_single_copy_mechanism
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+"$0" "$@"
+HELPERS
+)
+
+set -eu
+main
