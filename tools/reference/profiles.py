@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.core.layout import NOT_FROM_CALLER
 from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, load_runtime
-from argosy.sites import profile as records
+from argosy.sites import profile, profile_parts, software
 from argosy.sites.conditions import KNOWN
 
 RUNTIMES_PAGE = """\
@@ -81,16 +81,18 @@ TABLES = (
     ("`[validated]`", "Validated"),
 )
 
+RECORDS = vars(profile_parts) | vars(software) | vars(profile)
+
 
 def render_site() -> str:
     """Render the keys of a site profile."""
     parts = [SITE % ", ".join(f"`{name}`" for name in KNOWN)]
     for title, name in TABLES:
-        kind = getattr(records, name)
+        kind = RECORDS[name]
         doc = inspect.getdoc(kind) or ""
         meanings = read_attributes(doc)
         summary = doc.splitlines()[0].replace("``", "`")
-        shared = records.Conditional.__struct_fields__ if issubclass(kind, records.Evident) else ()
+        shared = profile_parts.Conditional.__struct_fields__ if issubclass(kind, profile_parts.Evident) else ()
         rows = [
             f"| `{field.name}` | {render_default(field)} | {meanings.get(field.name) or name_table(field.name)} |"
             for field in msgspec.structs.fields(kind)

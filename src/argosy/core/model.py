@@ -16,9 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from argosy.core.shell import ShellExpr, Word
-
-__all__ = ["ShellExpr", "Word"]
+from argosy.core.shell import Word
 
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
 

@@ -16,6 +16,7 @@ import msgspec
 from tree_sitter import Node
 
 from argosy.core.bash_tree import captured, parse_bash
+from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
 
 PartKind = Literal["text", "variable", "shell"]
@@ -222,9 +223,7 @@ def _statement(node: Node, *, background: bool) -> Statement:
         return _simple(node)
     if node.type != "command" or node.has_error:
         return _compound(node)
-    return msgspec.structs.replace(
-        _simple(node), line=line, end=end, text=text, redirects=redirects, background=background
-    )
+    return replace(_simple(node), line=line, end=end, text=text, redirects=redirects, background=background)
 
 
 def _simple(node: Node) -> Statement:
@@ -262,7 +261,7 @@ def _pipeline(node: Node, *, background: bool) -> Statement:
         return _compound(node)
     inner = _statement(first, background=background)
     redirects = " ".join(("|", *(_source(each) for each in others)))
-    return msgspec.structs.replace(inner, text=_source(node), end=end, redirects=redirects)
+    return replace(inner, text=_source(node), end=end, redirects=redirects)
 
 
 def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:

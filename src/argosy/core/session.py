@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -63,6 +63,13 @@ def paths_from(environment: dict[str, str], home: Path) -> Paths:
         state=own("ARGOSY_STATE", usual("XDG_STATE_HOME", ".local/state")),
         images=named or (usual("XDG_DATA_HOME", ".local/share") / "images",),
     )
+
+
+def config_folder(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of the user's configuration files; None for a user without a home folder."""
+    home = environment.get("HOME", "")
+    folder = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return Path(folder) / "argosy" if folder else None
 
 
 def _at_home(path: str, home: Path) -> Path:

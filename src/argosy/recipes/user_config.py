@@ -17,7 +17,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_toml
 from argosy.core.records import replace
-from argosy.core.session import Session, paths_from
+from argosy.core.session import Session, config_folder, paths_from
 from argosy.core.store import write_text
 from argosy.core.suggest import suggest_word
 from argosy.core.toml_lines import find_line, toml_line
@@ -57,9 +57,8 @@ def variable_name(key: str) -> str:
 
 def user_config(environment: Mapping[str, str]) -> Path | None:
     """Return the path of the user's configuration file; None for a user without a home."""
-    home = environment.get("HOME", "")
-    folder = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-    return Path(folder) / "argosy/config.toml" if folder else None
+    folder = config_folder(environment)
+    return folder / "config.toml" if folder else None
 
 
 def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:

@@ -11,54 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from argosy.sites.profile_parts import (
-    Avoid,
-    Base,
-    Cache,
-    Conditional,
-    Count,
-    Evident,
-    Option,
-    Setting,
-    SiteBind,
-    Validated,
-)
-from argosy.sites.software import (
-    Bandwidth,
-    Build,
-    Images,
-    LauncherPolicy,
-    Modules,
-    Network,
-    RuntimeFacts,
-    check_processor,
-)
-
-__all__ = [
-    "Avoid",
-    "Bandwidth",
-    "Base",
-    "Build",
-    "Cache",
-    "Conditional",
-    "Evident",
-    "Identity",
-    "Images",
-    "LauncherPolicy",
-    "Mode",
-    "Modules",
-    "Network",
-    "Node",
-    "Option",
-    "Partition",
-    "RuntimeFacts",
-    "Setting",
-    "Site",
-    "SiteBind",
-    "Slurm",
-    "Validated",
-]
-
+from argosy.sites.profile_parts import Avoid, Cache, Count, Evident, Option, Setting, SiteBind, Validated
+from argosy.sites.software import Build, Images, LauncherPolicy, Modules, Network, RuntimeFacts, check_processor
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 

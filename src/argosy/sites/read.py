@@ -17,6 +17,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.parse import parse_toml
+from argosy.core.session import config_folder
 from argosy.core.suggest import suggest_word
 from argosy.core.toml_lines import find_fault, find_line, toml_line
 from argosy.sites.profile import Site
@@ -44,9 +45,8 @@ def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ..
 
 def user_profiles(environment: Mapping[str, str]) -> Path | None:
     """Return the folder of the user's own profiles; None for a user without a home folder."""
-    home = environment.get("HOME", "")
-    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-    return Path(user) / "argosy/sites" if user else None
+    folder = config_folder(environment)
+    return folder / "sites" if folder else None
 
 
 def site_names(folders: Sequence[Path] = (DATA,)) -> tuple[str, ...]:

@@ -112,8 +112,8 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
     mode = site.modes.get(name, Mode())
     if not mode.devices_per_gpu:
         return site, name
-    node = msgspec.structs.replace(site.node, devices_per_gpu=mode.devices_per_gpu)
-    return msgspec.structs.replace(site, node=node), name
+    node = replace(site.node, devices_per_gpu=mode.devices_per_gpu)
+    return replace(site, node=node), name
 
 
 def at_partition(site: Site, partition: Partition | None) -> Site:
@@ -122,21 +122,21 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
         return site
     node = site.node
     if partition.cores not in {0, node.cores}:
-        node = msgspec.structs.replace(node, reserved="", sockets=0, numa=0)
+        node = replace(node, reserved="", sockets=0, numa=0)
     if not _has_usual_nodes(site, partition):
-        node = msgspec.structs.replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
-    node = msgspec.structs.replace(
+        node = replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
+    node = replace(
         node,
         gpus=gpus_of(site, partition),
         cores=partition.cores or site.node.cores,
         gpu_model=partition.gpu_model or site.node.gpu_model,
     )
-    slurm = msgspec.structs.replace(
+    slurm = replace(
         site.slurm,
         cpus_per_gpu=partition.cpus_per_gpu or site.slurm.cpus_per_gpu,
         whole_nodes=partition.whole_nodes or site.slurm.whole_nodes,
     )
-    return msgspec.structs.replace(site, node=node, slurm=slurm)
+    return replace(site, node=node, slurm=slurm)
 
 
 def gpus_of(site: Site, partition: Partition | None) -> int:

@@ -31,7 +31,8 @@ from argosy.launch.script.parts import render_staging, render_well
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
-from argosy.sites.profile import Node, Option, Partition, Site, Slurm
+from argosy.sites.profile import Node, Partition, Site, Slurm
+from argosy.sites.profile_parts import Option
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 

@@ -17,7 +17,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_toml
 from argosy.core.records import replace
-from argosy.core.session import Session
+from argosy.core.session import Session, config_folder
 from argosy.jobs.first_failure import last_runs
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import can_read
@@ -67,9 +67,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the files of signatures: the user's, the system's, then the shipped one."""
-    home = environment.get("HOME", "")
-    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-    own = (Path(user) / "argosy/signatures.toml",) if user else ()
+    folder = config_folder(environment)
+    own = (folder / "signatures.toml",) if folder else ()
     return (*(path for path in (*own, Path("/etc/argosy/signatures.toml")) if path.is_file()), SHIPPED)
 
 

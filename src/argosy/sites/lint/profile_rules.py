@@ -11,6 +11,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
+from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import plan_masks
 from argosy.sites.conditions import Facts, judge_condition
@@ -45,7 +46,7 @@ class Profile(msgspec.Struct, frozen=True):
         """Yield every part that is not empty, with its keys."""
         for section in SECTIONS:
             part: Evident = getattr(self.site, section)
-            own = msgspec.structs.replace(part, bases=()) if isinstance(part, Images) else part
+            own = replace(part, bases=()) if isinstance(part, Images) else part
             if own != type(part)() and not (isinstance(part, Identity) and not part.has_marks):
                 yield (section,), own
         for number, base in enumerate(self.site.images.bases):

@@ -18,7 +18,8 @@ from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
-from argosy.sites.profile import Setting, Site
+from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Setting
 from argosy.sites.read import read_site
 
 LUMI = """#!/bin/bash
