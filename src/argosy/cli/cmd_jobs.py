@@ -18,7 +18,8 @@ from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
 from argosy.jobs.logs import follow_job, read_output
-from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, find_job, is_output_elsewhere, list_jobs, read_plan, watch_list
+from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, find_job, is_output_elsewhere, list_jobs, watch_list
+from argosy.jobs.record import read_plan
 from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, judge_state
 
 MOST_RANKS = 32
@@ -175,7 +176,7 @@ def show_job(job: str, *, as_json: bool) -> None:
     """Show JOB: state, nodes, exit code, output file, and the record of its plan."""
     facts = find_job(open_session(quiet=True), job, or_record=True)
     if as_json:
-        print_json({**asdict(facts), "plan": read_plan(facts)})
+        print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
     hidden = {"first", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
     for name, value in asdict(facts).items():

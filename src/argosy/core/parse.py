@@ -1,4 +1,4 @@
-"""Parse numbers, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
+"""Read numbers, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
 
 The parsers of the standard library raise other errors, too: `RecursionError` for deep nesting, and a plain `ValueError`
 for numbers of more than 4300 digits.
@@ -7,7 +7,9 @@ for numbers of more than 4300 digits.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +41,25 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Read a JSON object from a file; empty if the file is missing, damaged, or contains another value."""
+    try:
+        value = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_tail(file: str | Path, most: int) -> str:
+    """Return the last bytes of a text file, at most `most`; empty if it cannot be read."""
+    try:
+        with Path(file).open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - most))
+            return source.read(most).decode(errors="replace")
+    except (OSError, ValueError):  # ValueError: the path contains a NUL
+        return ""
 
 
 def decode_json(text: str | bytes, kind: type[T]) -> T:

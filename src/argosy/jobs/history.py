@@ -13,7 +13,7 @@ from argosy.core.model import choice_label
 from argosy.core.parse import parse_json
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import Run, find_record, last_run, read_first, read_runs, read_submitted
+from argosy.jobs.record import Run, find_record, last_run, read_first, read_plan, read_runs, read_submitted
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -64,14 +64,18 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
     UsageError
         If there is no record of this job, or it cannot be read.
     """
+    return read_kept_plan(_require_record(session, job), f"job {job}")
+
+
+def _require_record(session: Session, job: str) -> Path:
     record = find_record(session, job)
     if record is None:
         raise UsageError(
             f"there is no record of job {job}",
             evidence=f"searched in {session.paths.state / 'runs'}",
-            hint="see your jobs with 'argosy jobs --past 20'; or pass an image and its command",
+            hint="see the jobs that were submitted from here: argosy jobs --past 20",
         )
-    return read_kept_plan(record, f"job {job}")
+    return record
 
 
 def read_kept_plan(record: Path, name: str) -> LaunchPlan:
@@ -117,10 +121,7 @@ def read_job(session: Session, job: str) -> PastJob:
     UsageError
         If there is no record of it.
     """
-    record = find_record(session, job)
-    if record is None:
-        raise UsageError(f"there is no record of job {job}", hint="see your jobs with 'argosy jobs --past 20'")
-    return _read(job, record)
+    return _read(job, _require_record(session, job))
 
 
 def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:
@@ -147,11 +148,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
 
 def _read(job: str, record: Path) -> PastJob:
     submitted, runs = read_submitted(record), read_runs(record)
-    try:
-        plan = parse_json((record / "job.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        plan = {}
-    plan = plan if isinstance(plan, dict) else {}
+    plan = read_plan(record)
     last = last_run(runs)
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0

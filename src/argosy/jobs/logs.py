@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.session import Session
-from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds, read_plan
-from argosy.jobs.record import can_read
+from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
+from argosy.jobs.record import can_read, read_plan
 from argosy.slurm.text import ENDED, WAITING
 
 BLOCK = 65536
@@ -60,13 +60,13 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     if rank is None or not _is_split(facts):
         return facts.outputs or (facts.output,)
     numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
-    files = [str(Path(str(read_plan(facts)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
+    files = [str(Path(str(read_plan(facts.record)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
     return tuple(file for file in files if can_read(file)) or (files[-1],)
 
 
 def _is_split(facts: JobFacts) -> bool:
     """Return whether each rank of a job writes to its own file."""
-    return bool(read_plan(facts).get("logs"))
+    return bool(read_plan(facts.record).get("logs"))
 
 
 def _of_rank(facts: JobFacts, files: Iterable[str], rank: int) -> Iterator[bytes]:
@@ -122,7 +122,7 @@ def follow_job(
     """
     copied = _Copied(stream or sys.stdout.buffer, rank)
     facts = find_job(session, job, or_record=True)
-    pause = pause or polling_seconds(read_plan(facts))
+    pause = pause or polling_seconds(read_plan(facts.record))
     reason, wait = "", pause
     while True:
         reason = _report_waiting(session, facts, reason)

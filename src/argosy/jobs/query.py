@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, ToolMissing, UsageError
-from argosy.core.parse import parse_int, parse_json
-from argosy.core.process import Command
+from argosy.core.parse import parse_int, read_tail
+from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.advice import advise_end, no_output, true_state
@@ -31,6 +31,7 @@ from argosy.jobs.record import (
     of_batch,
     read_first,
     read_last_lines,
+    read_plan,
     read_ranks,
     read_runs,
     read_submitted,
@@ -173,13 +174,12 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
     record = find_record(session, job)
     session = session_of(session, record)
-    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         if record is None or not or_record:
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
         return _join(job, {"JobState": UNKNOWN_STATE}, record, session.host.person.name)
-    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
     facts = _choose_task(rows) or _ask_accounting(session, job)
     if record is None and "ArrayJobId" in facts:
         record = find_record(session, facts["ArrayJobId"])
@@ -218,11 +218,16 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
     CheckFailed
         If the controller does not answer.
     """
-    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         raise no_answer(reply)
-    rows = parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
     return _choose_task(rows) or _ask_accounting(session, job)
+
+
+def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
+    """Return the reply of scontrol about a job, and a row for each task or component."""
+    reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
+    return reply, parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
 
 
 def _task(row: dict[str, str]) -> int:
@@ -273,10 +278,10 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     kind, _ = judge_state(state)
     code = judge_code(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    true = true_state(state, _last_text(output)) if code else state
+    true = true_state(state, read_tail(output, LAST_BYTES)) if code else state
     # A job that ended at its time limit or was cancelled has no rank that failed first.
     failed_itself = code and state.partition(" ")[0] == "FAILED"
-    first = (judge_end(_last_text(output)) or read_first(record, own)) if failed_itself else None
+    first = (judge_end(read_tail(output, LAST_BYTES)) or read_first(record, own)) if failed_itself else None
     return JobFacts(
         id=job,
         state=state,
@@ -326,20 +331,10 @@ def _line_to_change(state: str, record: Path | None) -> str:
     """Return advice with the line of the project file or the script that requests too little time or memory."""
     try:
         script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
-        choices = parse_json((record / "job.json").read_text(encoding="utf-8"))["choices"] if record else []
-        sources = {str(choice["key"]): str(choice["source"]) for choice in choices}
+        sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return advise_end(state, script, sources)
-
-
-def _last_text(output: str) -> str:
-    try:
-        with Path(output).open("rb") as source:
-            source.seek(max(0, source.seek(0, os.SEEK_END) - LAST_BYTES))
-            return source.read(LAST_BYTES).decode(errors="replace")
-    except (OSError, ValueError):  # ValueError: the path in Slurm's reply contains a NUL
-        return ""
 
 
 def describe_waiting(facts: JobFacts) -> str:
@@ -350,15 +345,6 @@ def describe_waiting(facts: JobFacts) -> str:
         facts.advice,
     )
     return "; ".join(filter(None, parts))
-
-
-def read_plan(facts: JobFacts) -> dict[str, object]:
-    """Read the plan that a job was submitted with; empty if there is none."""
-    try:
-        plan = parse_json(Path(facts.record, "job.json").read_text(encoding="utf-8")) if facts.record else {}
-    except (OSError, ValueError):
-        return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def is_output_elsewhere(facts: JobFacts) -> bool:

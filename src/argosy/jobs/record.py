@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import msgspec
 
-from argosy.core.parse import parse_int, parse_json
+from argosy.core.parse import parse_int, read_json_object, read_tail
 from argosy.core.process import Runner
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -98,7 +99,7 @@ def parse_cores(text: str) -> frozenset[int]:
 MOST_CORES = 1 << 16
 """Core numbers are below this."""
 
-LAST_LINES = 12
+LAST_LINES, LAST_BYTES = 12, 65_536
 WIDEST = 10
 """Most digits of a number in a file name (sbatch(1), filename pattern)."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
@@ -177,8 +178,12 @@ def read_submitted(record: Path | None) -> dict[str, str]:
 
     If Argosy was killed during the submission, the number is the one that the job itself recorded.
     """
-    submitted = _read_json(record, "submitted.json")
+    submitted = _read_submission(record)
     return submitted | {"job": _own_number(record)} if submitted.get("job") == "" else submitted
+
+
+def _read_submission(record: Path | None) -> dict[str, str]:
+    return read_json_object(record / "submitted.json") if record else {}
 
 
 def _own_number(record: Path | None) -> str:
@@ -198,7 +203,7 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     job = facts.get("ArrayJobId") or facts.get("JobId", "")
     if not job or record.parent != session.paths.state / "runs":
         return None
-    submitted = _read_json(record, "submitted.json")
+    submitted = _read_submission(record)
     if submitted.get("job") != "":
         return None
     with contextlib.suppress(OSError):
@@ -217,7 +222,7 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
     Patterns that the job number does not determine stay unchanged.  `number` is the job number of an array's task.
     """
     array, _, task = job.partition("_")
-    known = {"A": array, "u": user, "x": str(_read_json(record, "job.json").get("name", "")), "%": "%"}
+    known = {"A": array, "u": user, "x": str(read_plan(record).get("name", "")), "%": "%"}
     known |= {"a": task, "b": task[-1:], "j": number} if task else {"j": job}
 
     def fill(match: re.Match[str]) -> str:
@@ -253,14 +258,11 @@ def of_batch(facts: Mapping[str, str]) -> str:
 
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
     """Return the last lines of the rank that failed first if it has its own file, else of the job's output."""
-    logs = str(_read_json(record, "job.json").get("logs", ""))
+    logs = str(read_plan(record).get("logs", ""))
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
         if file and can_read(file):
-            with file.open("rb") as source:
-                source.seek(max(0, source.seek(0, 2) - 65536))
-                lines = source.read().decode(errors="replace").splitlines()
-            return _own_lines(lines)[-LAST_LINES:]
+            return _own_lines(read_tail(file, LAST_BYTES).splitlines())[-LAST_LINES:]
     return ()
 
 
@@ -271,12 +273,9 @@ def _own_lines(lines: list[str]) -> tuple[str, ...]:
     return tuple(line for line in own if not line.startswith("argosy: "))
 
 
-def _read_json(record: Path | None, name: str) -> dict[str, str]:
-    try:
-        value = parse_json(_text(record, name) or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def read_plan(record: str | Path | None) -> dict[str, Any]:
+    """Read the plan in a record; empty if there is none, or it is damaged."""
+    return read_json_object(Path(record) / "job.json") if record else {}
 
 
 def _text(record: Path | None, name: str) -> str:

@@ -16,8 +16,8 @@ from argosy.diagnostics.verify.earlier import find_earlier
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
-from argosy.jobs.query import JobFacts, find_job, read_plan
-from argosy.jobs.record import RankFacts, can_read, read_submitted, session_of
+from argosy.jobs.query import JobFacts, find_job
+from argosy.jobs.record import RankFacts, can_read, read_plan, read_submitted, session_of
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
@@ -138,7 +138,7 @@ def _profile(session: Session, name: str) -> Site:
 
 def _read_evidence(facts: JobFacts) -> Evidence:
     """Read the output of a job, the logs of NCCL or RCCL, and the records of its ranks."""
-    plan = read_plan(facts)
+    plan = read_plan(facts.record)
     restart = facts.runs[-1].restart if facts.runs else facts.restarts
     own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
     files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]

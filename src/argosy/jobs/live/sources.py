@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from argosy.core.errors import ToolMissing, UsageError
-from argosy.core.parse import parse_json
+from argosy.core.parse import read_json_object
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
-from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds, read_plan
-from argosy.jobs.record import read_submitted, session_of
+from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
+from argosy.jobs.record import read_plan, read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 
 LOCAL_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -75,7 +75,7 @@ class SlurmJob:
         facts = find_job(session, job, or_record=True)
         self._first: JobFacts | None = facts  # for the first view, so that Slurm is not asked twice
         record = Path(facts.record) if facts.record else None
-        plan = read_plan(facts)
+        plan = read_plan(facts.record)
         self._name = str(plan.get("name", ""))
         self.session = session_of(session, record)
         self.target = Target()
@@ -116,20 +116,20 @@ class LocalRun:
     def __init__(self, session: Session, record: Path) -> None:
         self.session = session
         self._record = record
-        started = _read(record / STARTED)
+        started = read_json_object(record / STARTED)
         if not started:
             raise UsageError(f"there is no run {record.name} on this machine", hint="see the runs with 'argosy top'")
         host = str(started.get("host", ""))
         if host != session.host.hostname:
             raise UsageError(f"run {record.name} is on {host}", hint=f"type this on {host}")
         self.target = Target(process=int(str(started.get("process", 0))))
-        plan = _read(record / "job.json")
+        plan = read_plan(record)
         self._name = str(plan.get("name", ""))
         self.output = OutputWatch("", Path(str(plan["logs"]), "here") if plan.get("logs") else None)
 
     def ask(self, view: JobView) -> JobView:
         """Read the state of the run from its record and its process."""
-        end = _read(self._record / END)
+        end = read_json_object(self._record / END)
         if end:
             code = int(str(end.get("code", 0)))
             meaning = "ended with an error" if code else "ended well"
@@ -156,7 +156,7 @@ def choose_job(session: Session) -> str:
     found = [
         file.parent.name
         for file in sorted(runs.glob(f"*/{STARTED}"))
-        if not (file.parent / END).exists() and _is_alive(int(str(_read(file).get("process", 0))))
+        if not (file.parent / END).exists() and _is_alive(int(str(read_json_object(file).get("process", 0))))
     ]
     with contextlib.suppress(ToolMissing):
         found += [row.id for row in list_jobs(session) if judge_state(row.state)[0] == RUNNING]
@@ -165,11 +165,3 @@ def choose_job(session: Session) -> str:
     if not found:
         raise UsageError("you have no running jobs", hint="see your waiting jobs with 'argosy jobs'")
     raise UsageError("you have several running jobs", evidence="\n".join(found), hint="argosy top JOB")
-
-
-def _read(file: Path) -> dict[str, object]:
-    try:
-        value = parse_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
