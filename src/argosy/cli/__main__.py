@@ -150,7 +150,7 @@ def _report(error: ArgosyError, arguments: list[str]) -> int:
     code = USER_PROGRAM_FAILURE if starts_program and not isinstance(error, Stopped) else error.code
     try:
         if "--json" in own:
-            from argosy.cli.output import print_json  # noqa: PLC0415 - only after an error
+            from argosy.cli.output import print_json
 
             facts = {"message": error.what, "evidence": error.evidence, "hint": error.hint, "exit_code": code}
             print_json({"error": facts})
@@ -170,7 +170,7 @@ def _explain(error: BaseException) -> ArgosyError:
         case click.Abort() | KeyboardInterrupt():
             return Stopped(signal.SIGINT)
         case click.ClickException():
-            from argosy.cli.mistakes import explain_mistake  # noqa: PLC0415 - only after an error
+            from argosy.cli.mistakes import explain_mistake
 
             return explain_mistake(error, sys.argv)
         case OSError():

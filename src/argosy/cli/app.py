@@ -75,11 +75,11 @@ RUNS_A_PROGRAM = frozenset({"run", "shell", "launch", "attach"})
 class Commands(click.Group):
     """A group that imports a command when the command is chosen."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
@@ -87,7 +87,7 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups, from the table and without an import."""
         width = max(map(len, COMMANDS))
         for group, commands in COMMAND_GROUPS.items():
@@ -106,7 +106,7 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from argosy.cli.mistakes import explain_no_command  # noqa: PLC0415 - only after an error
+            from argosy.cli.mistakes import explain_no_command
 
             raise explain_no_command(args[0], "argosy", COMMANDS) from error
 
@@ -132,4 +132,4 @@ def app() -> None:
     argosy build environment.yml --base debian:bookworm -o my.sif
     argosy run my.sif -- python -c 'import torch'
     argosy launch my.sif --ranks 2 -- python train.py
-    """  # noqa: D301 - click does not wrap the text after \b
+    """

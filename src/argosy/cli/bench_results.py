@@ -62,14 +62,14 @@ def check_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) 
 
 def report_results(session: Session, jobs: Sequence[str], *, html: Path | None, svg: Path | None) -> None:
     """Print the table of jobs that ended, and write what is requested."""
-    from argosy.bench.stored import read_results  # noqa: PLC0415 - only after a run
+    from argosy.bench.stored import read_results
 
     show_results(read_results(session, jobs), html=html, svg=svg, as_json=False)
 
 
 def show_results(results: Sequence[BenchResult], *, html: Path | None, svg: Path | None, as_json: bool) -> None:
     """Print results as a table or as JSON, and write the files that are requested."""
-    from argosy.bench.show import render_table  # noqa: PLC0415 - only this command
+    from argosy.bench.show import render_table
 
     write_pictures(results, html=html, svg=svg)
     if as_json:
@@ -81,12 +81,12 @@ def show_results(results: Sequence[BenchResult], *, html: Path | None, svg: Path
 def write_pictures(results: Sequence[BenchResult], *, html: Path | None, svg: Path | None) -> None:
     """Write the page and the plots of results."""
     if svg:
-        from argosy.bench.show import plots_of  # noqa: PLC0415 - only with --svg
+        from argosy.bench.show import plots_of
 
         for number, plot in enumerate(plots_of(results), 1):
             _write(svg if number == 1 else svg.with_stem(f"{svg.stem}-{number}"), draw(plot))
     if html:
-        from argosy.bench.show import render_html  # noqa: PLC0415 - only with --html
+        from argosy.bench.show import render_html
 
         _write(html, render_html(results, " ".join(map(quote, ("argosy", *sys.argv[1:])))))
 

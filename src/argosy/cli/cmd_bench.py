@@ -63,7 +63,7 @@ def _launch_command(
 
 
 def _collectives(ctx: click.Context, /, *, operation: str, most: str, nodes: str, **options: Any) -> None:
-    from argosy.bench.sweep import parse_node_counts  # noqa: PLC0415 - only this command
+    from argosy.bench.sweep import parse_node_counts
 
     options["command"] = benchmark_command(operation, most)
     name = f"bench-{operation}"
@@ -123,14 +123,14 @@ def _require_job(plan: LaunchPlan, *, in_allocation: bool) -> None:
 
 
 def _verify(ctx: click.Context, job: str) -> None:
-    from argosy.cli.cmd_diagnose import verify  # noqa: PLC0415 - only with --follow
+    from argosy.cli.cmd_diagnose import verify
 
     ctx.invoke(verify, runs=(job,), site="", nodes=0, as_json=False)
 
 
 def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
-    from argosy.bench.sweep import launch_sweep  # noqa: PLC0415 - only with several numbers
+    from argosy.bench.sweep import launch_sweep
 
     dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
     check_pictures(html, svg, follow=follow)
@@ -167,7 +167,7 @@ def _settings(
     svg: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Compare settings of a program: submit the job, or report one that was submitted."""
-    from argosy.bench import settings  # noqa: PLC0415 - only this command
+    from argosy.bench import settings
 
     dry_run, script, in_allocation, follow, as_json, verbose = (
         options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose")
@@ -195,13 +195,13 @@ def _settings(
 
 def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> None:
     if html or svg:
-        from argosy.bench.stored import read_results  # noqa: PLC0415 - only with --html or --svg
+        from argosy.bench.stored import read_results
 
         write_pictures(read_results(session, (job,)), html=html, svg=svg)
 
 
 def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
-    from argosy.bench.settings import render_comparison  # noqa: PLC0415 - only this command
+    from argosy.bench.settings import render_comparison
 
     if as_json:
         print_json({"compared": what, "ways": [asdict(row) for row in rows]})
@@ -238,14 +238,14 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: 
     The report compares the wrapped command with the program without a container and with the runtime's plain command
     line: warm and cold, one start and many at once. It also counts the file-system calls of one start.
     """
-    from argosy.bench.startup import measure_startup, render_table  # noqa: PLC0415 - only this command
+    from argosy.bench.startup import measure_startup, render_table
 
     check_pictures(html, svg)
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _parse_numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _parse_cases(only), batches, 1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
     if html or svg:
-        from argosy.bench.stored import startup_result  # noqa: PLC0415 - only with --html or --svg
+        from argosy.bench.stored import startup_result
 
         write_pictures((startup_result(report),), html=html, svg=svg)
     if as_json:
@@ -263,7 +263,7 @@ def history(site: str, *, as_json: bool) -> None:
     The list comes from the output of your last 200 jobs: 'argosy bench collectives', nccl-tests and rccl-tests. Jobs
     are comparable if site, nodes, ranks and operation are the same.
     """
-    from argosy.diagnostics.verify.earlier import list_earlier, render_history  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.verify.earlier import list_earlier, render_history
 
     rows = list_earlier(open_session(quiet=True), site)
     if as_json:
@@ -287,8 +287,8 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
     argosy bench compare 1234                          # nodes, bus bandwidth, algorithm bandwidth in GB/s and Gb/s
     argosy bench compare 1234 earlier --svg plot.svg
     argosy bench compare 1234 other-site.json --html compare.html
-    """  # noqa: D301
-    from argosy.bench.stored import read_results  # noqa: PLC0415 - only this command
+    """
+    from argosy.bench.stored import read_results
 
     check_pictures(html, svg)
     show_results(read_results(open_session(quiet=True), results), html=html, svg=svg, as_json=as_json)

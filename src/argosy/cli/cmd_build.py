@@ -94,7 +94,7 @@ def build(
     argosy build requirements.txt --base vendor-pytorch.sif -o mine.sif
     argosy build --locked my.sif -o the-same-again.sif
     argosy build my.sif --system=NAME --conda-env=environment.yml      (syntax of cotainr)
-    """  # noqa: D301
+    """
     _refuse_job_options(given)
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     request = resolve_build_request(sources, output, given, session.host)
@@ -201,7 +201,7 @@ def lock(
     argosy lock environment.yml --base debian:bookworm
     argosy lock environment.yml --base debian:bookworm --upgrade numpy
     argosy build --locked -o my.sif
-    """  # noqa: D301
+    """
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     asked = make_build_request(sources, output, given, session.host.environment)
     has_no_files = check and not sources and find_project(Path(session.host.cwd)) is None
@@ -253,7 +253,7 @@ def bundle(
     argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
     argosy bundle -o mine.tar                           (the argosy.toml of this folder)
     argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
-    """  # noqa: D301
+    """
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     asked = make_build_request(sources, output, given, session.host.environment)
     request = apply_project_file(replace(asked, force=force, locked=locked), session.host)

@@ -87,7 +87,7 @@ def compat() -> None:
     argosy compat ls
     argosy compat install ~/.local/bin          then: cotainr build my.sif --system=NAME …
     argosy compat run cotainr build --help      without installing anything
-    """  # noqa: D301
+    """
 
 
 @compat.command("ls")
@@ -103,7 +103,7 @@ def list_programs() -> None:
 @click.option("--force", is_flag=True, help="Replace existing commands.")
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Install the commands of TOOL into FOLDER; without TOOL, those of all tools."""
-    from argosy.cli.compat.tykky_shell import render_files  # noqa: PLC0415 - only this command
+    from argosy.cli.compat.tykky_shell import render_files
 
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):

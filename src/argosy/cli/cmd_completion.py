@@ -22,7 +22,7 @@ def completion(shell: str) -> None:
     bash: eval "$(argosy completion bash)"   in ~/.bashrc
     zsh:  eval "$(argosy completion zsh)"    in ~/.zshrc
     fish: argosy completion fish | source    in ~/.config/fish/config.fish
-    """  # noqa: D301
+    """
     kind = get_completion_class(shell)
     if shell == "bash":
         click.echo(BASH.read_text(encoding="utf-8"), nl=False)

@@ -33,7 +33,7 @@ def config(ctx: click.Context, /, *, as_json: bool) -> None:
     argosy config set site lumi-g
     argosy config set account project_465000001
     argosy config unset account
-    """  # noqa: D301
+    """
     if ctx.invoked_subcommand:
         return
     found = configured_settings(open_session(quiet=True).host)

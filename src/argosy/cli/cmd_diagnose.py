@@ -30,7 +30,7 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 
     Each problem comes with a hint. The exit code is 7 if something that Argosy needs is missing.
     """
-    from argosy.diagnostics.doctor.rules import examine  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.doctor.rules import examine
 
     ctx.exit(print_findings(examine(open_session(quiet=True), site), as_json=as_json))
 
@@ -48,7 +48,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
     The checks cover architecture, C library, PyTorch's GPU backend, MPI, network plugin, container runtime, layer,
     compression and, if the site requires one, the signature. The exit code is 7 if something cannot work.
     """
-    from argosy.diagnostics.check.rules import check_image  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.check.rules import check_image
 
     name = fill_options({"site": site}, ("site",), os.environ)["site"]
     if not name:
@@ -69,7 +69,7 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
     Give a job number, or logs that were written with NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7
     if the run did not use the fast network, if it differs from its plan, or if the logs show nothing.
     """
-    from argosy.diagnostics.verify.verify import verify_job, verify_logs  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.verify.verify import verify_job, verify_logs
 
     session = open_session(quiet=True)
     is_job = len(runs) == 1 and is_job_id(runs[0])
@@ -100,7 +100,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     A log is a file, a job number, or - for standard input. The exit code is 7 if no known error is found. Add your own
     errors in ~/.config/argosy/signatures.toml.
     """
-    from argosy.diagnostics.why.rules import explain_log, render_errors  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.why.rules import explain_log, render_errors
 
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]
@@ -129,10 +129,10 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     argosy report 1234
     argosy report last
     argosy report 1234 --bundle
-    """  # noqa: D301
-    from argosy.diagnostics.report.bundle import write_bundle  # noqa: PLC0415 - only this command
-    from argosy.diagnostics.report.collect import collect_report  # noqa: PLC0415 - only this command
-    from argosy.diagnostics.report.page import render_page  # noqa: PLC0415 - only this command
+    """
+    from argosy.diagnostics.report.bundle import write_bundle
+    from argosy.diagnostics.report.collect import collect_report
+    from argosy.diagnostics.report.page import render_page
 
     collected = collect_report(open_session(quiet=True), job)
     path = output or Path(f"job-{collected.facts.id}.{'tar.gz' if bundle else 'html'}")

@@ -48,8 +48,8 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     """List the images of the catalog: those of your folder or ARGOSY_IMAGES, of the project, and of the site."""
     if site:
         return _list_of_site(site, as_json=as_json)
-    from argosy.images.catalog import catalog_folders, list_catalog  # noqa: PLC0415 - only this command
-    from argosy.images.describe import (  # noqa: PLC0415 - only this command
+    from argosy.images.catalog import catalog_folders, list_catalog
+    from argosy.images.describe import (
         describe_catalog_image,
         parse_requirements,
         render_entries,
@@ -60,7 +60,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     if wanted:
         entries = [entry for entry in every if entry.found]
     if target:
-        from argosy.diagnostics.check.catalog import check_entries  # noqa: PLC0415 - only with --check
+        from argosy.diagnostics.check.catalog import check_entries
 
         entries = check_entries(entries, target, session)
     if as_json:
@@ -79,9 +79,9 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print the images in the profile of a site, and the files in its folders if they can be read here."""
-    from argosy.builder.resolve import read_named_site  # noqa: PLC0415 - only this command
-    from argosy.images.catalog import list_images_of  # noqa: PLC0415 - only this command
-    from argosy.sites.bases import render_images  # noqa: PLC0415 - only this command
+    from argosy.builder.resolve import read_named_site
+    from argosy.images.catalog import list_images_of
+    from argosy.sites.bases import render_images
 
     session = open_session(quiet=True)
     found = read_named_site(name, session.host)
@@ -110,8 +110,8 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     \b
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
-    """  # noqa: D301
-    from argosy.images.find import PullRequest, pull_image  # noqa: PLC0415 - only this command
+    """
+    from argosy.images.find import PullRequest, pull_image
 
     if name and output:
         raise UsageError("NAME and --output cannot be used together", hint="use one of the two")
@@ -136,8 +136,8 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
     \b
     argosy images push my.sif oras://registry.example.org/me/my:1
     argosy images push my.sif docker://registry.example.org/me/my:1
-    """  # noqa: D301
-    from argosy.builder.output.push import push_image  # noqa: PLC0415 - only this command
+    """
+    from argosy.builder.output.push import push_image
 
     report = push_image(image, target, open_session(verbose=verbose, work=work_dir))
     click.echo(report.reference) if not as_json else print_json(asdict(report))
@@ -161,8 +161,8 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
 
     \b
     argosy images send my.sif lumi:/scratch/project_465000001/images/
-    """  # noqa: D301
-    from argosy.images.send import send_image  # noqa: PLC0415 - only this command
+    """
+    from argosy.images.send import send_image
 
     session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
     report = send_image(image, target, session, base=base, force=force)
@@ -184,8 +184,8 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 
     \b
     argosy images tag digits:2 digits:stable
-    """  # noqa: D301
-    from argosy.images.catalog import tag_image  # noqa: PLC0415 - only this command
+    """
+    from argosy.images.catalog import tag_image
 
     link, target = tag_image(image, alias, open_session(quiet=True))
     if as_json:
@@ -199,7 +199,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 @json_option
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     """Remove images and their aliases; for an alias, remove only the alias."""
-    from argosy.images.catalog import remove_image  # noqa: PLC0415 - only this command
+    from argosy.images.catalog import remove_image
 
     session = open_session(quiet=True)
     removed = [remove_image(name, session) for name in names]
@@ -226,8 +226,8 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
 
     Apptainer verifies them with the keys of your keyring ('apptainer key list').
     """
-    from argosy.images.signatures import verify_image  # noqa: PLC0415 - only this command
-    from argosy.runtimes.container_plan import parse_signer  # noqa: PLC0415 - only this command
+    from argosy.images.signatures import verify_image
+    from argosy.runtimes.container_plan import parse_signer
 
     signers = verify_image(image, tuple(map(parse_signer, keys)), open_session(quiet=True))
     if as_json:
@@ -263,8 +263,8 @@ def info(image: str, *, as_json: bool) -> None:
 )
 def freeze(image: str, form: str) -> None:
     """Print the contents of any IMAGE as a lock: packages of conda, pip, dpkg and rpm."""
-    from argosy.builder import freeze as freezing  # noqa: PLC0415 - only this command
-    from argosy.recipes.lock import render_lock  # noqa: PLC0415 - only this command
+    from argosy.builder import freeze as freezing
+    from argosy.recipes.lock import render_lock
 
     render = {"requirements": freezing.render_requirements, "explicit": freezing.render_explicit}.get(form, render_lock)
     click.echo(render(freezing.freeze(image, open_session(quiet=True))), nl=False)
@@ -274,8 +274,8 @@ def freeze(image: str, form: str) -> None:
 @click.argument("image", type=IMAGE)
 def sbom(image: str) -> None:
     """Print the bill of materials of IMAGE as CycloneDX 1.6."""
-    from argosy.builder.freeze import freeze as freeze_image  # noqa: PLC0415 - only this command
-    from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - only this command
+    from argosy.builder.freeze import freeze as freeze_image
+    from argosy.recipes.sbom import render_sbom
 
     click.echo(render_sbom(freeze_image(image, open_session(quiet=True))), nl=False)
 
@@ -289,8 +289,8 @@ def scan(ctx: click.Context, /, image: str, *, as_json: bool) -> None:
 
     \b
     argosy images scan my.sif
-    """  # noqa: D301
-    from argosy.diagnostics.scan import render_scan, scan_image, summarize  # noqa: PLC0415 - only this command
+    """
+    from argosy.diagnostics.scan import render_scan, scan_image, summarize
 
     found = scan_image(image, open_session(quiet=as_json))
     if as_json:
@@ -308,7 +308,7 @@ def scan(ctx: click.Context, /, image: str, *, as_json: bool) -> None:
 @click.argument("command", nargs=-1, type=COMMAND)
 def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) -> None:
     """Run COMMAND in IMAGE under strace, and list the files that it never opens; the image is not changed."""
-    from argosy.runtimes.unused_files import render_slimming, slim_image  # noqa: PLC0415 - only this command
+    from argosy.runtimes.unused_files import render_slimming, slim_image
 
     found = slim_image(image, command, open_session())
     if as_json:
@@ -323,7 +323,7 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
 @json_option
 def diff(one: str, other: str, *, as_json: bool) -> None:
     """Compare two images: packages, settings, and the files of their layers."""
-    from argosy.builder.freeze import compare_images  # noqa: PLC0415 - only this command
+    from argosy.builder.freeze import compare_images
 
     found = compare_images(one, other, open_session(quiet=True))
     if as_json:
@@ -351,8 +351,8 @@ def export(
     \b
     argosy images export my.sif --format sqsh -o my.sqsh
     argosy images export my.sif --format docker-archive -o my.tar
-    """  # noqa: D301
-    from argosy.builder.output.export import ExportRequest, export_image  # noqa: PLC0415 - only this command
+    """
+    from argosy.builder.output.export import ExportRequest, export_image
 
     session = open_session(verbose=verbose, work=work_dir)
     report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)

@@ -43,7 +43,7 @@ def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: boo
     \b
     argosy import job.sh
     argosy import job.sh --site lumi-g --name train --dry-run
-    """  # noqa: D301
+    """
     profile = read_site(site, search_path(os.environ, Path.cwd())) if site else None
     imported = import_script(str(script), read_script_text(script), name=name, site=profile)
     if as_json:

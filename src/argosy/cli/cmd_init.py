@@ -36,7 +36,7 @@ def init(folder: Path, site: str, template: str, account: str) -> None:
     argosy init
     argosy init my-project --site lumi-g --account project_123
     argosy init --template lightning
-    """  # noqa: D301
+    """
     folders = search_path(os.environ, Path.cwd())
     site = fill_options({"site": site}, ("site",), os.environ)["site"]
     host = open_session(quiet=True).host

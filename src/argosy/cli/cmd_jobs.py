@@ -45,7 +45,7 @@ def _session_at(host: str) -> Session:
     session = open_session(quiet=True)
     if not host:
         return session
-    from argosy.launch.submit_ssh import probe_remote  # noqa: PLC0415 - a rare option
+    from argosy.launch.submit_ssh import probe_remote
 
     remote = probe_remote(session, parse_remote(host))
     return replace(session, host=remote.host, runner=remote.runner)
@@ -77,12 +77,12 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
 
 def _watch_jobs(session: Session) -> None:
     """Show the list until there are no jobs: live on a terminal, else again whenever it changes."""
-    from argosy.sites.detect import sites_here  # noqa: PLC0415 - it reads all profiles
+    from argosy.sites.detect import sites_here  # it reads all profiles
 
     every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
     lists = watch_list(session)
     if has_screen():
-        from argosy.cli.live_terminal import show_live, text_lines  # noqa: PLC0415 - rich, only on a terminal
+        from argosy.cli.live_terminal import show_live, text_lines  # rich, only on a terminal
 
         lines: list[str] = []
 
@@ -232,7 +232,7 @@ def _report_end(session: Session, facts: JobFacts) -> None:
     if is_output_elsewhere(facts):
         click.echo(f"its output {facts.output} is not on this machine: launch from a shared folder", err=True)
     elif facts.code:
-        from argosy.diagnostics.why.rules import explain_job_end  # noqa: PLC0415 - only for jobs that failed
+        from argosy.diagnostics.why.rules import explain_job_end
 
         why = explain_job_end(session, facts)
         click.echo(why, err=True, nl=bool(why))
@@ -243,7 +243,7 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 @click.argument("jobs", nargs=-1, required=True, type=JOB)
 def cancel(jobs: tuple[str, ...]) -> None:
     """Cancel JOBS, and print what was cancelled."""
-    from argosy.jobs.cancel import cancel_jobs  # noqa: PLC0415 - only this command
+    from argosy.jobs.cancel import cancel_jobs
 
     for line in cancel_jobs(open_session(), jobs):
         click.echo(line)
@@ -256,7 +256,7 @@ def cancel(jobs: tuple[str, ...]) -> None:
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
     """Open a shell, or run COMMAND after --, in the container of a running JOB or a detached session."""
-    from argosy.launch import interactive  # noqa: PLC0415 - only this command
+    from argosy.launch import interactive
 
     ctx.exit(interactive.attach(open_session(), job, command, node=node))
 
@@ -266,7 +266,7 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues  # noqa: PLC0415 - only this command
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues
 
     session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)

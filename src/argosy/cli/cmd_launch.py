@@ -87,7 +87,7 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
     argosy launch my.sif --site my-site.toml --nodes 2 --gpus-per-node 8 --time 1:00:00 -- python train.py
     argosy launch my.sif --ranks 2 --dry-run -- python train.py     # the exact script
     argosy launch train --nodes 4                                   # [job.train] of argosy.toml, on 4 nodes
-    """  # noqa: D301
+    """
     ctx.exit(_launch(**options))
 
 
@@ -115,7 +115,7 @@ def _launch(
     if not request.image.startswith(BARE_PREFIX):
         note_dropped(request.container, session)
     if interactive:
-        from argosy.launch.interactive import launch_interactive  # noqa: PLC0415 - a rare option
+        from argosy.launch.interactive import launch_interactive
 
         return launch_interactive(request, session).code
     if smoke_first:
@@ -130,7 +130,7 @@ def start(request: LaunchRequest, session: Session, ssh: str) -> submit.Launched
     """Launch from this machine, or from the machine that ssh reaches."""
     if not ssh:
         return submit.launch(request, session)
-    from argosy.launch.submit_ssh import launch_by_ssh  # noqa: PLC0415 - a rare option
+    from argosy.launch.submit_ssh import launch_by_ssh
 
     return launch_by_ssh(request, session, parse_remote(ssh))
 
@@ -139,7 +139,7 @@ def _with_packages(request: LaunchRequest, packages: tuple[str, ...], session: S
     """Return the request with an image that also contains the packages of ``--with``."""
     if not packages:
         return request
-    from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most launches build nothing
+    from argosy.builder.one_off import add_packages
 
     image = add_packages(request.image, packages, session, runtime=request.container.runtime, dry=dry)
     return replace(request, image=image)
@@ -184,11 +184,11 @@ def plan_dry(
         Whether the script is written to a file, to be submitted elsewhere.
     """
     if ssh:
-        from argosy.launch.submit_ssh import preview  # noqa: PLC0415 - a rare option
+        from argosy.launch.submit_ssh import preview
 
         return preview(request, session, parse_remote(ssh))
     if interactive:
-        from argosy.launch.interactive import plan_interactive  # noqa: PLC0415 - a rare option
+        from argosy.launch.interactive import plan_interactive
 
         return plan_interactive(request, session, dry=True, script_only=script_only)
     return prepare_launch(request, session, dry=True, script_only=script_only)
@@ -209,7 +209,7 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
-    from argosy.launch.submit_ssh import launch_after_smoke  # noqa: PLC0415 - a rare option
+    from argosy.launch.submit_ssh import launch_after_smoke
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
     if follow:
@@ -229,7 +229,7 @@ def report_submitted(launched: submit.Launched, session: Session, *, follow: boo
 
 
 def _follow(session: Session, launched: submit.Launched) -> int:
-    from argosy.cli.cmd_jobs import follow_to_end  # noqa: PLC0415 - most launches do not wait
+    from argosy.cli.cmd_jobs import follow_to_end
 
     return follow_to_end(session, launched.job, every=launched.polling_seconds)
 
@@ -248,8 +248,8 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
 
 
 def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
-    from argosy.bench.nodes import exclude_bad_nodes  # noqa: PLC0415 - a rare option
-    from argosy.diagnostics.verify.verify import find_bad_nodes_of  # noqa: PLC0415 - a rare option
+    from argosy.bench.nodes import exclude_bad_nodes
+    from argosy.diagnostics.verify.verify import find_bad_nodes_of
 
     return exclude_bad_nodes(request, lambda job: find_bad_nodes_of(session, job))
 

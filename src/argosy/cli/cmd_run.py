@@ -76,7 +76,7 @@ def run(ctx: click.Context, /, image: str, command: tuple[str, ...], **options: 
     \b
     argosy run my.sif python -c 'import torch; print(torch.__version__)'
     argosy run --with rich my.sif -- python -m rich
-    """  # noqa: D301
+    """
     ctx.exit(_start(image, command, **options))
 
 
@@ -109,7 +109,7 @@ def _start(
     is_writable = dev or dev_folder is not None
     container_options = parse_container(options, environment)
     if packages:
-        from argosy.builder.one_off import add_packages  # noqa: PLC0415 - most runs build nothing
+        from argosy.builder.one_off import add_packages
 
         image = add_packages(image, packages, session, runtime=container_options.runtime, dry=dry_run)
     request = runner.RunRequest(
@@ -127,7 +127,7 @@ def _start(
 
 
 def _detach(name: str, request: runner.RunRequest, session: Session) -> int:
-    from argosy.runtimes.sessions import start_session  # noqa: PLC0415 - only with --detach
+    from argosy.runtimes.sessions import start_session
 
     if request.dev:
         raise UsageError("--detach and --dev cannot be used together", hint="start with --dev in tmux or screen")
@@ -146,8 +146,8 @@ def _with_project(session: Session, bind: tuple[str, ...], env: tuple[str, ...],
     path = Path(session.host.cwd, PROJECT_FILE)
     if not path.is_file():
         return given
-    from argosy.launch.request import with_defaults  # noqa: PLC0415 - most folders have no project file
-    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+    from argosy.launch.request import with_defaults
+    from argosy.recipes.project_file import read_project
 
     project = read_project(path)
     joined = with_defaults(project, given)

@@ -19,7 +19,7 @@ def sessions() -> None:
 @json_option
 def list_all(*, as_json: bool) -> None:
     """List your sessions: name, state, machine and image."""
-    from argosy.runtimes.sessions import list_sessions  # noqa: PLC0415 - only this command
+    from argosy.runtimes.sessions import list_sessions
 
     found = list_sessions(open_session(quiet=True))
     if as_json:
@@ -35,6 +35,6 @@ def list_all(*, as_json: bool) -> None:
 @click.argument("name")
 def stop(name: str) -> None:
     """End the session NAME."""
-    from argosy.runtimes.sessions import stop_session  # noqa: PLC0415 - only this command
+    from argosy.runtimes.sessions import stop_session
 
     click.echo(f"stopped {stop_session(name, open_session(quiet=True)).name}")

@@ -68,7 +68,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
     folders = _folders()
     site, rows = read_site(name, folders), explain_site(name, folders)
     if html:
-        from argosy.sites.page import render_site  # noqa: PLC0415 - only with --html
+        from argosy.sites.page import render_site
 
         _write(html, render_site(site, rows))
         return
@@ -107,7 +107,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
 @json_option
 def new_site(name: str, output: str, partition: str, account: str, qos: str, *, on_node: bool, as_json: bool) -> None:
     """Write a profile of this cluster from Slurm's replies; missing facts are listed as open questions."""
-    from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
 
     session = open_session(quiet=as_json)
     file = Path(output or f"argosy-sites/{name}.toml")
@@ -135,7 +135,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 )
 def picture(name: str, output: str) -> None:  # fmt: skip
     """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
-    from argosy.sites.node_picture import picture_missing, render_picture  # noqa: PLC0415 - only this command
+    from argosy.sites.node_picture import picture_missing, render_picture
 
     site = read_site(name, _folders())
     if missing := picture_missing(site.node):
@@ -177,8 +177,8 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
 
 
 def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[FileFinding, ...]:
-    from argosy.sites.lint.profile_rules import lint_profile  # noqa: PLC0415 - only this command
-    from argosy.sites.lint.script_rules import lint_script  # noqa: PLC0415 - only this command
+    from argosy.sites.lint.profile_rules import lint_profile
+    from argosy.sites.lint.script_rules import lint_script
 
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
         path = find_profile(file, folders)
@@ -275,7 +275,7 @@ def validate(
     SITE is the name or file of a profile. Default: the configured site, else the site of this machine. The job writes
     its results to argosy-validate-JOB.json in this folder; 'argosy sites merge' adds them to the profile.
     """
-    from argosy.diagnostics.validate import validate as command  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.validate import validate as command
 
     session = open_session()
     given = fill_options({**options, "site": site}, ("site", "account"), session.host.environment)
@@ -310,7 +310,7 @@ def merge(ctx: click.Context, /, result: str, into: str, *, accept: bool, as_jso
     Confirmed values are marked as validated, with date and versions. A shipped profile is first copied to
     ~/.config/argosy/sites. A documented value that the run contradicts is kept, and the exit code is 7.
     """
-    from argosy.diagnostics.validate.validate import merge_into_profile  # noqa: PLC0415 - only this command
+    from argosy.diagnostics.validate.validate import merge_into_profile
 
     path, merged = merge_into_profile(open_session(quiet=True), result, into=into, accept=accept)
     code = print_findings(merged.findings, as_json=as_json, profile=str(path))

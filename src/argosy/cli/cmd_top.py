@@ -43,7 +43,7 @@ def top(
     session = open_session(quiet=True)
     job = job or choose_job(session)
     if stacks:
-        from argosy.jobs.live.stacks import collect_stacks, render_groups  # noqa: PLC0415 - only this option
+        from argosy.jobs.live.stacks import collect_stacks, render_groups
 
         groups = collect_stacks(session, job)
         print_json([asdict(group) for group in groups]) if as_json else click.echo("\n".join(render_groups(groups)))
@@ -66,7 +66,7 @@ def _watch(watch: JobWatch, every: float) -> None:
         for view in watch.follow(every):
             _print_view(view)
         return
-    from argosy.cli.live_terminal import draw_job, show_live  # noqa: PLC0415 - rich, only on a terminal
+    from argosy.cli.live_terminal import draw_job, show_live  # rich, only on a terminal
 
     def refresh() -> bool:
         return watch.refresh().kind != ENDED
@@ -76,7 +76,7 @@ def _watch(watch: JobWatch, every: float) -> None:
 
 
 def _print_view(view: JobView) -> None:
-    from argosy.cli.live_view import plain_lines  # noqa: PLC0415 - as above
+    from argosy.cli.live_view import plain_lines
 
     width = output_width()
     for line in plain_lines(view):

@@ -61,7 +61,7 @@ def wrap() -> None:
     argosy wrap environment.yml --prefix /project/me/env         short for 'wrap new'
     argosy wrap vendor.sif -w /opt/venv/bin --prefix /project/me/torch
     export PATH=/project/me/env/bin:$PATH
-    """  # noqa: D301
+    """
 
 
 _start_options = add_options(
@@ -235,7 +235,7 @@ def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
     """Check that the commands of DIR start on this machine; the exit code is 7 if they do not."""
-    from argosy.wrap.check import check as check_prefix  # noqa: PLC0415 - only this command
+    from argosy.wrap.check import check as check_prefix
 
     ctx.exit(print_findings(check_prefix(prefix.absolute(), open_session(quiet=True)), as_json=as_json))
 
@@ -249,7 +249,7 @@ def check(ctx: click.Context, /, prefix: Path, *, as_json: bool) -> None:
 @json_option
 def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool, as_json: bool) -> None:
     """Add the Python of DIR to Jupyter: write a kernel specification to your data folder, or to FOLDER."""
-    from argosy.wrap.activation import KernelRequest, add_kernel  # noqa: PLC0415 - only this command
+    from argosy.wrap.activation import KernelRequest, add_kernel
 
     request = KernelRequest(prefix.absolute(), to.absolute() if to else None, name, title, force)
     spec = add_kernel(request, open_session(quiet=True))

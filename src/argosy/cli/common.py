@@ -82,7 +82,7 @@ def _reporter(*, verbose: bool, quiet: bool, plain: bool) -> Reporter:
     if quiet:
         return QuietReporter()
     if sys.stderr.isatty() and not verbose and not plain:
-        from argosy.cli.terminal import TerminalReporter  # noqa: PLC0415 - rich takes 40 ms to import
+        from argosy.cli.terminal import TerminalReporter  # rich takes 40 ms to import
 
         return TerminalReporter()
     return PlainReporter(verbose=verbose)

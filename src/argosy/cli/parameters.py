@@ -23,9 +23,9 @@ class Completed(click.types.StringParamType):
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the values that begin with a text."""
-        from argosy.cli.complete import complete  # noqa: PLC0415 - only when a shell asks
+        from argosy.cli.complete import complete
 
         return complete(self.kind, incomplete, ctx.params)
 
@@ -33,7 +33,7 @@ class Completed(click.types.StringParamType):
 class Program(Completed):
     """An argument of the user's command: its bytes are passed on unchanged."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value unchanged."""
         return value
 

@@ -148,7 +148,7 @@ def cotainr(ctx: click.Context) -> None:
     \b
     cotainr build my.sif --system=NAME --conda-env=environment.yml --accept-licenses
     cotainr info
-    """  # noqa: D301
+    """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -170,8 +170,8 @@ def cotainr_build(
     accept_licenses: bool, verbose: int, quiet: bool, log_to_file: bool, no_color: bool, force: bool,
 ) -> None:  # fmt: skip
     """Build the image IMAGE_PATH: a conda environment over a base."""
-    from argosy.builder.build import build_image  # noqa: PLC0415 - 'cotainr info' and --help build nothing
-    from argosy.cli.cmd_build import render_report  # noqa: PLC0415 - it imports this module
+    from argosy.builder.build import build_image  # 'cotainr info' and --help build nothing
+    from argosy.cli.cmd_build import render_report  # it imports this module
 
     if verbose and quiet:
         raise UsageError("--verbose and --quiet cannot be used together", hint="use one of these options")

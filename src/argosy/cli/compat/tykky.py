@@ -64,7 +64,7 @@ wrap_install = _command("wrap-install")
 
 def answer(arguments: Arguments) -> None:
     """Do what the arguments ask for, and print the report of `argosy wrap`."""
-    from argosy.cli.cmd_wrap import render_report  # noqa: PLC0415 - not needed for --help
+    from argosy.cli.cmd_wrap import render_report
 
     cwd = Path.cwd()
     log = read_log_settings(os.environ)
