@@ -21,7 +21,7 @@ from argosy.core.session import Session
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.build_options import BuildOptions, InstallOptions
 from argosy.recipes.lock import Lock
-from argosy.sites.read import read_site, search_path
+from argosy.sites.load import load_site
 
 
 def build(
@@ -138,6 +138,6 @@ def new_project(
     if template not in TEMPLATE_NAMES:
         raise UsageError(f"there is no template {template!r}", hint=f"use one of {', '.join(TEMPLATE_NAMES)}")
     here = use_session(session)
-    profile = read_site(site, search_path(here.host.environment, Path.cwd()))
+    profile = load_site(site, here.host)
     project = NewProject(Path(folder), template, profile, account, has_gpus=bool(here.host.gpus))
     return write_project(project)

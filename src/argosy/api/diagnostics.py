@@ -15,9 +15,8 @@ from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
 from argosy.diagnostics.verify.rules import Verdict
-from argosy.diagnostics.verify.verify import Evidence, verify_job, verify_logs
+from argosy.diagnostics.verify.verify import Evidence, verify_runs
 from argosy.diagnostics.why import rules as why
-from argosy.slurm.text import is_job_id
 
 
 def examine_machine(*, site: str = "", session: Session | None = None) -> tuple[Finding, ...]:
@@ -46,10 +45,7 @@ def verify_run(*runs: str, site: str = "", nodes: int = 0, session: Session | No
     nodes
         Number of nodes, if log files do not show it.
     """
-    here = use_session(session)
-    if len(runs) == 1 and is_job_id(runs[0]):
-        return verify_job(here, runs[0], site)
-    return verify_logs(here, runs, site=site, nodes=nodes)
+    return verify_runs(use_session(session), runs, site=site, nodes=nodes)
 
 
 def explain_failure(log: str, *, session: Session | None = None) -> why.Explained:

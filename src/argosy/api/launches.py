@@ -31,7 +31,7 @@ from argosy.recipes.user_config import fill_options
 from argosy.runtimes import run as runner
 from argosy.runtimes import sessions
 from argosy.runtimes.container_plan import parse_container
-from argosy.sites.read import read_site, search_path
+from argosy.sites.load import load_site
 
 
 def run(
@@ -212,8 +212,7 @@ def bench_collectives(
     """
     here = use_session(session)
     request = _request(image, collectives.benchmark_command(operation, max_size), here, dict(options))
-    name = request.name or f"bench-{operation}"
-    return submit.launch(replace(request, name=name, needs_torch=True), here)
+    return submit.launch(collectives.as_benchmark(request, operation), here)
 
 
 def compare_bench(names: Sequence[str], *, session: Session | None = None) -> tuple[BenchResult, ...]:
@@ -301,5 +300,5 @@ def import_script(
         When the file cannot be read, or is not a shell script.
     """
     here = use_session(session)
-    profile = read_site(site, search_path(here.host.environment, Path.cwd())) if site else None
+    profile = load_site(site, here.host) if site else None
     return importer.import_script(str(script), importer.read_script_text(Path(script)), name=name, site=profile)

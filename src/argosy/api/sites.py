@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from argosy.api.session import use_session
-from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.session import Session
 from argosy.diagnostics.discover.discover import DiscoverRequest
@@ -17,16 +15,16 @@ from argosy.diagnostics.discover.node_facts import Draft
 from argosy.diagnostics.validate import validate
 from argosy.diagnostics.validate.merge import Merged
 from argosy.sites import detect, node_picture, show
-from argosy.sites.lint.profile_rules import lint_profile as check_profile
+from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.script_rules import lint_script as check_script
 from argosy.sites.profile import Site
-from argosy.sites.read import find_profile, read_site, search_path, site_names
+from argosy.sites.read import profile_folders, read_site, read_sites
 from argosy.slurm.text import JobOptions, slurm_time
 
 
 def list_sites(*, session: Session | None = None) -> list[Site]:
     """List the site profiles that can be read, as ``argosy sites ls`` does."""
-    return list(_readable(_folders(session)))
+    return list(read_sites(_folders(session)))
 
 
 def show_site(name: str, *, session: Session | None = None) -> tuple[show.Row, ...]:
@@ -60,18 +58,12 @@ def draw_site(name: str, *, session: Session | None = None) -> str:
     SiteError
         If the profile does not describe enough of the node.
     """
-    site = read_site(name, _folders(session))
-    if missing := node_picture.picture_missing(site.node):
-        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add node.cores to the profile")
-    return node_picture.render_picture(site)
+    return node_picture.draw_node(read_site(name, _folders(session)))
 
 
 def lint_profile(name: str, *, session: Session | None = None) -> tuple[FileFinding, ...]:
     """Return the faults of a site profile, as ``argosy sites lint`` does."""
-    folders = _folders(session)
-    path, site = find_profile(name, folders), read_site(name, folders)
-    today = dt.datetime.now(tz=dt.UTC).date()
-    return check_profile(str(path), path.read_text(encoding="utf-8"), site, today)
+    return lint_named_profile(name, _folders(session))
 
 
 def lint_script(file: str | Path, *, site: str = "", session: Session | None = None) -> tuple[FileFinding, ...]:
@@ -95,7 +87,7 @@ def diff_sites(first: str, second: str, *, session: Session | None = None) -> tu
 def detect_site(*, session: Session | None = None) -> tuple[detect.Match, ...]:
     """Return the profiles that fit this machine, as ``argosy sites detect`` does."""
     here = use_session(session)
-    sites = tuple(_readable(_folders(here)))
+    sites = tuple(read_sites(_folders(here)))
     return detect.detect_sites(sites, detect.machine_here(here.host, sites))
 
 
@@ -141,14 +133,4 @@ def validate_site(
 
 
 def _folders(session: Session | None) -> tuple[Path, ...]:
-    host = use_session(session).host
-    return search_path(host.environment, Path(host.cwd))
-
-
-def _readable(folders: Sequence[Path]) -> Iterator[Site]:
-    """Yield the profiles that can be read."""
-    for name in site_names(folders):
-        try:
-            yield read_site(name, folders)
-        except SiteError:
-            continue
+    return profile_folders(use_session(session).host)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from argosy.core.errors import UsageError
-
-__all__ = ["OPERATIONS", "benchmark_command", "parse_size"]
+from argosy.core.records import replace
+from argosy.launch.model import LaunchRequest
 
 OPERATIONS: Final = ("all_reduce", "all_gather", "broadcast")
 """Operations that can be measured."""
@@ -34,6 +34,11 @@ def benchmark_command(operation: str, most: str) -> tuple[str, ...]:
         If `most` is not a size, or too small or too large.
     """
     return ("python", "-c", PROGRAM.read_text(encoding="utf-8"), operation, str(parse_size(most) if most else 0))
+
+
+def as_benchmark(request: LaunchRequest, operation: str) -> LaunchRequest:
+    """Change a request of `benchmark_command`: a name of its own, and an image with PyTorch."""
+    return replace(request, name=request.name or f"bench-{operation}", needs_torch=True)
 
 
 def parse_size(text: str) -> int:

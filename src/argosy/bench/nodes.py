@@ -14,8 +14,6 @@ from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 
-__all__ = ["as_node_test", "exclude_bad_nodes", "node_test_command"]
-
 NAME = "bench-nodes"
 PROGRAM = Path(__file__).with_name("nodes_program.py")
 

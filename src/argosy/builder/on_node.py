@@ -15,7 +15,6 @@ import msgspec
 
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
-from argosy.builder.resolve import read_named_site
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Argv, Command
@@ -28,6 +27,7 @@ from argosy.launch.submit import make_private_folder, new_record_folder, submiss
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
 from argosy.recipes.user_config import fill_options
+from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
@@ -267,7 +267,7 @@ def find_build_site(request: BuildRequest, session: Session) -> Site:
     """
     if not request.site:
         raise UsageError("--on-node and --submit need a site", hint="add --site NAME; see 'argosy sites ls'")
-    return read_named_site(request.site, session.host)
+    return load_site(request.site, session.host)
 
 
 def needs_download(site: Site, request: BuildRequest) -> bool:

@@ -35,8 +35,8 @@ from argosy.recipes.project_file import Project, find_project, read_project, wor
 from argosy.recipes.read import split_extras
 from argosy.recipes.user_config import fill_options
 from argosy.sites.bases import render_bases
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.sites.read import read_site, search_path
 
 
 class BuildContext(msgspec.Struct, frozen=True):
@@ -322,7 +322,7 @@ def _find_target_site(request: BuildRequest, host: Host) -> Site | None:
     SiteError
         If there is no such site.
     """
-    return read_named_site(request.site, host) if request.site else None
+    return load_site(request.site, host) if request.site else None
 
 
 def resolve_target_session(request: BuildRequest, session: Session) -> Session:
@@ -359,17 +359,6 @@ def _architecture(word: str) -> str:
     if machine and machine not in MACHINES.values():
         raise UsageError(f"unknown architecture {word!r}", hint=f"use one of {', '.join(sorted(MACHINES.values()))}")
     return machine
-
-
-def read_named_site(name: str, host: Host) -> Site:
-    """Read a profile by its name or file.
-
-    Raises
-    ------
-    SiteError
-        If there is no such profile.
-    """
-    return read_site(name, search_path(host.environment, Path(host.cwd)))
 
 
 def _suggest_site_bases(request: BuildRequest, site: Site | None, session: Session) -> None:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.cli.options import add_options, option
-from argosy.cli.output import print_json
+from argosy.cli.output import print_json, write_report
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import translate_os_errors
 from argosy.core.plots import draw, require_matplotlib
 from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import write_text
 
 if TYPE_CHECKING:
     from argosy.bench.result import BenchResult
@@ -92,6 +90,5 @@ def write_pictures(results: Sequence[BenchResult], *, html: Path | None, svg: Pa
 
 
 def _write(path: Path, text: str) -> None:
-    with translate_os_errors(path.parent):
-        write_text(path, text)
+    write_report(path, text)
     click.echo(f"wrote {path}", err=True)

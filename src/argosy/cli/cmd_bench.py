@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from argosy.bench.collectives import OPERATIONS, benchmark_command
+from argosy.bench.collectives import OPERATIONS, as_benchmark, benchmark_command
 from argosy.bench.nodes import as_node_test, node_test_command
 from argosy.bench.startup_cases import CASES, StartupRequest
 from argosy.bench.statistics import Comparison
@@ -66,13 +67,9 @@ def _collectives(ctx: click.Context, /, *, operation: str, most: str, nodes: str
     from argosy.bench.sweep import parse_node_counts
 
     options["command"] = benchmark_command(operation, most)
-    name = f"bench-{operation}"
     counts = parse_node_counts(nodes) if nodes else ()
     options["nodes"] = counts[0] if counts else None
-
-    def change(request: LaunchRequest) -> LaunchRequest:
-        return replace(request, name=request.name or name, needs_torch=True)
-
+    change = partial(as_benchmark, operation=operation)
     if len(counts) > 1:
         _sweep(ctx, counts, options, change)
     _measure(ctx, options, change)

@@ -16,7 +16,6 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
 from argosy.core.store import write_text
 from argosy.recipes.user_config import fill_options
-from argosy.slurm.text import is_job_id
 
 
 @click.command()
@@ -69,13 +68,9 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
     Give a job number, or logs that were written with NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7
     if the run did not use the fast network, if it differs from its plan, or if the logs show nothing.
     """
-    from argosy.diagnostics.verify.verify import verify_job, verify_logs
+    from argosy.diagnostics.verify.verify import verify_runs
 
-    session = open_session(quiet=True)
-    is_job = len(runs) == 1 and is_job_id(runs[0])
-    evidence, verdict = (
-        verify_job(session, runs[0], site) if is_job else verify_logs(session, runs, site=site, nodes=nodes)
-    )
+    evidence, verdict = verify_runs(open_session(quiet=True), runs, site=site, nodes=nodes)
     if not verdict.findings and not as_json:
         raise CheckFailed(
             "cannot verify the run: its logs contain no line about the network, GPUs or cores",

@@ -79,12 +79,12 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
 
 def _list_of_site(name: str, *, as_json: bool) -> None:
     """Print the images in the profile of a site, and the files in its folders if they can be read here."""
-    from argosy.builder.resolve import read_named_site
     from argosy.images.catalog import list_images_of
     from argosy.sites.bases import render_images
+    from argosy.sites.load import load_site
 
     session = open_session(quiet=True)
-    found = read_named_site(name, session.host)
+    found = load_site(name, session.host)
     files = list_images_of(found, session)
     if as_json:
         print_json(msgspec.to_builtins(found.images) | {"files": [str(path) for path in files]})

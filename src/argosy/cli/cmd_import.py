@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
+from argosy.cli.common import open_session
 from argosy.cli.output import print_json
 from argosy.cli.parameters import SITE
 from argosy.core.errors import UsageError
@@ -15,7 +15,7 @@ from argosy.core.shell import quote
 from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
-from argosy.sites.read import read_site, search_path
+from argosy.sites.load import load_site
 
 COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.NOT_READ: "yellow"}
 
@@ -44,7 +44,7 @@ def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: boo
     argosy import job.sh
     argosy import job.sh --site lumi-g --name train --dry-run
     """
-    profile = read_site(site, search_path(os.environ, Path.cwd())) if site else None
+    profile = load_site(site, open_session(quiet=True).host) if site else None
     imported = import_script(str(script), read_script_text(script), name=name, site=profile)
     if as_json:
         print_json({**asdict(imported), "unread": len(imported.unread)})

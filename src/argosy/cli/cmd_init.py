@@ -13,7 +13,7 @@ from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.user_config import fill_options
 from argosy.sites.detect import sites_here
-from argosy.sites.read import read_site, search_path
+from argosy.sites.load import load_site
 
 
 @click.command("init")
@@ -37,11 +37,10 @@ def init(folder: Path, site: str, template: str, account: str) -> None:
     argosy init my-project --site lumi-g --account project_123
     argosy init --template lightning
     """
-    folders = search_path(os.environ, Path.cwd())
     site = fill_options({"site": site}, ("site",), os.environ)["site"]
     host = open_session(quiet=True).host
     here = () if site else sites_here(host)
-    profile = here[0] if len(here) == 1 else read_site(site or "local", folders)
+    profile = here[0] if len(here) == 1 else load_site(site or "local", host)
     project = NewProject(folder, template, profile, account, has_gpus=bool(host.gpus))
     for path in write_project(project):
         click.echo(path)

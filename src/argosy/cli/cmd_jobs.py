@@ -10,7 +10,16 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import has_screen, output_width, print_json, print_table, render_table, wrap_text
+from argosy.cli.output import (
+    difference_table,
+    has_screen,
+    output_width,
+    print_differences,
+    print_json,
+    print_table,
+    render_table,
+    wrap_text,
+)
 from argosy.cli.parameters import COMMAND, JOB
 from argosy.core.errors import Interrupted, UsageError
 from argosy.core.records import asdict, replace
@@ -148,18 +157,12 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
     one, other = history.read_job(session, first), history.read_job(session, second)
     rows = history.diff_jobs(one, other)
     if as_json:
-        changes = [{"key": key, "first": left, "second": right} for key, left, right in rows]
-        print_json(
-            {"first": {"job": one.id, "end": one.end}, "second": {"job": other.id, "end": other.end}}
-            | {"differences": changes}
-        )
+        first_end, second_end = ({"job": job.id, "end": job.end} for job in (one, other))
+        print_json({"first": first_end, "second": second_end, "differences": difference_table(rows)})
         return
     for job in (one, other):
         click.echo(f"job {job.id}: {job.end}")
-    for key, left, right in rows:
-        click.echo(key)
-        for sign, value in (("-", left), ("+", right)):
-            click.echo(f"  {sign} {value}" if value else "", nl=bool(value))
+    print_differences(rows)
     if not rows:
         click.echo("both jobs have the same image, settings and options")
     keys = {key for key, _, _ in rows}

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import print_findings, print_json, print_table
+from argosy.cli.output import difference_table, print_differences, print_findings, print_json, print_table, write_report
 from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import FileFinding
 from argosy.core.records import asdict
 from argosy.core.shell import quote
-from argosy.core.store import write_text
 from argosy.recipes.user_config import fill_options
 from argosy.sites.detect import detect_sites, machine_here
 from argosy.sites.profile import Site
-from argosy.sites.read import find_profile, read_site, search_path, site_names
+from argosy.sites.read import profile_folders, read_site, read_sites, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.text import JobOptions
 
@@ -32,24 +30,18 @@ def sites() -> None:
 
 
 def _folders() -> tuple[Path, ...]:
-    host = open_session(quiet=True).host
-    return search_path(host.environment, Path(host.cwd))
+    return profile_folders(open_session(quiet=True).host)
 
 
-def _readable(folders: tuple[Path, ...]) -> Iterator[Site]:
-    """Yield the profiles that can be read, and report the others."""
-    for name in site_names(folders):
-        try:
-            yield read_site(name, folders)
-        except SiteError as error:
-            click.echo(f"skipped: {error}", err=True)
+def _print_skipped(error: SiteError) -> None:
+    click.echo(f"skipped: {error}", err=True)
 
 
 @sites.command("ls")
 @json_option
 def list_sites(*, as_json: bool) -> None:
     """List the site profiles: the project's, yours, the system's, and those shipped with Argosy."""
-    profiles = list(_readable(_folders()))
+    profiles = list(read_sites(_folders(), _print_skipped))
     if as_json:
         print_json([{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles])
         return
@@ -70,7 +62,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
     if html:
         from argosy.sites.page import render_site
 
-        _write(html, render_site(site, rows))
+        write_report(html, render_site(site, rows))
         return
     if as_json:
         facts = {"name": site.name, "title": site.title, "scheduler": site.scheduler}
@@ -126,31 +118,18 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 @sites.command("picture")
 @click.argument("name", type=SITE)
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False),
-    default="",
-    metavar="FILE",
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
     help="File to write.  [default: standard output]",
-)
-def picture(name: str, output: str) -> None:  # fmt: skip
+)  # fmt: skip
+def picture(name: str, output: Path | None) -> None:
     """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
-    from argosy.sites.node_picture import picture_missing, render_picture
+    from argosy.sites.node_picture import draw_node
 
-    site = read_site(name, _folders())
-    if missing := picture_missing(site.node):
-        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add node.cores to the profile")
-    if not output:
-        click.echo(render_picture(site), nl=False)
-        return
-    _write(Path(output), render_picture(site))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}", evidence=str(error), hint="check the path") from error
+    picture = draw_node(read_site(name, _folders()))
+    if output:
+        write_report(output, picture)
+    else:
+        click.echo(picture, nl=False)
 
 
 @sites.command("lint")
@@ -177,14 +156,11 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
 
 
 def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known: bool) -> tuple[FileFinding, ...]:
-    from argosy.sites.lint.profile_rules import lint_profile
+    from argosy.sites.lint.profile_rules import lint_named_profile
     from argosy.sites.lint.script_rules import lint_script
 
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
-        path = find_profile(file, folders)
-        today = dt.datetime.now(tz=dt.UTC).date()
-        site = read_site(file, folders)  # refuses a file that is not UTF-8
-        return lint_profile(str(path), path.read_text(encoding="utf-8"), site, today)
+        return lint_named_profile(file, folders)
     try:
         return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
     except OSError as error:
@@ -200,12 +176,9 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
     folders = _folders()
     rows = diff_sites(read_site(first, folders), read_site(second, folders))
     if as_json:
-        print_json([{"key": key, "first": left, "second": right} for key, left, right in rows])
-        return
-    for key, left, right in rows:
-        click.echo(key)
-        for sign, value in (("-", left), ("+", right)):
-            click.echo(f"  {sign} {value}" if value else "", nl=bool(value))
+        print_json(difference_table(rows))
+    else:
+        print_differences(rows)
 
 
 @sites.command("detect")
@@ -217,8 +190,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     The exit code is 7 if no profile matches, or more than one.
     """
     session = open_session(quiet=True)
-    folders = search_path(session.host.environment, Path(session.host.cwd))
-    profiles = tuple(_readable(folders))
+    profiles = tuple(read_sites(profile_folders(session.host), _print_skipped))
     machine = machine_here(session.host, profiles)
     found = detect_sites(profiles, machine)
     if as_json:

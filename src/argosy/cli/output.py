@@ -7,12 +7,15 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
 from argosy.core.errors import CheckFailed
 from argosy.core.findings import Finding, has_failed, render_findings
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict
+from argosy.core.store import write_text
 
 NARROWEST, NO_LIMIT = 40, 1 << 20
 LEAST_TEXT = 28
@@ -87,6 +90,30 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object
     elif findings:
         click.echo(render_findings(findings, colour=use_colour()))
     return CheckFailed.code if failed else 0
+
+
+Differences = Sequence[tuple[str, str, str]]
+"""Key, first value and second value of each difference; empty for a value that one side does not have."""
+
+
+def difference_table(rows: Differences) -> list[dict[str, str]]:
+    """Return differences for a JSON report."""
+    return [{"key": key, "first": first, "second": second} for key, first, second in rows]
+
+
+def print_differences(rows: Differences) -> None:
+    """Print each key with its two values, as diff does."""
+    for key, *values in rows:
+        click.echo(key)
+        for sign, value in zip("-+", values, strict=True):
+            if value:
+                click.echo(f"  {sign} {value}")
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a report to the file that the user named."""
+    with translate_os_errors(path.parent, "the option that names the file"):
+        write_text(path, text)
 
 
 def has_screen() -> bool:

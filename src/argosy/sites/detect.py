@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import SiteError
 from argosy.core.model import Host
 from argosy.sites.profile import Identity, Site
-from argosy.sites.read import read_site, search_path, site_names
+from argosy.sites.read import profile_folders, read_sites
 
 SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
 
@@ -77,15 +75,8 @@ def machine_here(host: Host, sites: Iterable[Site] = ()) -> Machine:
 
 def sites_here(host: Host) -> tuple[Site, ...]:
     """Return the sites that this machine matches, usually one or none. Invalid profiles are skipped."""
-    sites = {site.name: site for site in _readable(host)}
+    sites = {site.name: site for site in read_sites(profile_folders(host))}
     return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
-
-
-def _readable(host: Host) -> Iterator[Site]:
-    folders = search_path(host.environment, Path(host.cwd))
-    for name in site_names(folders):
-        with suppress(SiteError):
-            yield read_site(name, folders)
 
 
 def _cluster_name(environment: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -12,7 +11,7 @@ from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
 from argosy.sites.binding import plan_masks
 from argosy.sites.profile import Site
-from argosy.sites.read import DATA, describe_source, read_site, search_path
+from argosy.sites.read import DATA, describe_source, profile_folders, read_site
 from argosy.sites.show import explain_site
 
 
@@ -40,7 +39,7 @@ def load_profile(name: str, host: Host) -> LoadedSite:
     SiteError
         When there is no such profile, it is not valid, or its map of cores contradicts its node.
     """
-    folders = search_path(host.environment, Path(host.cwd))
+    folders = profile_folders(host)
     path, note = describe_source(name, folders)
     site = read_site(str(path), folders)
     with locate_profile_errors(name, host):
@@ -64,7 +63,7 @@ def locate_profile_errors(name: str, host: Host) -> Iterator[None]:
         yield
     except ArgosyError as error:
         if error.key:
-            rows = explain_site(name, search_path(host.environment, Path(host.cwd)))
+            rows = explain_site(name, profile_folders(host))
             origin = next((row.origin for row in rows if row.key == error.key), "")
             if origin.startswith(f"{DATA}/"):
                 error.add_note(f"{origin}: {error.key}")

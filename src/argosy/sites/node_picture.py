@@ -11,10 +11,9 @@ from html import escape
 
 import msgspec
 
+from argosy.core.errors import SiteError
 from argosy.sites.binding import parse_ranges
 from argosy.sites.profile import Node, Site
-
-__all__ = ["picture_missing", "render_picture"]
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#009988")
 """Colours of the GPUs, also distinct for colour-blind readers (Paul Tol's bright and vibrant schemes)."""
@@ -51,6 +50,19 @@ def picture_missing(node: Node) -> str:
 
 def _has_map(node: Node) -> bool:
     return bool(node.gpus) and len(node.gpu_cpus) == node.gpus
+
+
+def draw_node(site: Site) -> str:
+    """Return a picture (SVG) of a node of the site.
+
+    Raises
+    ------
+    SiteError
+        If the profile does not describe enough of the node.
+    """
+    if missing := picture_missing(site.node):
+        raise SiteError(f"cannot draw a node of {site.name}", evidence=missing, hint="add node.cores to the profile")
+    return render_picture(site)
 
 
 def render_picture(site: Site) -> str:

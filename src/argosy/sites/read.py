@@ -9,13 +9,14 @@ import functools
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from argosy.core.errors import SiteError
+from argosy.core.model import Host
 from argosy.core.parse import parse_toml
 from argosy.core.session import config_folder
 from argosy.core.suggest import suggest_word
@@ -41,6 +42,11 @@ def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ..
         Path("/etc/argosy/sites"),
         DATA,
     )
+
+
+def profile_folders(host: Host) -> tuple[Path, ...]:
+    """Return the folders of profiles for this user and the current directory."""
+    return search_path(host.environment, Path(host.cwd))
 
 
 def user_profiles(environment: Mapping[str, str]) -> Path | None:
@@ -127,6 +133,22 @@ def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:
                 f"invalid profile {path.name}: it has no {key}", evidence=str(path), hint=f'add {key} = "…"'
             )
     return site
+
+
+def read_sites(folders: Sequence[Path], skipped: Callable[[SiteError], None] | None = None) -> Iterator[Site]:
+    """Yield the sites whose profiles can be read.
+
+    Parameters
+    ----------
+    skipped
+        Called with the error of each other profile.
+    """
+    for name in site_names(folders):
+        try:
+            yield read_site(name, folders)
+        except SiteError as error:
+            if skipped:
+                skipped(error)
 
 
 def read_table(path: Path) -> Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from argosy.builder.resolve import read_named_site
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_json
@@ -19,6 +18,7 @@ from argosy.images.torch_build import ASK_TORCH, BACKENDS
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import load_runtime
+from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
 from argosy.wrap.templates import read_template
@@ -115,7 +115,7 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
     """
     if not recipe.site or recipe.kind is SourceKind.FILES:
         return
-    site = read_named_site(recipe.site, session.host)
+    site = load_site(recipe.site, session.host)
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return

@@ -22,7 +22,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.sites.bases import System, read_systems
-from argosy.sites.read import search_path
+from argosy.sites.read import profile_folders
 from argosy.version import VERSION
 
 ONLY_COTAINR = ("--system", "--base-image", "--conda-env", "--accept-licenses")
@@ -197,4 +197,4 @@ def cotainr_info() -> None:
 
 
 def _systems(session: Session) -> Mapping[str, System]:
-    return read_systems(search_path(session.host.environment, Path(session.host.cwd)))
+    return read_systems(profile_folders(session.host))

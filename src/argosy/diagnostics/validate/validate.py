@@ -19,7 +19,7 @@ from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import absolute_profile, new_record_folder, submit, write_record
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_profile
-from argosy.sites.read import find_profile, read_site, search_path, user_profiles
+from argosy.sites.read import find_profile, profile_folders, read_site, user_profiles
 from argosy.slurm.text import JobOptions
 
 
@@ -143,7 +143,7 @@ def merge_into_profile(session: Session, file: str, *, into: str, accept: bool) 
     """
     result = read_result(Path(file))
     host = session.host
-    folders = search_path(host.environment, Path(host.cwd))
+    folders = profile_folders(host)
     source = find_profile(into or result.site, folders)
     user = user_profiles(host.environment) or Path("/etc/argosy/sites")
     place = source if into.endswith(".toml") or source.parent in {folders[0], user} else user / source.name

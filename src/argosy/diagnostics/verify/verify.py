@@ -21,7 +21,7 @@ from argosy.jobs.record import RankFacts, can_read, read_plan, read_submitted, s
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED
+from argosy.slurm.text import ENDED, is_job_id
 
 MOST_LOGS = 256
 """Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
@@ -43,6 +43,13 @@ class Evidence(msgspec.Struct, frozen=True):
     expected: Expected
     files: tuple[str, ...]
     node_tests: tuple[DeviceTest, ...] | None = None
+
+
+def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:
+    """Verify one job by its number, or the run that wrote these logs (see `verify_job` and `verify_logs`)."""
+    if len(runs) == 1 and is_job_id(runs[0]):
+        return verify_job(session, runs[0], site)
+    return verify_logs(session, runs, site=site, nodes=nodes)
 
 
 def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Verdict]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -19,6 +20,7 @@ from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites.profile import Identity, Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
+from argosy.sites.read import find_profile, read_site
 from argosy.sites.resolve import full_address
 from argosy.sites.software import Images
 
@@ -69,6 +71,18 @@ def lint_profile(path: str, text: str, site: Site, today: dt.date) -> tuple[File
     profile = Profile(site, text, today)
     found = (file_finding(path, rule, each) for rule in PROFILE_RULES for each in rule.check(profile))
     return tuple(sorted(found, key=lambda finding: finding.line))
+
+
+def lint_named_profile(name: str, folders: Sequence[Path]) -> tuple[FileFinding, ...]:
+    """Check a profile by its name or file.
+
+    Raises
+    ------
+    SiteError
+        If there is no such profile, or its format is invalid.
+    """
+    path, site = find_profile(name, folders), read_site(name, folders)
+    return lint_profile(str(path), path.read_text(encoding="utf-8"), site, dt.datetime.now(tz=dt.UTC).date())
 
 
 def _without_source(profile: Profile) -> Iterator[Fault]:
