@@ -60,7 +60,7 @@ main() {
     run_step srun --nodes="$argosy_nodes" \
         --ntasks="$((argosy_nodes * argosy_ranks_per_node))" \
         --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
-        --kill-on-bad-exit=1 --mpi=pmix \
+        --kill-on-bad-exit=1 --mpi=pmi2 \
         --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
         sh -c "$argosy_helpers" check_node "$argosy_image" \
         singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
