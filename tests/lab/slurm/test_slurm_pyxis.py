@@ -79,7 +79,7 @@ def desk(
 
 
 def options(runtime: str) -> tuple[str, ...]:
-    return ("--site", "nvidia-pyxis", "--runtime", runtime)
+    return ("--site", "nvidia-pyxis", "--runtime", runtime, "--gpu", "none")
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
