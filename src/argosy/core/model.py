@@ -107,6 +107,7 @@ class ChoiceKey(StrEnum):
     NODE_TEST = "node-test"
     PARTITION = "partition"
     PROFILE = "profile"
+    PULL = "pull"
     QUEUE = "queue"
     RANKS = "ranks"
     RANKS_PER_NODE = "ranks-per-node"
@@ -146,11 +147,12 @@ def choice_label(key: str) -> str:
 class Mark(StrEnum):
     """Marks a choice that readers of a plan must see.
 
-    ``doubtful`` is probably a mistake of the user, ``unused`` is an option without effect in this launch, and ``unset``
-    is a setting of the site whose condition cannot be evaluated.
+    ``first`` is a command to run before the job, and ``doubtful`` is probably a mistake of the user.  ``unused`` is an
+    option without effect in this launch, and ``unset`` a setting of the site whose condition cannot be evaluated.
     """
 
     NONE = ""
+    FIRST = "first"
     DOUBTFUL = "doubtful"
     UNUSED = "unused"
     UNSET = "unset"

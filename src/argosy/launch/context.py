@@ -107,8 +107,10 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     there = _site_at_partition(site, partition, nodes, gpus)
     if request.in_allocation:
         there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    refuse_memory(options.mem, there)
     shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
+    if not request.no_check:
+        refuse_memory(options.mem, there)
+        _refuse_reserved_cores(shape, there)
     exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, there)
     if exclusive:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
@@ -244,6 +246,28 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
 
 
+def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
+    """Refuse ranks that need the cores which the site keeps from jobs: Slurm rejects such a job.
+
+    Raises
+    ------
+    UsageError
+        If the profile contains the reserved cores of a node, and the ranks need more than the others.
+    """
+    cores, reserved = site.node.cores, len(parse_ranges(site.node.reserved, "node.reserved"))
+    ranks, asked = shape.ranks_per_node, shape.ranks_per_node * shape.cpus_per_rank
+    usable = cores - reserved
+    if not (cores and reserved) or asked <= usable:
+        return
+    fewer = f"use --cpus-per-rank {usable // ranks}" if ranks <= usable else f"use at most {usable} ranks on a node"
+    raise UsageError(
+        f"jobs on a node of {site.name} can use {usable} cores, but {asked} were requested",
+        evidence=f"{ranks} rank(s) with {shape.cpus_per_rank} cores each; {reserved} of the {cores} cores are reserved",
+        hint=f"{fewer}; --no-check plans the job anyway",
+        key="node.reserved",
+    )
+
+
 def refuse_memory(asked: str, site: Site) -> None:
     """Refuse more memory than jobs get on a node of the site: Slurm rejects such a job, or never starts it.
 
@@ -257,7 +281,7 @@ def refuse_memory(asked: str, site: Site) -> None:
         raise UsageError(
             f"a node of {site.name} does not have {asked} of memory for a job",
             evidence=f"--mem {asked}; a node has {there // 1024} GiB for jobs",
-            hint=f"use at most --mem {there // 1024}G, or --mem 0 for all of it",
+            hint=f"use at most --mem {there // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
             key="node.memory_mb",
         )
 

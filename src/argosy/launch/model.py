@@ -70,7 +70,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     needs_torch
         Whether the command is a program of Argosy that imports torch.
     no_check
-        Whether to launch an image that lacks the program, or whose torch cannot use the site's GPUs.
+        Whether to launch an image that does not fit the program or the site's GPUs, and a job that does not fit the
+        nodes of the profile.
     in_allocation
         Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
     why_gpus

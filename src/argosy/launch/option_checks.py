@@ -88,7 +88,8 @@ def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
 
 
 def doubtful_choices(choices: Iterable[Choice]) -> Iterator[str]:
-    """Yield a line for each choice that is probably a mistake of the user."""
+    """Yield a line for each command to run first, and for each choice that is probably a mistake of the user."""
+    yield from (f"run first: {each.value} ({each.why})" for each in choices if each.mark is Mark.FIRST)
     yield from (f"{each.label} {each.value}: {each.why}" for each in choices if each.mark is Mark.DOUBTFUL)
 
 

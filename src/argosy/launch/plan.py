@@ -363,7 +363,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
 
 
 def _absolute(path: str, host: Host) -> str:
-    return path if path.startswith("/") or not path else f"{host.cwd}/{path}"
+    return path if path.startswith("/") or not (path and host.cwd) else f"{host.cwd}/{path}"
 
 
 def _attach_script(facts: LaunchFacts) -> str:
@@ -375,6 +375,7 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     """Complete the options of a job by the user's SBATCH_* variables, then by the site, and name an output file."""
     request, target, host = context.request, context.target, context.host
     folder = request.options.chdir or host.cwd
+    folder = folder if folder.startswith("/") else ""  # Slurm resolves a relative output file from --chdir
     output = request.options.output or str(Path(as_pattern(folder), f"{file_name(name)}-%j.out"))
     if request.in_allocation:
         return replace(request.options, output=output), ()

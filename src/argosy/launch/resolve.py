@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import (
     BARE_PREFIX,
     Bind,
@@ -17,8 +15,6 @@ from argosy.core.model import (
     GpuMode,
     Host,
     Image,
-    ImageKind,
-    Mark,
 )
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -26,11 +22,11 @@ from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
-from argosy.launch.model import LaunchRequest, as_pattern
+from argosy.launch.elsewhere import assume_container, assume_host, from_submit_folder, is_elsewhere, is_here
+from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.launch.torch_check import check_torch_build
-from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.command_check import (
     refuse_missing_binds,
     refuse_missing_program,
@@ -38,8 +34,7 @@ from argosy.runtimes.command_check import (
     refuse_no_program,
     refuse_starter,
 )
-from argosy.runtimes.container_plan import ContainerPlan, fileless_image, left_to_nodes, plan_container
-from argosy.runtimes.image_entry import plan_entry
+from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
 from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import load_runtime
@@ -47,9 +42,6 @@ from argosy.sites.detect import machine_here
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import named_cluster
-
-IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
-"""An argument with one of these suffixes is a file path, even if the file does not exist."""
 
 
 def prepare_launch(
@@ -120,12 +112,15 @@ def resolve_launch(
             row = Choice(ChoiceKey.PROFILE, profile.path, profile.note, "search path")
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
-        resolve = _resolve_job if target.is_job else _resolve_local
-        there, container = resolve(
-            request, target, session, dry=dry, script_only=script_only, record=record, remote_image=remote_image
-        )
-        if not there.cwd:
-            request = _from_submit_folder(request, host.cwd)
+        if not target.is_job:
+            there, container = _resolve_local(request, target, session, dry=dry, script_only=script_only)
+        elif (dry or script_only) and is_elsewhere(request, target.site, session, remote_image=remote_image):
+            request = from_submit_folder(request, host.cwd) if dry else request
+            there, container = _assume_job(
+                request, target, session, starts=not dry, record=record, remote_image=remote_image
+            )
+        else:
+            there, container = _resolve_job(request, target, session, dry=dry, script_only=script_only, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
@@ -138,7 +133,6 @@ def _resolve_local(
     *,
     dry: bool,
     script_only: bool,
-    **_of_jobs: object,
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a launch on this machine."""
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
@@ -152,29 +146,62 @@ def _resolve_local(
 
 
 def _resolve_job(
+    request: LaunchRequest, target: LaunchTarget, session: Session, *, dry: bool, script_only: bool, record: str
+) -> tuple[Host, ContainerPlan]:
+    """Plan the container of a job on this machine, which is at the site, with the GPUs of the job."""
+    site, starts = target.site, not (dry or script_only)
+    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    if starts and not (request.before or request.options.dependency):
+        refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
+    there = _assume_runtime(site, there, wanted.runtime)
+    there, container = _open_at_nodes(request, wanted, site, there, session, command=request.command, dry=dry)
+    return there, _checked_torch(request, container, site, there, session, start=starts)
+
+
+def _assume_job(
     request: LaunchRequest,
     target: LaunchTarget,
     session: Session,
     *,
-    dry: bool,
-    script_only: bool,
+    starts: bool,
     record: str,
     remote_image: Image | None,
 ) -> tuple[Host, ContainerPlan]:
-    """Plan the container of a job, with the machine that the job runs on."""
-    site, starts = target.site, not (dry or script_only)
+    """Plan the container of a job on the machine that the site's profile describes.
+
+    The contents of an image that cannot be opened here are assumed.
+    """
+    site = target.site
+    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    there = assume_host(site, _assume_runtime(site, there, wanted.runtime), wanted.runtime)
+    if remote_image is None and is_here(request.image, wanted.runtime, session):
+        there, container = _open_at_nodes(request, wanted, site, there, session, command=(), dry=True)
+    else:
+        container = assume_container(request, wanted, site, there, starts=starts, remote_image=remote_image)
+    here = remote_image is None
+    return there, _checked_torch(request, container, site, there, session, start=False, here=here)
+
+
+def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
+    """Return the container that a job requests: with the site's settings, its folder, and those that ranks write to."""
     asked = _in_folder(container_at_site(request.container, site), request.options.chdir)
-    there = _with_gpus_of_nodes(request, target, session.host)
-    if starts and not (request.before or request.options.dependency):
-        refuse_missing_program(request.command, asked, session.host, at_nodes=True)
-    wanted = _with_log_folder(_with_log_folder(asked, request.logs), record)
-    there, container = _open_at_nodes(
-        request, wanted, site, there, session, dry=dry, script_only=script_only, remote_image=remote_image
-    )
-    if there.gpus:
-        vendor, is_here = there.gpus[0].vendor, remote_image is None
-        container = check_torch_build(request, container, site, vendor, session, start=starts, here=is_here)
-    return there, container
+    return _with_log_folder(_with_log_folder(asked, request.logs), record)
+
+
+def _checked_torch(
+    request: LaunchRequest,
+    container: ContainerPlan,
+    site: Site,
+    there: Host,
+    session: Session,
+    *,
+    start: bool,
+    here: bool = True,
+) -> ContainerPlan:
+    """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
+    if not there.gpus:
+        return container
+    return check_torch_build(request, container, site, there.gpus[0].vendor, session, start=start, here=here)
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -193,27 +220,11 @@ def _open_at_nodes(
     there: Host,
     session: Session,
     *,
+    command: tuple[str, ...],
     dry: bool,
-    script_only: bool,
-    remote_image: Image | None,
 ) -> tuple[Host, ContainerPlan]:
-    """Plan the container of a job on a machine with the job's GPUs.
-
-    A plan that starts nothing may be made on another machine.  It then uses the machine that the profile describes, and
-    assumes the contents of an image that cannot be opened here.
-    """
-    there = _assume_runtime(site, there, wanted.runtime)
-    is_here = remote_image is None and _is_here(request.image, wanted.runtime, session)
-    assumed = (dry or script_only) and _is_elsewhere(session.host, image_is_here=is_here)
-    if assumed:
-        there = _assume_host(site, there, wanted.runtime)
-    if assumed and not is_here:
-        container = _assume_container(
-            request.image, wanted, site, there, script_only=script_only, remote_image=remote_image
-        )
-        return there, container
+    """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
     there = with_validated_overlay(site, there, wanted.runtime)
-    command = () if assumed else request.command
     container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry, site=site)
     return there, left_to_nodes(container)
 
@@ -224,36 +235,16 @@ def _versions_of(image: Image, request: LaunchRequest) -> Mapping[str, str]:
     return parse_torch_version(image.torch) | nccl | dict(request.image_has)
 
 
-def _from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
-    """Return the request with output files relative to the submit folder, which is not this machine's."""
-    options, here = request.options, as_pattern(folder).rstrip("/") + "/"
-    output, error = options.output.removeprefix(here), options.error.removeprefix(here)
-    return replace(request, options=replace(options, output=output, error=error))
-
-
-def _is_here(reference: str, runtime: str, session: Session) -> bool:
-    """Return whether the image can be opened on this machine.
-
-    Names in the catalog are always looked up.  An image in a registry counts as present if the runtime pulls it itself,
-    or if this machine is at the site and can pull it.
-    """
-    if "://" in reference:
-        return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
-    if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(IMAGE_SUFFIXES)):
-        return True
-    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.paths.images))
-
-
 def _in_folder(container: ContainerRequest, folder: str) -> ContainerRequest:
     """Start the program in the job's folder (``--chdir``), unless a folder in the container was requested."""
-    if not folder or container.workdir or container.contain:
+    if not folder.startswith("/") or container.workdir or container.contain:
         return container
     return replace(container, workdir=folder, binds=(*container.binds, Bind(folder, folder)))
 
 
 def _with_log_folder(container: ContainerRequest, logs: str) -> ContainerRequest:
     """Bind a folder that ranks write to; the plan drops the bind if another one contains the folder."""
-    return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs else container
+    return replace(container, binds=(*container.binds, Bind(logs, logs))) if logs.startswith("/") else container
 
 
 def _has_unknown_gpus(site: Site) -> bool:
@@ -295,44 +286,6 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     return replace(host, gpus=tuple(Gpu(vendor, index, "") for index in range(gpus if vendor else 0)))
 
 
-FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
-"""Prefixes of the caller's variables that a plan for another machine still reads: the user's defaults."""
-
-
-def _is_elsewhere(host: Host, *, image_is_here: bool) -> bool:
-    """Return whether this machine is not the site: sbatch or the image is missing here."""
-    return not (image_is_here and "sbatch" in host.programs)
-
-
-def _assume_host(site: Site, host: Host, runtime: str) -> Host:
-    """Return the machine that the site's profile describes; home and current directory are left to the job.
-
-    Raises
-    ------
-    SiteError
-        If the runtime is not known.
-    """
-    if not runtime:
-        raise SiteError(
-            f"cannot plan a job for {site.name}: its container runtime is not known",
-            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not name one",
-            hint="select it with --runtime",
-        )
-    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
-    kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
-    return replace(
-        host,
-        hostname=site.name,
-        arch=site.node.arch or host.arch,
-        person=replace(host.person, home=""),
-        cwd="",
-        programs={load_runtime(runtime).program: ""},
-        overlay="unknown",
-        user_namespaces=site.runtime.user_namespaces is not False,
-        environment=dict.fromkeys(names, "") | kept,
-    )
-
-
 def _assume_runtime(site: Site, host: Host, runtime: str) -> Host:
     """Return this machine with the site's runtime, because a module may provide it only to the job."""
     if not runtime:
@@ -345,78 +298,3 @@ def with_validated_overlay(site: Site, host: Host, runtime: str) -> Host:
     """Return the machine with the overlay mode that a run at the site showed, which overrides its configuration."""
     shown = validated_overlay_mode(site, runtime)
     return replace(host, overlay=shown) if shown else host
-
-
-def _assume_container(
-    reference: str,
-    request: ContainerRequest,
-    site: Site,
-    host: Host,
-    *,
-    script_only: bool,
-    remote_image: Image | None,
-) -> ContainerPlan:
-    """Plan a container for an image that is not on this machine, and list the assumptions: an image with torch.
-
-    Parameters
-    ----------
-    remote_image
-        The image, if it was read over ssh; without a lock, it is assumed to contain torch.
-
-    Raises
-    ------
-    UsageError
-        If the script is written to a file, and the image is in a registry.
-    """
-    unfetched = "://" in reference
-    if script_only and unfetched:
-        raise UsageError(
-            f"cannot write a script: the image must be a file at {site.name}",
-            evidence=f"{reference} is pulled when a job is launched",
-            hint="run 'argosy images pull' there, and pass the path of the file; or use --dry-run",
-        )
-    kind = ImageKind.SIF if reference.endswith(".sif") else ImageKind.SQUASHFS
-    signed = _not_verified(request, remote_image)
-    if remote_image is not None and remote_image.argosy:
-        plan = plan_entry(plan_container(request, remote_image, host), request, reference, (site,))
-        return replace(plan, choices=(*plan.choices, *signed))
-    fileless = fileless_image(reference, request.runtime)
-    doubt = "" if fileless else _doubt_about(reference, site)
-    image = remote_image or fileless or Image(path=reference, kind=kind, digest="", arch="")
-    plan = plan_container(request, replace(image, packages=frozenset({"torch"})), host)
-    plan = plan_entry(plan, request, reference, (site,))
-    assumed = (
-        Choice(
-            ChoiceKey.ASSUMED,
-            reference,
-            f"the image is not here: it is assumed to have torch, and no layer{doubt}",
-            "assumed",
-            mark=Mark.DOUBTFUL if doubt else Mark.NONE,
-        ),
-        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of the job at {site.name}, not of this machine", "assumed"),
-    )
-    return replace(plan, choices=(*plan.choices, *signed, *assumed))
-
-
-def _doubt_about(reference: str, site: Site) -> str:
-    """Return why a script for an image that is not here may not run as it is; empty for a usual image file."""
-    if "://" in reference:
-        return (
-            f"; the script cannot run as it is: a launch at {site.name} pulls the image and writes its path; "
-            f"to write a script here, run 'argosy images pull {reference} -o NAME' there, and pass that path"
-        )
-    if not reference.endswith(IMAGE_SUFFIXES):
-        return f"; a folder of 'argosy wrap' needs another script, which a dry run at {site.name} prints"
-    return ""
-
-
-def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
-    """Return the choice that tells where a required signature is verified."""
-    if not request.signed_by:
-        return ()
-    why = (
-        "verified at the site before the start"
-        if found
-        else "not verified: the image is not here; run apptainer verify"
-    )
-    return (Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), why, "option"),)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from argosy.core.errors import ArgosyError, CheckFailed
-from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -35,6 +37,17 @@ done
 echo '{}'
 """
 
+
+NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
+        "amd": frozenset(("rocm", "amdih")),
+        "intel": frozenset(("intel", "oneapi", "xpu")),
+    }
+)
+"""GPU vendor -> words in the names of images that were made for its GPUs, for example ``nvcr.io/nvidia/pytorch``."""
+
+BRANDS: Mapping[str, str] = MappingProxyType({"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"})
 
 CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
 
@@ -85,7 +98,31 @@ def check_torch_build(
     old = describe_old_driver(torch, site.node.cuda)
     if old:
         session.reporter.note(f"{old} on {site.name}: it may find no GPU, unless the image contains cuda-compat")
-    return container
+    return container if torch else _doubt_by_name(request.image, container, site, vendor)
+
+
+def _doubt_by_name(reference: str, container: ContainerPlan, site: Site, vendor: str) -> ContainerPlan:
+    """Add a doubt to the plan if the name of the image says that it was made for the GPUs of another vendor."""
+    made_for = _vendor_of_name(reference)
+    if made_for in {"", vendor}:
+        return container
+    why = (
+        f"its name says that it was made for {BRANDS[made_for]} GPUs, and {site.name} has {BRANDS[vendor]} GPUs, which "
+        f"the program would not find; 'argosy images ls --site {site.name}' lists images for this site"
+    )
+    row = Choice("image", reference, why, "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
+
+
+def _vendor_of_name(reference: str) -> str:
+    """Return the GPU vendor in the name of an image; empty if it has none, or several.
+
+    The folders of a file say nothing about the image.
+    """
+    name = reference if "://" in reference else PurePosixPath(reference).name
+    words = set(re.findall(r"[a-z]+", name.lower()))
+    found = [vendor for vendor, known in NAMES.items() if known & words]
+    return found[0] if len(found) == 1 else ""
 
 
 def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:

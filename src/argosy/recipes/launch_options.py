@@ -304,7 +304,11 @@ class LaunchOptions(ContainerOptions, total=False):
         str, Row(CONTAINER, "Versions in an image that is not on this machine, for example torch=2.7,rocm=6.2.", "LIST")
     ]
     no_check: Annotated[
-        bool, Row(CONTAINER, "Launch even if the image lacks the program, or its PyTorch cannot use the GPUs.")
+        bool,
+        Row(
+            CONTAINER,
+            "Launch even if the image does not fit the program or the GPUs, or the job does not fit the site's nodes.",
+        ),
     ]
     output: Annotated[
         str,

@@ -399,10 +399,49 @@ def test_an_image_of_a_registry_is_not_fetched_to_show_a_plan_for_another_site(t
     fetched = "docker://registry.invalid/torch"
     shown = dry_run("--site", "lumi-g", "--gpus-per-node", "8", image=fetched)
     assert shown.returncode == 0, shown.stderr
-    assert f"assumed = {fetched}: the image is not here" in shown.stdout
-    kept = dry_run("--site", "lumi-g", "--gpus-per-node", "8", "--script", str(tmp_path / "job.sh"), image=fetched)
-    assert kept.returncode == 2
-    assert "argosy images pull" in kept.stderr
+    pull = f"run first: argosy images pull {fetched} -o torch_latest.sif"
+    assert f"#   {pull}\n" in shown.stdout
+    assert pull in shown.stderr
+    assert "argosy_image=torch_latest.sif\n" in shown.stdout
+    assert "registry.invalid" not in shown.stdout.partition("main()")[2]
+    file = tmp_path / "job.sh"
+    options = ("--site", "lumi-g", "--gpus-per-node", "8", "--account", "p", "--script", str(file))
+    kept = argosy("launch", fetched, *options, "--", "python", "t.py")
+    assert kept.returncode == 0, kept.stderr
+    assert pull in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("site", "image", "vendors"),
+    [
+        ("lumi-g", "docker://nvcr.io/nvidia/pytorch:24.04-py3", ("NVIDIA", "AMD")),
+        ("mn5-acc", "docker://rocm/pytorch:latest", ("AMD", "NVIDIA")),
+        ("nvidia-pyxis", "/project/rocm-6.sqsh", ("AMD", "NVIDIA")),
+        ("lumi-g", "docker://rocm/pytorch:latest", ()),
+        ("mn5-acc", "/project/rocm/train.sif", ()),
+        ("lumi-g", "cuda-and-rocm.sif", ()),
+    ],
+)
+def test_an_image_whose_name_says_another_vendor_is_doubtful(site: str, image: str, vendors: tuple[str, ...]) -> None:
+    said = dry_run("--site", site, "--gpus-per-node", "1", image=image)
+    assert said.returncode == 0, said.stderr
+    for vendor in vendors:
+        assert vendor in said.stderr.partition("made for")[2]
+    assert (f"image {image}: its name says" in said.stderr) == bool(vendors)
+    assert "made for" not in dry_run("--site", site, "--gpus-per-node", "1", "--no-check", image=image).stderr
+
+
+def test_a_relative_chdir_of_a_job_elsewhere_stays_relative_to_the_submit_folder() -> None:
+    at = ("--site", "mn5-acc", "--chdir", "sub")
+    shown = dry_run(*at, "--log-dir", "logs", "--output", "out/x.txt", image="mine.sif").stdout
+    assert "#SBATCH --chdir=sub\n" in shown
+    assert "#SBATCH --output=out/x.txt\n" in shown
+    assert "argosy_image=../mine.sif\n" in shown
+    assert "log_rank ../logs" in shown.replace("\\\n", "")
+    assert str(Path.cwd()) not in shown
+    assert "#SBATCH --output=t-%j.out\n" in dry_run(*at, image="mine.sif").stdout
+    far = dry_run("--site", "mn5-acc", "--chdir", "/gpfs/x", image="mine.sif")
+    assert "the job looks for it in /gpfs/x" in far.stderr
 
 
 UNDER_NOHUP = """\

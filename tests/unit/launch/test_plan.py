@@ -227,7 +227,7 @@ def test_full_nodes_are_bound_and_requested_as_whole_nodes() -> None:
     assert "unset SRUN_CPUS_PER_TASK" in script
 
 
-@pytest.mark.parametrize("cores", [6, 8])
+@pytest.mark.parametrize("cores", [5, 6])
 def test_another_number_of_cores_than_the_maps_is_given_without_the_map(cores: int) -> None:
     script = plan(
         FULL, wanted=Wanted(gpus_per_node=8, cpus_per_rank=cores), launcher="srun", container_per="rank"
@@ -502,11 +502,19 @@ def test_more_memory_than_a_node_has_is_refused() -> None:
     assert "--mem 480G" in caught.value.hint
 
 
-def test_cores_that_are_kept_from_jobs_are_doubtful() -> None:
+def test_cores_that_are_kept_from_jobs_are_refused_with_the_number_that_fits() -> None:
     site = replace(FULL, node=replace(FULL.node, cores=64, reserved="0,8,16,24,32,40,48,56"))
-    for cores, mark in ((7, Mark.NONE), (8, Mark.DOUBTFUL)):
-        _, choices = choose_job_shape(Wanted(nodes=1, gpus_per_node=8, cpus_per_rank=cores), site)
-        assert [choice.mark for choice in choices if choice.key == ChoiceKey.CORES_PER_RANK] == [mark]
+    wanted = Wanted(nodes=1, gpus_per_node=8, cpus_per_rank=8)
+    assert plan(site, wanted=replace(wanted, cpus_per_rank=7)).script
+    with pytest.raises(UsageError, match="can use 56 cores, but 64 were requested") as caught:
+        plan(site, wanted=wanted)
+    assert "--cpus-per-rank 7; --no-check" in caught.value.hint
+    forced = plan(site, wanted=wanted, no_check=True)
+    assert "--cpus-per-task=64" in forced.script
+    assert [choice.mark for choice in forced.choices if choice.key == ChoiceKey.CORES_PER_RANK] == [Mark.DOUBTFUL]
+    with pytest.raises(UsageError, match="can use 56 cores") as caught:
+        plan(site, wanted=Wanted(nodes=1, ranks=64))
+    assert "at most 56 ranks" in caught.value.hint
 
 
 # Whole scripts

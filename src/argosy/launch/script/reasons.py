@@ -24,17 +24,23 @@ MAIN = frozenset(
 )
 """Choices that the head of a script explains."""
 
+SHOWN_FIRST = frozenset((Mark.FIRST, Mark.DOUBTFUL))
+"""Marks of choices that are at the top of the head."""
+
 ALWAYS = frozenset((ChoiceKey.EXCLUDED_NODES, ChoiceKey.SIGNED_BY, ChoiceKey.TORCH, ChoiceKey.BILLED))
 """Choices that the head always explains: they change the cost of the job, or the resources that it may use."""
 
 
 def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
-    """Render the reasons in the head: doubts first and in full, then options that are not set, then main choices."""
+    """Render the reasons in the head: commands to run first, doubts, options that are not set, then main choices."""
     choices = tuple(choices)
+    for choice in (choice for choice in choices if choice.mark is Mark.FIRST):
+        yield as_comment(f"#   run first: {choice.value}")  # on one line, so that it can be copied
+        yield from textwrap.wrap(as_comment(choice.why), WIDTH, initial_indent="#     ", subsequent_indent="#     ")
     for choice in (choice for choice in choices if choice.mark is Mark.DOUBTFUL):
         text = as_comment(f"{choice.label} = {choice.value}: {choice.why}")
         yield from textwrap.wrap(text, WIDTH, initial_indent="#   ", subsequent_indent="#     ")
-    explained = (choice for choice in choices if _is_explained(choice) and choice.mark is not Mark.DOUBTFUL)
+    explained = (choice for choice in choices if _is_explained(choice) and choice.mark not in SHOWN_FIRST)
     rows = map(_row, sorted(explained, key=lambda choice: choice.key not in ALWAYS and not choice.mark))
     yield from [row for row in rows if row][:MOST_ROWS]
 

@@ -1,0 +1,201 @@
+"""Plan a job on a machine that is not its site: what the plan assumes, and paths from the submit folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from argosy.core.errors import SiteError, UsageError
+from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind, Mark
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.launch.model import LaunchRequest, as_pattern
+from argosy.launch.site_settings import container_at_site
+from argosy.runtimes.apptainer import FAMILIES
+from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
+from argosy.runtimes.image_entry import plan_entry
+from argosy.runtimes.runtime import FILES, load_runtime
+from argosy.sites.profile import Site
+
+IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
+"""An argument with one of these suffixes is a file path, even if the file does not exist."""
+
+
+def is_elsewhere(request: LaunchRequest, site: Site, session: Session, *, remote_image: Image | None) -> bool:
+    """Return whether this machine is not the site: sbatch or the image is missing here."""
+    runtime = container_at_site(request.container, site).runtime
+    here = remote_image is None and is_here(request.image, runtime, session)
+    return not (here and "sbatch" in session.host.programs)
+
+
+def is_here(reference: str, runtime: str, session: Session) -> bool:
+    """Return whether the image can be opened on this machine.
+
+    Names in the catalog are always looked up.  An image in a registry counts as present if the runtime pulls it itself,
+    or if this machine is at the site and can pull it.
+    """
+    if "://" in reference:
+        return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
+    if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(IMAGE_SUFFIXES)):
+        return True
+    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.paths.images))
+
+
+def from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
+    """Return the request with paths below the current folder relative to the folder of the job at the site.
+
+    The job starts in the folder from which it is submitted, or in ``--chdir`` below it.  Its container has this folder,
+    so that binds below it are not needed.
+    """
+    options, container = request.options, request.container
+    chdir = _relative(options.chdir, folder, folder)
+    job_folder = folder if chdir.startswith("/") or not chdir else options.chdir
+    output, error = (
+        _relative(path, as_pattern(job_folder), as_pattern(folder)) for path in (options.output, options.error)
+    )
+    checkpoint = _relative(request.checkpoint, job_folder, folder)
+    return replace(
+        request,
+        options=replace(options, chdir=chdir, output=output, error=error),
+        logs=_relative(request.logs, job_folder, folder),
+        checkpoint=checkpoint if checkpoint.startswith("/") or not checkpoint else f"./{checkpoint}",
+        container=container if chdir or container.contain else replace(container, binds=_without_own(container.binds)),
+    )
+
+
+def _relative(path: str, start: str, folder: str) -> str:
+    """Return a path below a folder relative to `start`; any other path unchanged."""
+    return os.path.relpath(path, start) if path and Path(path).is_relative_to(folder) else path
+
+
+def _without_own(binds: tuple[Bind, ...]) -> tuple[Bind, ...]:
+    """Leave out the binds of folders below the job's folder, which the container has."""
+    return tuple(each for each in binds if each.source != each.target or each.source.startswith(("/", "..", "~")))
+
+
+FROM_CALLER = ("SBATCH_", "OMP_NUM_THREADS")
+"""Prefixes of the caller's variables that a plan for another machine still reads: the user's defaults."""
+
+
+def assume_host(site: Site, host: Host, runtime: str) -> Host:
+    """Return the machine that the site's profile describes; home and current directory are left to the job.
+
+    Raises
+    ------
+    SiteError
+        If the runtime is not known.
+    """
+    if not runtime:
+        raise SiteError(
+            f"cannot plan a job for {site.name}: its container runtime is not known",
+            evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not name one",
+            hint="select it with --runtime",
+        )
+    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
+    kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
+    return replace(
+        host,
+        hostname=site.name,
+        arch=site.node.arch or host.arch,
+        person=replace(host.person, home=""),
+        cwd="",
+        programs={load_runtime(runtime).program: ""},
+        overlay="unknown",
+        user_namespaces=site.runtime.user_namespaces is not False,
+        environment=dict.fromkeys(names, "") | kept,
+    )
+
+
+def assume_container(
+    request: LaunchRequest,
+    wanted: ContainerRequest,
+    site: Site,
+    host: Host,
+    *,
+    starts: bool,
+    remote_image: Image | None,
+) -> ContainerPlan:
+    """Plan a container for an image that is not on this machine, and list the assumptions: an image with torch.
+
+    Parameters
+    ----------
+    starts
+        Whether the plan is carried out at the site, so that the image must be a file there.
+    remote_image
+        The image, if it was read over ssh; without a lock, it is assumed to contain torch.
+
+    Raises
+    ------
+    UsageError
+        If the plan is carried out, and the image is in a registry.
+    """
+    reference = request.image
+    signed = _not_verified(wanted, remote_image)
+    if remote_image is not None and remote_image.argosy:
+        plan = plan_entry(plan_container(wanted, remote_image, host), wanted, reference, (site,))
+        return replace(plan, choices=(*plan.choices, *signed))
+    fileless = fileless_image(reference, wanted.runtime)
+    unfetched = "://" in reference and fileless is None
+    if unfetched and starts:
+        raise UsageError(
+            f"the image must be a file at {site.name}",
+            evidence=f"{reference} is an image in a registry",
+            hint=f"run 'argosy images pull {reference} -o {_pulled_name(reference)}', send the file there with "
+            "'argosy images send', and pass its path",
+        )
+    path = _pulled_name(reference) if unfetched else reference
+    kind = ImageKind.SIF if path.endswith(".sif") else ImageKind.SQUASHFS
+    image = remote_image or fileless or Image(_from_job_folder(path, request.options.chdir), kind, digest="", arch="")
+    plan = plan_container(wanted, replace(image, packages=frozenset({"torch"})), host)
+    plan = plan_entry(plan, wanted, reference, (site,))
+    assumed = (
+        *_assumptions(path, image, request, site, fetched_first=unfetched),
+        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of the job at {site.name}, not of this machine", "assumed"),
+    )
+    return replace(plan, choices=(*plan.choices, *signed, *assumed))
+
+
+def _pulled_name(reference: str) -> str:
+    """Return the file name that ``apptainer pull`` uses: ``pytorch_24.04-py3.sif``."""
+    name, _, digest = reference.rpartition("/")[2].partition("@")
+    name, _, tag = name.partition(":")
+    return f"{name}_{tag or digest.replace(':', '.') or 'latest'}.sif"
+
+
+def _from_job_folder(path: str, chdir: str) -> str:
+    """Return the path of an image from the job's folder, if this folder is below the submit folder."""
+    is_below = bool(chdir) and not chdir.startswith("/")
+    return os.path.relpath(path, chdir) if is_below and not path.startswith(("/", "~")) and "://" not in path else path
+
+
+def _assumptions(
+    path: str, image: Image, request: LaunchRequest, site: Site, *, fetched_first: bool
+) -> Iterator[Choice]:
+    """Yield what a plan assumes about an image that is not here, and what must be done before its job can start."""
+    if fetched_first:
+        why = f"on a machine with internet access; then copy {path} to the folder from which you submit the job"
+        command = f"argosy images pull {request.image} -o {path}"
+        yield Choice(ChoiceKey.PULL, command, why, "assumed", mark=Mark.FIRST)
+    is_file = image.kind in FILES
+    doubt = ""
+    if is_file and not path.endswith(IMAGE_SUFFIXES):
+        doubt = f"; a folder of 'argosy wrap' needs another script, which a dry run at {site.name} prints"
+    elif is_file and request.options.chdir.startswith("/") and not path.startswith("/"):
+        doubt = f"; the job looks for it in {request.options.chdir} (--chdir): write its absolute path"
+    mark = Mark.DOUBTFUL if doubt else Mark.NONE
+    why = f"the image is not here: it is assumed to have torch, and no layer{doubt}"
+    yield Choice(ChoiceKey.ASSUMED, path, why, "assumed", mark=mark)
+
+
+def _not_verified(request: ContainerRequest, found: Image | None) -> tuple[Choice, ...]:
+    """Return the choice that tells where a required signature is verified."""
+    if not request.signed_by:
+        return ()
+    why = (
+        "verified at the site before the start"
+        if found
+        else "not verified: the image is not here; run apptainer verify"
+    )
+    return (Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), why, "option"),)
