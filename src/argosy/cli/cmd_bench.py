@@ -24,7 +24,7 @@ from argosy.cli.bench_results import (
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import GroupedCommand, add_options, json_option, option, quiet_option
 from argosy.cli.output import print_json
-from argosy.cli.parameters import FILE, JOB, NAMED, SITE
+from argosy.cli.parameters import FILE, IMAGE, JOB, NAMED, SITE
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.records import asdict, replace
@@ -37,7 +37,7 @@ NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "che
                 "packages")  # fmt: skip
 """Parameters of launch that make no sense for a measurement."""
 
-NOT_COMPARED = ("ssh", *NOT_MEASURED[1:])
+NOT_COMPARED = ("ssh", "image", *NOT_MEASURED[1:])
 """Parameters of launch that make no sense for several runs in one job."""
 
 NOT_TESTED = ("ranks", "cpus_per_rank", "launcher", "torchrun_arg", "mpi", "label", "log_dir", "debug")
@@ -175,6 +175,11 @@ def _settings(
         _print_comparison(*settings.report_of(of, session), as_json=as_json)
         _draw(session, of, html, svg)
         return
+    if not options["image"]:
+        raise UsageError(
+            "no image and no job is given",
+            hint="write: argosy bench settings IMAGE --try NAME=VALUE -- COMMAND; or, for its report: --of JOB",
+        )
     if dry_run or script is not None:
         raise UsageError(
             "--dry-run and --script cannot show this job, which has several scripts",
@@ -349,6 +354,7 @@ _launch_command(
     "\b\nargosy bench settings my.sif --site my-site --nodes 2 --gpus-per-node 4 --time 1:00:00 --follow "
     "--try NCCL_PROTO=LL \\\n    --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' --metric 'training:' -- python train.py",
     NOT_COMPARED,
+    click.argument("image", type=IMAGE, required=False, default=""),
     picture_options,
     option("--try", "tries", multiple=True, metavar="'NAME=VALUE …'", help="Setting to compare; repeatable."),
     option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Number of runs per setting."),

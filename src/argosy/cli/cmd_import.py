@@ -8,7 +8,7 @@ import click
 
 from argosy.cli.common import open_session
 from argosy.cli.output import print_json
-from argosy.cli.parameters import SITE
+from argosy.cli.parameters import NAMED, SITE
 from argosy.core.errors import UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote
@@ -21,7 +21,7 @@ COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.
 
 
 @click.command("import")
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=NAMED)
 @click.option(
     "--site", type=SITE, default="", metavar="NAME", help="Site of the job; settings of its profile are left out."
 )

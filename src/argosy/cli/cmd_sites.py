@@ -14,6 +14,7 @@ from argosy.cli.output import difference_table, print_differences, print_finding
 from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import FileFinding
+from argosy.core.os_errors import missing_file
 from argosy.core.records import asdict
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
@@ -159,10 +160,12 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
     from argosy.sites.lint.profile_rules import lint_named_profile
     from argosy.sites.lint.script_rules import lint_script
 
-    if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file):
+    if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file and not Path(file).suffix):
         return lint_named_profile(file, folders)
     try:
         return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
+    except FileNotFoundError as error:
+        raise missing_file(file, Path.cwd()) from error
     except OSError as error:
         raise UsageError(f"cannot read {file}", evidence=str(error), hint="check the path") from error
 

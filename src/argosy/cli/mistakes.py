@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import click
 
-from argosy.cli.app import COMMANDS, RUNS_A_PROGRAM
+from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
 
@@ -131,20 +131,20 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
     arguments
         The whole command line.
     """
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    path = context.command_path if context else _command_path(arguments)
+    context = (error.ctx if isinstance(error, click.UsageError) else None) or _find_context(arguments)
+    path = context.command_path
     see = f"see '{path} --help'"
     match error:
         case click.NoSuchOption():
             return _explain_no_option(error, path, arguments)
         case click.MissingParameter():
-            return _explain_missing(error, path)
+            return _explain_missing(error, context)
         case click.BadOptionUsage():
-            return UsageError(f"{path}: {error.option_name} needs a value", hint=see)
+            return UsageError(f"{path}: {error.option_name} needs a value", hint=f"{_show_value(error, context)}{see}")
         case click.BadParameter():
-            name = _parameter_name(error.param, context) or str(error.param_hint or "value")
+            name = _parameter_name(error.param) or str(error.param_hint or "value")
             near = _nearest_choice(error)
-            what = f"invalid {name}: {_sentence(error.message).replace('integer range', 'integer')}"
+            what = f"invalid {name}: {_explain_range(_sentence(error.message))}"
             return UsageError(what, hint=f"did you mean {near}?" if near else see)
     extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
     if extra:
@@ -165,9 +165,29 @@ def _nearest_choice(error: click.BadParameter) -> str:
     return known if known in choices else suggest_word(given, map(str, choices))
 
 
-def _command_path(arguments: Sequence[str]) -> str:
-    """Return the command of a line of which click reports no context."""
-    return f"argosy {arguments[1]}" if arguments[1:] and arguments[1] in COMMANDS else "argosy"
+def _find_context(arguments: Sequence[str]) -> click.Context:
+    """Return the context of the command of a line, for an error for which click has none."""
+    context = click.Context(app, info_name="argosy")
+    for name in arguments[1:]:
+        command = context.command
+        found = command.get_command(context, name) if isinstance(command, click.Group) else None
+        if found is None:
+            break
+        context = click.Context(found, context, info_name=name)
+    return context
+
+
+def _show_value(error: click.BadOptionUsage, context: click.Context) -> str:
+    """Return how to write an option without its value; empty if it is not an option of the command."""
+    option = next((each for each in context.command.params if error.option_name in each.opts), None)
+    return f"write: {error.option_name} {option.make_metavar(context)}; " if option else ""
+
+
+def _explain_range(text: str) -> str:
+    """Replace click's notation of a range, for example ``x>=1``."""
+    text = text.replace("integer range", "integer")
+    text = re.sub(r" is not in the range x>=(\S+)", r" is smaller than \1", text)
+    return re.sub(r" is not in the range x>(\S+)", r" is not larger than \1", text)
 
 
 def _sentence(message: str) -> str:
@@ -176,10 +196,10 @@ def _sentence(message: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _parameter_name(parameter: click.Parameter | None, context: click.Context | None) -> str:
+def _parameter_name(parameter: click.Parameter | None) -> str:
     if isinstance(parameter, click.Option):
         return next((text for text in parameter.opts if text.startswith("--")), parameter.opts[0])
-    return parameter.get_error_hint(context).replace("'", "") if parameter and context else ""
+    return (parameter.metavar or str(parameter.name).upper()) if parameter else ""
 
 
 def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence[str]) -> UsageError:
@@ -193,19 +213,25 @@ def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence
     word = suggest_word(name.lstrip("-"), [text.removeprefix("--") for text in by_name])
     near = f"--{word}" if word else ""
     if near and error.ctx:
-        return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, near, by_name[near])}")
+        return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}")
     if path.rsplit(maxsplit=1)[-1] in RUNS_A_PROGRAM and "--" not in arguments:
         return UsageError(what, hint=f"write -- before the command: {path} IMAGE -- python train.py")
     return UsageError(what, hint=f"see '{path} --help'")
 
 
-def _example(context: click.Context, name: str, option: click.Option) -> str:
-    """Return a command line with an option, for example ``argosy launch IMAGE --nodes N -- COMMAND``."""
-    names = [each.name or "" for each in context.command.params if isinstance(each, click.Argument) and each.required]
-    images = [each for each in names if each != "command"]
-    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
-    own = any(each.name == "command" for each in context.command.params)
-    return " ".join([context.command_path, *map(str.upper, images), name + value, *(["-- COMMAND"] if own else [])])
+def _example(context: click.Context, option: click.Option | None = None, name: str = "") -> str:
+    """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
+
+    Parameters
+    ----------
+    option, name
+        An option to show, and its name.
+    """
+    arguments = [each for each in context.command.params if isinstance(each, click.Argument)]
+    names = [_parameter_name(each) for each in arguments if each.required and each.name != "command"]
+    value = "" if option is None or option.is_flag else f" {option.metavar or name.strip('-').upper()}"
+    command = ["-- COMMAND"] if any(each.name == "command" for each in arguments) else []
+    return " ".join([context.command_path, *names, *([name + value] if option else []), *command])
 
 
 MISSING_HINTS = {
@@ -215,14 +241,16 @@ MISSING_HINTS = {
 """Command and its missing option -> a whole line."""
 
 
-def _explain_missing(error: click.MissingParameter, path: str) -> UsageError:
-    if path.rsplit(maxsplit=1)[-1] in {"run", "shell"}:
+def _explain_missing(error: click.MissingParameter, context: click.Context) -> UsageError:
+    path = context.command_path
+    if path in {"argosy run", "argosy shell"}:
         hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
         return UsageError(f"{path}: the image or the command is missing", hint=hint)
-    name = _parameter_name(error.param, error.ctx) or "an argument"
+    name = _parameter_name(error.param) or "an argument"
     choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
-    example = MISSING_HINTS.get(f"{path} {name}", f"see '{path} --help'")
+    usage = _example(context, error.param if isinstance(error.param, click.Option) else None, name)
+    example = MISSING_HINTS.get(f"{path} {name}", f"write: {usage}; see '{path} --help'")
     return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=example)
 
 

@@ -22,7 +22,7 @@ from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import load_profile
-from argosy.slurm.text import RUNNING
+from argosy.slurm.text import RUNNING, is_job_id
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """The command if the user gives none: images may not have bash."""
@@ -48,6 +48,11 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     """
     if read_session(job, session) is not None:
         return attach_session(job, command, session)
+    if not is_job_id(job):
+        raise UsageError(
+            f"there is no job or session {job!r}",
+            hint="see your jobs with 'argosy jobs', and sessions with 'argosy sessions ls'",
+        )
     facts = find_job(session, job)
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:

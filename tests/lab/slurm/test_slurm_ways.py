@@ -32,7 +32,7 @@ def test_a_setting_that_makes_a_program_faster_is_found(desk: Desk) -> None:
         (6, 0, 4.0, "no difference shown"),
     ]
     job = done.stderr.split("job ")[-1].split()[0]
-    again = desk.argosy("bench", "settings", desk.image, "--of", job)
+    again = desk.argosy("bench", "settings", "--of", job)
     assert "TAKES=3" in again.stdout
     assert "less" in again.stdout
 

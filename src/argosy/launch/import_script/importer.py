@@ -9,6 +9,7 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
+from argosy.core.os_errors import missing_file
 from argosy.core.script_reader import JobScript, Part, Statement, Word, expand, plain_text, read_job_script, source_text
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
@@ -70,6 +71,8 @@ def read_script_text(path: Path) -> str:
     """
     try:
         data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise missing_file(str(path), Path.cwd()) from error
     except OSError as error:
         hint = "check the path, and that you may read the file"
         raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error), hint=hint) from error
