@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 import re
 from itertools import zip_longest
+from types import FunctionType
 from typing import Any
 
 from argosy import api
+from argosy.cli.app import COMMANDS
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name, rows, types
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, variable_name
+from tools.reference.commands import commands_of
 from tools.reference.tables import render_row
 
 WIDTH = 110
@@ -131,15 +134,19 @@ def render_type(kind: Any) -> str:
 def render_python() -> str:
     """Render the page of the Python interface: each function with its signature and docstring."""
     parts = [PYTHON]
-    for command, names in api.FUNCTIONS.items():
-        for name in names:
-            function = getattr(api, name)
-            signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
-            signature = re.sub(r"Unpack\[(\w+)\]", r"\1", signature)
-            doc = inspect.getdoc(function) or ""
-            shown = wrap_signature(name, signature)
-            parts.append(f"## `{name}`\n\nCommand: `argosy {command}`\n\n```text\n{shown}\n```\n")
-            parts.append(render_doc(doc) + "\n")
+    order = list(COMMANDS)
+    functions = [getattr(api, name) for name in api.__all__ if commands_of(getattr(api, name))]
+
+    def place(function: FunctionType) -> tuple[int, int]:
+        """Return the place of a function's command in the help, and its line in its module."""
+        return order.index(commands_of(function)[0].split()[0]), function.__code__.co_firstlineno
+
+    for function in sorted(functions, key=place):
+        signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+        signature = re.sub(r"Unpack\[(\w+)\]", r"\1", signature)
+        shown = wrap_signature(function.__name__, signature)
+        parts.append(f"## `{function.__name__}`\n\n```text\n{shown}\n```\n")
+        parts.append(render_doc(inspect.getdoc(function) or "") + "\n")
     return "\n".join(parts)
 
 

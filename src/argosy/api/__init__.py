@@ -1,4 +1,4 @@
-"""The Python interface: a typed function for each command of the command line.
+"""The Python interface: a typed function for each command, which the first line of its docstring names.
 
     from argosy import api
 
@@ -16,8 +16,6 @@ the cause, the evidence and a hint.
 """
 
 from __future__ import annotations
-
-from types import MappingProxyType
 
 from argosy.api.builds import build, bundle, check_lock, lock, new_project, preview_build
 from argosy.api.diagnostics import check_image, examine_machine, explain_failure, report_job, verify_run
@@ -104,94 +102,7 @@ from argosy.api.wraps import (
 from argosy.core.errors import ArgosyError
 from argosy.core.session import Session
 
-FUNCTIONS = MappingProxyType(
-    {
-        "init": ("new_project",),
-        "build": ("build", "preview_build"),
-        "lock": ("lock", "check_lock"),
-        "bundle": ("bundle",),
-        "wrap new": ("wrap",),
-        "wrap update": ("update_wrap",),
-        "wrap rollback": ("rollback_wrap",),
-        "wrap history": ("list_wrap_versions",),
-        "wrap prune": ("prune_wrap",),
-        "wrap check": ("check_wrap",),
-        "wrap kernel": ("add_kernel",),
-        "run": ("run",),
-        "shell": ("shell", "start_session"),
-        "sessions ls": ("list_sessions",),
-        "sessions stop": ("stop_session",),
-        "launch": (
-            "import_script",
-            "launch",
-            "plan_launch",
-            "launch_after_smoke",
-            "launch_interactive",
-            "make_request",
-            "launch_request",
-        ),
-        "import": ("import_script",),
-        "explain": ("explain_launch", "explain_job"),
-        "jobs": ("list_jobs", "list_past_jobs"),
-        "jobs show": ("find_job",),
-        "jobs diff": ("diff_jobs",),
-        "top": ("measure_job", "watch_job", "collect_stacks"),
-        "logs": ("read_logs", "follow_job"),
-        "cancel": ("cancel_jobs",),
-        "attach": ("attach",),
-        "queues": ("list_queues", "list_accounts"),
-        "doctor": ("examine_machine",),
-        "check": ("check_image",),
-        "verify": ("verify_run",),
-        "report": ("report_job",),
-        "why": ("explain_failure",),
-        "bench collectives": ("bench_collectives",),
-        "bench nodes": ("bench_nodes",),
-        "bench settings": ("bench_settings", "bench_settings_report"),
-        "bench startup": ("bench_startup",),
-        "bench history": ("bench_history",),
-        "bench compare": ("compare_bench",),
-        "images ls": ("list_images",),
-        "images pull": ("pull_image",),
-        "images push": ("push_image",),
-        "images send": ("send_image",),
-        "images tag": ("tag_image",),
-        "images rm": ("remove_image",),
-        "images verify": ("verify_image",),
-        "images info": ("describe_image",),
-        "images freeze": ("freeze_image",),
-        "images sbom": ("render_sbom",),
-        "images scan": ("scan_image",),
-        "images slim": ("slim_image",),
-        "images diff": ("diff_images",),
-        "images export": ("export_image",),
-        "cache info": ("list_cache",),
-        "cache gc": ("clean_cache",),
-        "sites ls": ("list_sites",),
-        "sites show": ("show_site",),
-        "sites new": ("discover_site",),
-        "sites picture": ("draw_site",),
-        "sites lint": ("lint_profile", "lint_script"),
-        "sites diff": ("diff_sites",),
-        "sites detect": ("detect_site",),
-        "sites schema": ("site_schema",),
-        "sites merge": ("merge_site",),
-        "sites validate": ("validate_site",),
-        "config": ("list_settings",),
-        "config get": ("list_settings",),
-        "config set": ("set_setting",),
-        "config unset": ("unset_setting",),
-        "config schema": ("project_schema",),
-    }
-)
-"""Command -> the functions that do the same."""
-
-ONLY_COMMANDS = frozenset({"compat ls", "compat install", "compat run", "completion"})
-"""Commands without a function: they are about the shell."""
-
 __all__ = [
-    "FUNCTIONS",
-    "ONLY_COMMANDS",
     "ArgosyError",
     "Session",
     "add_kernel",

@@ -101,7 +101,7 @@ def _run_request(
 def make_request(
     image: str | Path, command: Sequence[str] = (), *, session: Session | None = None, **options: Unpack[LaunchOptions]
 ) -> LaunchRequest:
-    """Return the request of a launch, completed by the ``argosy.toml`` of the current folder.
+    """Return the request of an ``argosy launch``, completed by the ``argosy.toml`` of the current folder.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def launch(
 
 
 def launch_request(request: LaunchRequest, *, ssh: str = "", session: Session | None = None) -> submit.Launched:
-    """Launch a request that `make_request` returned."""
+    """Launch a request that `make_request` returned, as ``argosy launch`` does."""
     here = use_session(session)
     return submit_ssh.launch_by_ssh(request, here, parse_remote(ssh)) if ssh else submit.launch(request, here)
 
@@ -256,7 +256,7 @@ def bench_settings(
 
 
 def bench_settings_report(job: str, *, session: Session | None = None) -> tuple[tuple[Comparison, ...], str]:
-    """Return the comparison of a job of `bench_settings` and what it compares."""
+    """Return the comparison of a job of `bench_settings` and its subject, as ``argosy bench settings --of`` does."""
     return settings.report_of(job, use_session(session))
 
 

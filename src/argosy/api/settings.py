@@ -13,7 +13,7 @@ from argosy.recipes.user_config import Setting, check_key, write_config
 
 
 def list_settings(*, session: Session | None = None) -> dict[str, Setting]:
-    """Return every configured value with its source, as ``argosy config`` does: key -> setting."""
+    """Return all configured values with their sources, as ``argosy config`` and ``argosy config get`` do."""
     return configured_settings(use_session(session).host)
 
 
