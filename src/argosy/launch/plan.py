@@ -43,7 +43,7 @@ from argosy.launch.option_checks import (
 from argosy.launch.request import with_sources
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.parts import plan_resume, rank_file, well_file
+from argosy.launch.script.parts import RANK_PATH, WELL_FILES, plan_resume
 from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
 from argosy.launch.site_settings import (
     caller_variables,
@@ -336,8 +336,8 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             logs=request.logs,
             label=request.label,
             least_nodes=least,
-            note_file=rank_file(record),
-            end_files=well_file(record),
+            note_file=RANK_PATH if record else "",
+            end_files=WELL_FILES if record else "",
             python=facts.rank_python,
         )
     )

@@ -17,10 +17,10 @@
 #   gpu = nv: the module prints this version in the repository's logs
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at mn5-acc, not of this machine
-# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
-    # --- The program -----------------------------------------------------------------------------
+    # --- The program ---
     argosy_image=/project/images/train.sif
     # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
@@ -28,7 +28,7 @@ main() {
     argosy_ranks_per_node=${SLURM_GPUS_ON_NODE:-4}
     need_cores_of_node 80
 
-    # --- The environment of the ranks ------------------------------------------------------------
+    # --- The environment of the ranks ---
     pass_signals
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Not in the container: the host's software and mounts.
@@ -42,76 +42,66 @@ main() {
     module load singularity
     set -eu
 
-    # --- Start: one container per node, which starts the ranks of its node -----------------------
+    # --- Start: one container per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
         --wait=60 \
-        sh -c "$argosy_helpers" check_node "$argosy_image" \
-        singularity /dev/nvidiactl '' '' \
+        sh -c "$argosy_helpers" check_node "$argosy_image" singularity /dev/nvidiactl '' \
         singularity --quiet exec --no-eval --nv "$argosy_image" \
         /bin/sh -c "$argosy_helpers" start_torchrun "$argosy_nodes" "$argosy_ranks_per_node" \
             train.py 50 10
     finish
 }
 
-# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
+# --- Helpers: the same text in every script ---
 
 # Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
-    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+    # In a step of srun, the ranks would inherit its cores.  Step 4294967290 is the shell of salloc.
+    [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || {
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1
-    fi
+    }
 }
 
-# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
+# An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
-    argosy_need=$1
-    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
-        stop "$argosy_given cores on a node, $argosy_need are needed" 2
-    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
-    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+    argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
-# One task starts all ranks of a node, so it needs the cores of all tasks that Slurm counted there.
+# One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
-    [ -z "${SLURM_CPUS_PER_TASK:-}" ] ||
-        set -- "$((SLURM_CPUS_PER_TASK * ${SLURM_NTASKS_PER_NODE:-1}))"
+    [ -z "${SLURM_CPUS_PER_TASK:-}" ] || set -- "$((SLURM_CPUS_PER_TASK * ${SLURM_NTASKS_PER_NODE:-1}))"
     need_cores "$1"
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
-    argosy_step='' argosy_stopped=''
+    argosy_step=''
     trap 'pass_signal USR1' USR1
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() {
-    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
-}
+pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
-    argosy_stopped=yes
     pass_signal TERM
 }
 
-# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
-# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
+# Choose where all ranks connect: the first node, with the suffix $1, and a free port there.
+# The next start gets another port, so that ranks of a lost run do not join it.
 find_rendezvous() {
-    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
-    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
-    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
-    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    argosy_hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    argosy_first=${argosy_hosts%%[[:space:]]*}
     MASTER_ADDR=$argosy_first${1:-}
-    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + $$))
+    set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
-    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+    MASTER_PORT=$("$@")
 }
 
 # The sh of a batch job may not define the command module, and modules fail under 'set -eu'.
@@ -120,7 +110,7 @@ enable_modules() {
     command -v module > /dev/null || . /etc/profile
 }
 
-# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
+# Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
@@ -145,16 +135,13 @@ stop() {
 
 # What runs on the nodes travels as text, since Slurm copies this file to the first node only.
 argosy_helpers=$(cat <<'HELPERS'
-# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
+# Print the first port from $1 on that no socket of this node uses.
 free_port() {
-    argosy_port=$3 argosy_left=$2
-    while [ "$argosy_left" -gt 0 ]; do
-        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
-            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
-        [ -n "$argosy_busy" ] || break
-        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
-    done 2> /dev/null
-    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+    argosy_port=$1
+    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
+        argosy_port=$((argosy_port + 1))
+    done
+    echo "$argosy_port"
 }
 
 stop_node() {
@@ -162,72 +149,52 @@ stop_node() {
     exit "$2"
 }
 
-# Create a private folder.  A folder of that name that belongs to another user is not used.
-own_folder() {
-    mkdir -m 700 "$1" 2> /dev/null ||
-        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
-}
-
-# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
-# A node without its GPUs or file system would otherwise fail later with a misleading error.
+# IMAGE RUNTIME GPU_DEVICE PATHS COMMAND...: refuse a broken node, which would fail with a misleading error.
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
-    for argosy_folder in $4; do
-        (umask 077 && mkdir -p "${argosy_folder%/*}/")
-        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
-    done
-    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
+    # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $5 ${TMPDIR:-}; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
     done
     [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
-    shift 5
+    shift 4
     exec "$@"
 }
 
-# The program torchrun of a vendor's image does not see the packages of the layer, so run the module.
+# Run the module: a vendor's program torchrun does not see the packages of the layer.
 run_torchrun() {
-    argosy_per_node=$1
-    shift
-    # Without --log-dir, torchrun leaves a folder in /tmp.
-    argosy_logs=$(mktemp -d) && set -- --log-dir="$argosy_logs" "$@"
-    python -m torch.distributed.run --nproc-per-node="$argosy_per_node" "$@" &
+    argosy_logs=$(mktemp -d) # otherwise torchrun leaves a folder in /tmp
+    python -m torch.distributed.run --log-dir="$argosy_logs" "$@" &
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill -s TERM "$argosy_agent" 2>/dev/null' TERM INT
+    trap 'kill -s TERM "$argosy_agent"' TERM INT
     # A trap ends wait but not torchrun.
     while
         argosy_code=0
         wait "$argosy_agent" || argosy_code=$?
-    do
-        kill -0 "$argosy_agent" 2> /dev/null || break
-    done
+        kill -0 "$argosy_agent" 2> /dev/null
+    do :; done
     rm -rf "$argosy_logs"
     exit "$argosy_code"
 }
 # USR1 and USR2 are for the workers, and would end torchrun.
-signal_workers() {
-    for argosy_worker in $(cat /proc/$argosy_agent/task/*/children); do
-        kill -s "$1" "$argosy_worker"
-    done
-} 2> /dev/null
+signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
 
 # In one container per node: NODES RANKS_PER_NODE OPTIONS... PROGRAM...
-# Rank r runs on node r / RANKS_PER_NODE: the first node of the list must have rank 0.
 start_torchrun() {
     argosy_nodes=$1 argosy_per_node=$2
     shift 2
     if [ "$argosy_nodes" -eq 1 ]; then
         set -- --standalone "$@"
     else
-        set -- --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" "$@"
+        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" \
+            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
     fi
-    run_torchrun "$argosy_per_node" "$@"
+    run_torchrun --nproc-per-node="$argosy_per_node" "$@"
 }
 
 "$0" "$@"

@@ -28,11 +28,10 @@ from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import (
     CORES,
     DATA,
+    END_CALL,
     END_FILE,
     RANK_FILE,
-    rank_file,
     render_end,
-    render_end_call,
     render_rank,
 )
 
@@ -81,7 +80,7 @@ def record(tmp_path: Path) -> Path:
 
 
 def rank(record: Path, shell: str, number: int, **variables: str) -> subprocess.CompletedProcess[str]:
-    words = ("-c", NOTE, NOTE.name, rank_file(str(record)))
+    words = ("-c", NOTE, NOTE.name, str(record / RANK_FILE))
     own = {"RANK": str(number), "LOCAL_RANK": str(number % 2), "SLURMD_NODENAME": f"node{number // 2 + 1}"}
     environment = {"PATH": os.environ["PATH"], **own, **variables}
     command = (shell, *words, "sh", "-c", 'env; printf "%s|" "$@"', "x", "a  b", "$HOME", "")
@@ -126,7 +125,7 @@ def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> N
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, shell: str) -> None:
     command = ("sh", "-c", 'echo "$RANK of $WORLD_SIZE: $1"', "x", "a  b")
-    spec = LauncherSpec(command, Counts("2", "2"), note_file=rank_file(str(record)))
+    spec = LauncherSpec(command, Counts("2", "2"), note_file=str(record / RANK_FILE))
     _, *words = srun(spec).command
     task = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
     where = {"MASTER_ADDR": "n1", "MASTER_PORT": "20001", "SLURMD_NODENAME": "n2", "PATH": os.environ["PATH"]}
@@ -140,9 +139,8 @@ def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, s
 
 
 def test_a_removed_record_ends_a_job_silently(record: Path) -> None:
-    call = render_end_call(str(record))
-    values = "argosy_nodes=1 argosy_ranks_per_node=1 argosy_code=0"
-    text = "\n".join([values, *render_script_functions(call), call, "echo done"])
+    values = f"argosy_record='{record}' argosy_nodes=1 argosy_ranks_per_node=1 argosy_code=0"
+    text = "\n".join([values, *render_script_functions(END_CALL), END_CALL, "echo done"])
     (record / END_FILE).unlink()
     done = subprocess.run(("/bin/sh", "-euc", text), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -182,7 +180,7 @@ def test_a_program_that_cannot_start_is_named_with_its_image_only(
         (record / program).write_text(text)
         (record / program).chmod(0o755 if "x" in program else 0o644)
     own = {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n1"}
-    words = (shell, "-c", NOTE, NOTE.name, rank_file(str(record)), program)
+    words = (shell, "-c", NOTE, NOTE.name, str(record / RANK_FILE), program)
     done = subprocess.run(words, env=own, cwd=record, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert done.stderr.startswith(f"argosy: {said}" if said else "")
@@ -203,7 +201,7 @@ def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:
 
 def test_a_program_without_a_container_is_searched_on_the_node(record: Path) -> None:
     (record / RANK_FILE).write_text(render_rank(""))
-    words = (SHELLS[0], "-c", NOTE, NOTE.name, rank_file(str(record)), "no-such-program")
+    words = (SHELLS[0], "-c", NOTE, NOTE.name, str(record / RANK_FILE), "no-such-program")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stderr == "argosy: no-such-program: not found on this node\n"
 

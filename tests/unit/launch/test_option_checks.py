@@ -76,8 +76,9 @@ def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
 
 
 def test_an_elastic_job_succeeds_if_its_minimum_of_nodes_did(tmp_path: Path) -> None:
-    call = "\n".join(render_well(str(tmp_path), 2))
-    script = "\n".join([*render_script_functions(call), "argosy_code=1", call, 'echo "$argosy_code"'])
+    call = render_well(2)
+    values = f"argosy_record={tmp_path} argosy_code=1"
+    script = "\n".join([*render_script_functions(call), values, call, 'echo "$argosy_code"'])
 
     def code() -> str:
         words = ("env", "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT=1", "sh", "-euc", script)

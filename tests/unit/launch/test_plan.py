@@ -40,7 +40,7 @@ from argosy.launch.launchers.launcher import (
 )
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_launch
-from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT
+from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT, OWN_FOLDERS
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
 from argosy.sites.profile import Node, Site, Slurm
@@ -565,7 +565,7 @@ CASES = (
         },
     ),
 )
-PROGRAMS = (FREE_PORT, CHECK_NODE, TORCHRUN, ELASTIC, RANK, MPI_RANK, BIND, LOG)
+PROGRAMS = (FREE_PORT, OWN_FOLDERS, CHECK_NODE, TORCHRUN, ELASTIC, RANK, MPI_RANK, BIND, LOG)
 
 
 def script_of(case: Case) -> str:

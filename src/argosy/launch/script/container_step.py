@@ -11,9 +11,9 @@ from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import StepRuntime, assignment
 
 
-def inside_words(device: Word, folders: Word) -> tuple[Word, ...]:
+def inside_words(device: Word) -> tuple[Word, ...]:
     """Return the command that checks a node inside a container that srun starts, before the command of the rank."""
-    return ("/bin/sh", "-c", CHECK_CONTAINER, CHECK_CONTAINER.name, device, folders)
+    return ("/bin/sh", "-c", CHECK_CONTAINER, CHECK_CONTAINER.name, device)
 
 
 def step_of(container: ContainerPlan) -> StepRuntime | None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from argosy.core.shell import Helpers, ShellExpr, Word, load_helper, read_shell, render_command, render_helpers
 from argosy.launch.script.reasons import packed
-from argosy.version import VERSION
 
 DATA = Path(__file__).with_name("data")
 
 FREE_PORT = load_helper(DATA, "free_port")
-CHECK_NODE = load_helper(DATA, "check_node", "stop_node", "own_folder")
-CHECK_CONTAINER = load_helper(DATA, "check_container", "stop_node", "own_folder")
+CHECK_NODE = load_helper(DATA, "check_node", "stop_node")
+CHECK_CONTAINER = load_helper(DATA, "check_container", "stop_node")
+OWN_FOLDERS = load_helper(DATA, "own_folders", "stop_node")
 CREATE_STAGE = load_helper(DATA, "create_stage")
 
 FILES = (
@@ -30,8 +30,7 @@ WIDTH = 99
 
 def heading(text: str, *, indent: str = "") -> str:
     """Render a comment that begins a part of the script."""
-    line = f"{indent}# --- {text} "
-    return line + "-" * (WIDTH - len(line))
+    return f"{indent}# --- {text} ---"
 
 
 def render_script_functions(main: str) -> Iterator[str]:
@@ -67,7 +66,7 @@ def render_program(main: list[str], helpers: Helpers) -> Iterator[str]:
     yield from (f"    {statement}" if statement else "" for statement in main)
     yield "}"
     yield ""
-    yield heading(f"Helpers: the same text in every script of Argosy {VERSION}")
+    yield heading("Helpers: the same text in every script")
     yield ""
     yield from render_script_functions("\n".join(main))
     if helpers.definitions or helpers.texts:
@@ -98,7 +97,7 @@ def render_call(words: tuple[Word, ...], program: str = "") -> str:
         if (word in SHELLS and words[place + 1 : place + 2] == ("-c",))
         or words[place + 1 : place + 2] == ("-I",)
         or words[place - 4 : place - 3] == STARTER
-        or (word == program and program)
+        or (word == program and program and words[place - 2] != CHECK_NODE.name)
     ]
     bounds = sorted({0, *starts, len(words)})
     groups = [words[first:last] for first, last in pairwise(bounds)]

@@ -78,7 +78,7 @@ def render_head(facts: ScriptFacts) -> Iterator[str]:
     if names:
         yield f"# PRIVATE: this script holds the values of {', '.join(names)} from the environment of its author."
     yield from render_choices(split_choices(facts.choices, facts.container.exports())[0])
-    yield "# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts"
+    yield "# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329"
     yield ""
 
 

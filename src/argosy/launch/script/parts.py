@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.shell import Word, quote, read_shell
+from argosy.core.shell import ShellExpr, Word, quote, read_shell
 from argosy.launch.script.helpers import render_call
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import parse_warning
@@ -80,24 +80,20 @@ PLACE = "@PLACE@"
 """Placeholder for the place in the messages of ``rank.sh``."""
 
 
-def rank_file(record: str) -> str:
-    """Return the script that each rank reads to record its cores and GPUs; empty without a record."""
-    return f"{record}/{RANK_FILE}" if record else ""
+RANK_PATH = ShellExpr(f"$argosy_record/{RANK_FILE}")
+"""The script that each rank reads to record its cores and GPUs."""
+
+WELL_FILES = ShellExpr("$argosy_record/well")
+"""Prefix of the files that an elastic run writes, one per node on which it succeeded."""
 
 
-def well_file(record: str) -> str:
-    """Return the prefix of the files that an elastic run writes, one per node on which it succeeded."""
-    return f"{record}/well" if record else ""
-
-
-def render_well(record: str, least_nodes: int) -> Iterator[str]:
+def render_well(least_nodes: int) -> str:
     """Render the end of an elastic run, which succeeds if enough nodes succeeded."""
-    yield f"judge_elastic_run {quote(well_file(record))} {least_nodes}"
+    return f"judge_elastic_run {quote(WELL_FILES)} {least_nodes}"
 
 
-def render_end_call(record: str) -> str:
-    """Render the line that records the end of a run, if its record still exists."""
-    return f"note_end {quote(f'{record}/{END_FILE}')}"
+END_CALL = f'note_end "$argosy_record/{END_FILE}"'
+"""Line of a script that records the end of a run, if its record still exists."""
 
 
 def render_rank(image: str) -> str:

@@ -27,6 +27,7 @@ from argosy.launch.script.helpers import (
     CHECK_NODE,
     CREATE_STAGE,
     FREE_PORT,
+    OWN_FOLDERS,
     WIDTH,
     continued,
     heading,
@@ -35,11 +36,11 @@ from argosy.launch.script.helpers import (
 )
 from argosy.launch.script.local import VENDOR_NODES, ScriptFacts, render_environment, render_head
 from argosy.launch.script.parts import (
+    END_CALL,
     Resume,
     before_command,
     render_before,
     render_chain,
-    render_end_call,
     render_enough,
     render_rendezvous,
     render_requeue,
@@ -135,12 +136,14 @@ def _how(facts: SlurmFacts) -> str:
     """Return the text of the heading: how the ranks start."""
     if facts.script.started.per_rank:
         return "one container per rank"
-    return "one container per node, which starts the ranks of its node"
+    return "one container per node, which starts its ranks"
 
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the first part: the image, and the numbers of ranks and cores."""
     yield heading("The program", indent=STATEMENT).lstrip()
+    if facts.record:
+        yield f"argosy_record={quote(facts.record)}"
     if ShellExpr("$argosy_image") in words and not facts.stage_to:
         yield f"argosy_image={quote(facts.script.container.entry.image.path)}"
     yield "# The numbers come from Slurm, so 'sbatch --nodes=8' scales this script."
@@ -209,7 +212,7 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
 
 
 def _short(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Replace the image and long lists in a command by variables of the script."""
+    """Replace the image, the record and long lists in a command by variables of the script."""
     image = facts.script.container.entry.image.path if _image_file(facts) else ""
     late = " ".join(facts.site_overrides.late_binds)
     out: list[Word] = []
@@ -219,6 +222,8 @@ def _short(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
             out.append(ShellExpr("$argosy_image"))
         elif image and isinstance(word, str) and word.startswith(layer):
             out.append(ShellExpr(f"${{argosy_image}}:/opt/argosy:{word[len(layer) :]}"))
+        elif word and word == facts.record:
+            out.append(ShellExpr("$argosy_record"))
         elif len(late) > LONG and word == late:
             out.append(ShellExpr("$argosy_node_paths"))
         elif word and word == _long_bind(facts):
@@ -293,16 +298,21 @@ def _cores_per_node(facts: SlurmFacts) -> int:
 
 
 def _around(facts: SlurmFacts) -> tuple[Word, ...]:
-    """Return the command that checks a node before the container starts, or in it if srun starts the container."""
-    container, folders = facts.script.container, join_words(facts.site_overrides.folders)
-    device = _gpu_device(facts)
+    """Return the command that prepares a node before the container starts, or in it if srun starts the container."""
+    container, device = facts.script.container, _gpu_device(facts)
     if step_of(container):
-        return inside_words(device, folders)
+        return (*_own_folders("/bin/sh", facts), *inside_words(device))
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
     late_binds = " ".join(facts.site_overrides.late_binds)
     check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
-    return (*check, path or "/", container.runtime.program, device, folders, late_binds)
+    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, late_binds)
+
+
+def _own_folders(shell: str, facts: SlurmFacts) -> tuple[Word, ...]:
+    """Return the command that creates the folders which the site's profile needs on each node."""
+    folders = facts.site_overrides.folders
+    return (shell, "-c", OWN_FOLDERS, OWN_FOLDERS.name, join_words(folders)) if folders else ()
 
 
 def _gpu_device(facts: SlurmFacts) -> str:
@@ -431,9 +441,9 @@ def _end(facts: SlurmFacts) -> Iterator[str]:
     if facts.smoke:
         yield render_enough()
     if facts.record and facts.least_nodes:
-        yield from render_well(facts.record, facts.least_nodes)
+        yield render_well(facts.least_nodes)
     if facts.record:
-        yield render_end_call(facts.record)
+        yield END_CALL
     if facts.resume:
         yield render_requeue(facts.resume)
     yield "finish"

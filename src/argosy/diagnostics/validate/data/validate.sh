@@ -69,7 +69,7 @@ for host in $hosts; do [ "$host" = "$first" ] || other=$host; done
 fact master.resolves "$(yes_no step --nodes=1 --ntasks=1 --nodelist="${other:-$first}" getent hosts "$first$suffix")" \
     "getent hosts on ${other:-the same node}"
 wish=$((20000 + SLURM_JOB_ID * 7 % 10000))
-MASTER_PORT=$(sh -c "$argosy_helpers" free_port 20000 10000 "$wish" || echo 0) MASTER_ADDR=$first$suffix
+MASTER_PORT=$(sh -c "$argosy_helpers" free_port "$wish" || echo 0) MASTER_ADDR=$first$suffix
 export MASTER_ADDR MASTER_PORT
 fact port.free "$MASTER_PORT" "first free port from $wish on; ephemeral ports: $(tr '\t' '-' < /proc/sys/net/ipv4/ip_local_port_range)"
 

@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC1090
-# RECORD PROGRAM...: record the cores and GPUs of this rank, if the record of the job still exists.
+# FILE PROGRAM...: record the cores and GPUs of this rank, if the record still exists.
 note_rank() {
     argosy_note_file=$1
     shift

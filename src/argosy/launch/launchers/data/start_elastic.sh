@@ -9,7 +9,7 @@ start_elastic() {
     set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
     set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
     set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
-    run_torchrun "$argosy_per_node" --nnodes="$argosy_nodes" --max-restarts=3 "$@"
+    run_torchrun --nproc-per-node="$argosy_per_node" --nnodes="$argosy_nodes" --max-restarts=3 "$@"
 }
 # srun reports a failure if a node was lost: a file per node shows where the run succeeded.
 note_good_end() {

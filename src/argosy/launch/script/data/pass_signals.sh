@@ -1,16 +1,13 @@
 # shellcheck shell=sh disable=SC2034
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
-    argosy_step='' argosy_stopped=''
+    argosy_step=''
     trap 'pass_signal USR1' USR1
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() {
-    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
-}
+pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
-    argosy_stopped=yes
     pass_signal TERM
 }

@@ -5,5 +5,5 @@ prepare_mpiexec() {
     # The memory limit of an outer job, and names of this node, must not reach the other nodes.
     unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURMD_NODENAME SLURM_NODEID
     export SLURM_EXPORT_ENV=ALL
-    argosy_hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)
+    argosy_hosts=$(echo "$argosy_hosts" | paste -s -d , -)
 }

@@ -2,7 +2,8 @@
 # Requeue the job, but only after a run that wrote a new checkpoint:
 # a job without progress would otherwise restart forever.
 resume_from() {
-    argosy_checkpoint=$1 argosy_restarts=$2 argosy_restart=${SLURM_RESTART_COUNT:-0} argosy_warned=''
+    argosy_checkpoint=$1 argosy_restarts=$2 argosy_restart=${SLURM_RESTART_COUNT:-0}
+    argosy_warned='' argosy_stopped=''
     argosy_mark=$argosy_checkpoint.argosy-$SLURM_JOB_ID
     if [ "$argosy_restart" -gt 0 ] && ! has_saved; then
         rm -f "$argosy_mark"
@@ -20,6 +21,7 @@ warn_ranks_by() {
     argosy_warning=$1 argosy_patience=$2
     trap warn_ranks "$1"
     trap 'pass_signal TERM' ALRM
+    trap 'argosy_stopped=yes; end_step' TERM INT HUP
 }
 warn_ranks() {
     [ -z "$argosy_warned" ] || return 0

@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034
-# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
+# Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
