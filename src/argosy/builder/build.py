@@ -14,7 +14,7 @@ from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import content_over, write_delta, write_whole
 from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.records import BuildReport, BuildRequest, Clock, disk_use, measure_cost
+from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
 from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.locks import hold_lock
@@ -71,17 +71,19 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     request, session = plan.request, clock.session
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)
+        wheels = layer.wheels.packed if layer.wheels else ()
         cost = measure_cost(work, layer.tree)
+        new = cost.new + sum(wheel.record.size for wheel in wheels)
         together = f", packed together: {layer.together}" if layer.together else ""
-        with clock.step("pack", f"{render_size(cost.new)} of new files{together}") as step:
-            finished = finish_layer(plan.inputs.recipe, base, layer, session, step)
+        with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
+            finished = finish_layer(plan.inputs.recipe, base, layer, session)
             size = _write_image(request, base, finished, layer, session)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
         cost = measure_cost(work, layer.tree, request.output, before=cost)
-        if finished.wheels:  # they are no longer in the tree, or never were
-            cost = replace(cost, new=disk_use(layer.tree) + sum(wheel.record.size for wheel in finished.wheels))
+        unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
+        cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
         if request.keep:
             store_layer(session, layer_key(lock), layer.tree)
     found = layer.wheels.found if layer.wheels else ()

@@ -153,7 +153,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)
         with clock.step("bundle", "base, packages and lock") as step:
-            lock = finish_layer(plan.inputs.recipe, base, layer, session, step).lock
+            lock = finish_layer(plan.inputs.recipe, base, layer, session).lock
             pip = _pip_packages(lock, base)
             _refuse_without_files(pip)
             step.say("downloading wheels")

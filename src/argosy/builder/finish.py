@@ -20,7 +20,7 @@ import msgspec
 from argosy.builder.backends.container import BuildContainer, uv_version
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
-from argosy.builder.packed.make import Wheels, pack_wheels
+from argosy.builder.packed.make import Wheels
 from argosy.builder.packed.store import PackedWheel
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import find_altered_packages
@@ -41,7 +41,7 @@ from argosy.core.layout import (
     render_env_script,
     render_source_line,
 )
-from argosy.core.session import Session, Step
+from argosy.core.session import Session
 from argosy.core.store import link_or_copy
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
@@ -216,9 +216,9 @@ class FinishedLayer(msgspec.Struct, frozen=True):
     wheels: tuple[PackedWheel, ...] = ()
 
 
-def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session, step: Step) -> FinishedLayer:
-    """Pack the wheels, write Argosy's files into the layer, compute its content digest, and write its lock."""
-    wheels = pack_wheels(layer.wheels, step) if layer.wheels else ()
+def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
+    """Write Argosy's files into the layer, compute its content digest, and write its lock."""
+    wheels = layer.wheels.packed if layer.wheels else ()
     _write_own_files(layer)
     normalise_tree(layer.tree, system=layer.system)
     entries = merge_entries((describe_with_notes(layer.tree), *(wheel.entries() for wheel in wheels)))

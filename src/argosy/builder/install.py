@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,14 +17,17 @@ from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_c
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.choose import build_options, why_packed_together
-from argosy.builder.packed.make import Wheels, find_wheels
-from argosy.builder.packed.store import WheelCache
+from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
+from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python
 from argosy.builder.python.packages import (
     BUILT_WHEELS,
     Installer,
     choose_and_install,
-    install,
+    compile_installed,
+    create_environment,
+    install_pins,
+    judge_installed,
     open_installer,
     refuse_compiled,
     resolve,
@@ -31,7 +35,7 @@ from argosy.builder.python.packages import (
     write_entry_point_shims,
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
-from argosy.builder.python.torch_index import Target
+from argosy.builder.python.torch_index import Target, check_torch
 from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
@@ -46,6 +50,7 @@ from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import check_python, python_fits
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
+from argosy.sites.profile import Site
 
 
 class PackageJob(msgspec.Struct, frozen=True):
@@ -63,6 +68,8 @@ class PackageJob(msgspec.Struct, frozen=True):
         The layer's folder, and a folder for work files.
     steps
         Whether steps run in the image.
+    site
+        The site that the image is for, or None.
     """
 
     request: BuildRequest
@@ -73,6 +80,7 @@ class PackageJob(msgspec.Struct, frozen=True):
     tree: Path
     work: Path
     steps: bool = False
+    site: Site | None = None
 
 
 def install_packages(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
@@ -121,7 +129,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         pins = choose_and_install(installer, recipe, step)
     else:
         pins = resolve(installer, recipe, step)
-        wheels = _install_missing(job, installer, pins, step)
+        wheels = _install_wheels(job, installer, pins, step)
     write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
@@ -132,11 +140,11 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     return replace(layer, wheels=wheels, together=together)
 
 
-def _install_missing(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
-    """Create the environment, and install the packages that the cache does not have as packed wheels."""
-    container = installer.build_container
+def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
+    """Create the environment, pack the wheels that the cache does not have, and install the other packages."""
+    recipe, container = job.recipe, installer.build_container
     # A wheel that --allow-replace exempted from the checks is not used by a build without it.
-    exempt = tuple(f"--allow-replace {name}" for name in sorted(replaceable(job.recipe)))
+    exempt = tuple(f"--allow-replace {name}" for name in sorted(replaceable(recipe)))
     cache = WheelCache(
         container.session.paths.cache,
         job.base.digest,
@@ -144,12 +152,24 @@ def _install_missing(job: PackageJob, installer: Installer, pins: tuple[Pin, ...
         (*build_options(installer.settings.arguments), *exempt, installer.activated),
         job.request.site,
     )
-    wheels = find_wheels(installer, pins, cache, exact=job.recipe.exact)
-    packed = {wheel.record.name for wheel in wheels.found}
-    new = tuple(pin for pin in pins if pin.package.name not in packed)
-    install(installer, new, step, exact=job.recipe.exact, others=wheels.demands())
-    refuse_compiled(installer, job.recipe)
+    wheels = find_wheels(pins, cache)
+    create_environment(installer)
+    judge_installed(installer, wheels.demands())
+    if wheels.missing:
+        wheels = pack_missing(wheels, installer, cache, partial(_check_packages, job), step, exact=recipe.exact)
+    if wheels.others:
+        install_pins(installer, wheels.others, step, exact=recipe.exact)
+        _check_packages(job, installer, wheels.others)
+    compile_installed(installer, wheels.others, step)
     return wheels
+
+
+def _check_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
+    """Refuse packages that need another build of a package in the base, and a torch that cannot use the site's GPUs."""
+    judge_installed(installer)
+    refuse_compiled(installer, job.recipe)
+    if job.site and any(pin.package.name == TORCH for pin in new):
+        check_torch(job.site, installer.build_container, installer.layer, job.recipe)
 
 
 def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:

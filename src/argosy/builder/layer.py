@@ -105,7 +105,7 @@ def _install_over_base(plan: BuildPlan, base: Base, session: Session, work: Path
     recipe = _without_base_packages(plan.inputs.recipe, base)
     if (project or scripts) and not (recipe.wants_conda or holds_conda(tree)):
         container = protecting_base_packages(container, work, replaceable(recipe))
-    job = PackageJob(request, recipe, base, plan.target, plan.settings, tree, work / "uv", steps=changes_system)
+    job = PackageJob(request, recipe, base, plan.target, plan.settings, tree, work / "uv", changes_system, plan.site)
     if not changes_system:
         return replace(install_packages(job, container, step), before=before)
     stages = _run_stages(plan, project, uv, session, work, step)

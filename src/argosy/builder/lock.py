@@ -76,7 +76,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     with work_folder(session.work_parent()) as work:
         base, layer = _install(plan, clock, work, upgrade=bool(request.upgrade))
         with clock.step("lock", "the content") as step:
-            new = finish_layer(plan.inputs.recipe, base, layer, session, step).lock
+            new = finish_layer(plan.inputs.recipe, base, layer, session).lock
             step.result = f"{new.content}"
     with atomic_file(output, force=True) as beside:
         beside.write_text(render_lock(new), encoding="utf-8")

@@ -8,25 +8,31 @@ from typing import cast
 
 import pytest
 
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.packed.choose import build_options, why_packed_together
-from argosy.builder.packed.make import find_wheels, mixed_packages
+from argosy.builder.packed.make import find_wheels
+from argosy.builder.packed.split import mixed_packages, split_tree
 from argosy.builder.packed.store import PART, RECORD, PackedWheel, WheelCache, WheelRecord, can_be_stored
+from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import read_file_lists
 from argosy.builder.python.packages import Installer
 from argosy.builder.python.pins import Pin
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
+from argosy.core.session import Step
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import describe_entries, digest_entries, merge_entries
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools
 from argosy.recipes.recipe import Recipe
+from argosy.recipes.uv_options import UvSettings
 
 A, B = "a" * 64, "b" * 64
 DIGEST = f"sha256:{A}"
 REQUEST = BuildRequest((), "base.sif", Path("new.sif"))
 ZSTD = Superblock("zstd", 131072, 0, 1000, 1)
+SITE = f"{ENV_PREFIX.lstrip('/')}/lib/python3.11/site-packages"
 LOCK = Lock(base=LockedBase("b.sif", DIGEST, 1, "amd64"), tools=Tools("1"), time=0, content=DIGEST)
 
 
@@ -156,10 +162,9 @@ def test_a_part_that_another_one_replaced_is_not_found(cache: WheelCache, tmp_pa
 def test_wheels_are_found_or_missing_and_others_are_neither(cache: WheelCache, tmp_path: Path) -> None:
     stored = store(cache, tmp_path / "work")
     pins = (pin(), pin("more"), pin("own", source=SourceKind.LOCAL))
-    installer = cast("Installer", None)  # it is only kept
-    wheels = find_wheels(installer, pins, cache, exact=True)
+    wheels = find_wheels(pins, cache)
     assert (wheels.found, wheels.missing) == ((stored,), pins[1:2])
-    assert wheels.others == {"own"}
+    assert wheels.others == pins[2:]
     assert [str(demand.requirement) for demand in wheels.demands()] == ["dep>=1"]
     assert not wheels.has_torch
 
@@ -168,7 +173,7 @@ def test_torch_is_found_only_for_the_site_that_it_was_checked_for(cache: WheelCa
     here, there = replace(cache, site="here"), replace(cache, site="there")
     here.store(pin("torch"), make_part(tmp_path / "torch", "torch"))
     here.store(pin(), make_part(tmp_path / "tiny"))
-    assert find_wheels(cast("Installer", None), (pin("torch"),), here, exact=True).has_torch
+    assert find_wheels((pin("torch"),), here).has_torch
     assert there.find(pin("torch")) is None
     assert there.find(pin())
 
@@ -201,6 +206,40 @@ def test_the_list_of_a_wheel_is_read_below_the_prefix_only(tmp_path: Path) -> No
             f"{inside}/Tiny.Pkg-1.0.dist-info/RECORD": "",
         }
     }
+
+
+def install_wheel(tree: Path, name: str, *files: str, unlisted: str = "") -> None:
+    """Write the files of a wheel, its list of files, and one more file."""
+    info = f"{name}-1.0.dist-info/RECORD"
+    for file in filter(None, (*files, info, unlisted)):
+        path = tree / SITE / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file)
+    (tree / SITE / info).write_text("".join(f"{file},sha256={len(file)},\n" for file in (*files, info)))
+
+
+def test_a_tree_is_split_by_the_lists_of_the_wheels(tmp_path: Path) -> None:
+    layer, folder = tmp_path / "layer", tmp_path / "trees"
+    install_wheel(layer, "one", "one/a.py", "both/one.py", "both/same.py", unlisted="one/data")
+    install_wheel(layer, "two", "both/two.py", "both/same.py", "../../../bin/two")
+    (layer / SITE / "venv.pth").touch()
+    installer = Installer(cast("BuildContainer", None), cast("BasePython", None), UvSettings(), layer, tmp_path)
+    trees = split_tree(
+        installer, (pin("one"), pin("two"), pin("elsewhere")), folder, Step("", "", lambda _: None), exact=True
+    )
+    assert trees == {"one": folder / "one", "two": folder / "two"}
+    files = {
+        name: sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+        for name, tree in (*trees.items(), ("rest", layer))
+    }
+    prefix, info = SITE.split("/lib/", maxsplit=1)[0], "1.0.dist-info/RECORD"
+    own = [f"{SITE}/{file}" for file in ("both/one.py", "both/same.py", f"one-{info}", "one/a.py", "one/data")]
+    assert files["one"] == own
+    assert files["two"] == [
+        f"{prefix}/bin/two",
+        *(f"{SITE}/{file}" for file in ("both/same.py", "both/two.py", f"two-{info}")),
+    ]
+    assert files["rest"] == [f"{SITE}/venv.pth"]
 
 
 def test_entries_of_joined_trees_are_those_of_one_tree(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
+from argosy.core.process import OnLine
 from argosy.core.session import Step
 from argosy.core.store import remove_tree
 
@@ -322,13 +323,14 @@ def _compile(
     if not todo:
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
-    _run_compiler(build_container, work, [_render_group("", prefix, group) for group in groups], step)
+    step.say(f"compiling byte code: {len(todo)} modules")
+    _run_compiler(build_container, work, [_render_group("", prefix, group) for group in groups], step.say)
     for package, entry in missing:
         cache.store(package, entry)
 
 
 def compile_wheels(
-    build_container: BuildContainer, trees: Mapping[str, Path], work: Path, cache: BytecodeCache, step: Step
+    build_container: BuildContainer, trees: Mapping[str, Path], work: Path, cache: BytecodeCache
 ) -> None:
     """Add byte code to wheels that are unpacked each into a tree of its own, as `compile_layer` does in a layer.
 
@@ -355,7 +357,7 @@ def compile_wheels(
             for group in _groups(sizes, packages):
                 groups.append((sum(sizes[path] for path in group), _render_group(root, prefix, group)))
     if groups:
-        _run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)], step)
+        _run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
 
 
 def _render_group(root: str, prefix: Path, group: Iterable[str]) -> str:
@@ -363,14 +365,14 @@ def _render_group(root: str, prefix: Path, group: Iterable[str]) -> str:
     return f"root {root}\n" + "".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group)
 
 
-def _run_compiler(build_container: BuildContainer, work: Path, groups: Sequence[str], step: Step) -> None:
+def _run_compiler(
+    build_container: BuildContainer, work: Path, groups: Sequence[str], on_line: OnLine | None = None
+) -> None:
     (work / LIST).write_text("\n".join(groups), encoding="utf-8")
-    modules = sum(group.count("\n") - 1 for group in groups)
-    step.say(f"compiling byte code: {modules} modules")
     build_container.run_checked(
         *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(build_container.session.host.cpus)),
         doing="compiling byte code",
-        on_line=step.say,
+        on_line=on_line,
     )
 
 

@@ -114,6 +114,13 @@ class Installer(msgspec.Struct, frozen=True):
         """The options for installing pins, without constraints, for which uv would require hashes, too."""
         return (*_without_option(self.choosing, "--constraints"), *self.settings.own)
 
+    def into(self, layer: Path) -> Installer:
+        """Return the same installer for another tree."""
+        tree = layer / ROOT.lstrip("/")
+        kept = (bind for bind in self.build_container.binds if bind.target != ROOT)
+        container = replace(self.build_container, binds=(Bind(str(tree), ROOT), *kept))
+        return replace(self, build_container=container, layer=layer)
+
     def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
         """Run uv in the container."""
         return self.build_container.run(*self._start(arguments), variables=self.variables(), on_line=on_line)
@@ -308,10 +315,18 @@ def _pin_hashes(installer: Installer, wanted: Mapping[str, Row], indexes: Mappin
     return tuple(parse_pin(line, versions) for line in reply.stdout.replace("\\\n", " ").splitlines() if is_pin(line))
 
 
-def install(
-    installer: Installer, pins: tuple[Pin, ...], step: Step, *, exact: bool = False, others: Iterable[Demand] = ()
-) -> None:
-    """Create the venv, and install the packages into it.
+def create_environment(installer: Installer) -> None:
+    """Create the empty venv in the installer's tree."""
+    installer.uv_checked(
+        *("venv", "--quiet", "--allow-existing", "--system-site-packages", "--python", installer.python.executable),
+        ENV_PREFIX,
+        doing="creating the environment",
+    )
+    write_search_path(installer.layer)
+
+
+def judge_installed(installer: Installer, others: Iterable[Demand] = ()) -> None:
+    """Refuse the first requirement of an installed package that a vendor's build in the base does not satisfy.
 
     Parameters
     ----------
@@ -321,19 +336,10 @@ def install(
     Raises
     ------
     CheckFailed
-        If a package conflicts with a vendor's build in the base.
+        For that requirement.
     """
-    installer.uv_checked(
-        *("venv", "--quiet", "--allow-existing", "--system-site-packages", "--python", installer.python.executable),
-        ENV_PREFIX,
-        doing="creating the environment",
-    )
-    write_search_path(installer.layer)
-    if pins:
-        install_pins(installer, pins, step, exact=exact)
-    builds = vendor_builds(installer.python.packages)
-    for folder in site_folders(installer.layer):
-        judge_demands(chain(read_demands(folder), others), builds, installer.python.version)
+    builds, installed = vendor_builds(installer.python.packages), map(read_demands, site_folders(installer.layer))
+    judge_demands(chain(*installed, others), builds, installer.python.version)
 
 
 def refuse_compiled(installer: Installer, recipe: Recipe) -> None:
@@ -348,13 +354,16 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     Raises
     ------
     CheckFailed, ToolFailed
-        As for `resolve` and `install`.
+        As for `resolve` and `judge_installed`, or if a package cannot be installed.
     """
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
-    install(installer, pins, step, exact=recipe.exact)
+    create_environment(installer)
+    if pins:
+        install_pins(installer, pins, step, exact=recipe.exact)
+    judge_installed(installer)
     refuse_compiled(installer, recipe)
-    _compile(installer, pins, step)
+    compile_installed(installer, pins, step)
     if not late:
         return pins
     python = installer.python
@@ -363,11 +372,12 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     second = replace(installer, python=whole, fresh=True)
     more = resolve(second, replace(recipe, pip=late), step)
     install_pins(second, more, step)
-    _compile(second, more, step)
+    compile_installed(second, more, step)
     return (*pins, *more)
 
 
-def _compile(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+def compile_installed(installer: Installer, pins: tuple[Pin, ...], step: Step) -> None:
+    """Add byte code for the modules of the installed packages."""
     cache = BytecodeCache(installer.build_container.session.paths.cache / BYTECODE, installer.python.build)
     names = {pin.package.name for pin in pins}
     compile_layer(installer.build_container, installer.layer, installer.work, cache, names, step)
