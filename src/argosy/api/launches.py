@@ -297,7 +297,7 @@ def import_script(
     SiteError
         When there is no such site.
     UsageError
-        When the file cannot be read, or is not a shell script.
+        When the file cannot be read, is not a shell script, or is a heterogeneous job.
     """
     here = use_session(session)
     profile = load_site(site, here.host) if site else None

@@ -11,6 +11,7 @@ import click
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
+from argosy.slurm.text import HETEROGENEOUS_HINT
 
 COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -102,6 +103,7 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--container-mounts": "use --bind SRC:DST",
         "--cpu-bind": "Argosy binds ranks to cores by the site's profile; 'argosy explain' shows how",
         "--gpu-bind": "Argosy binds ranks to GPUs by the site's profile; 'argosy explain' shows how",
+        **dict.fromkeys(("--het-group", "--pack-group"), f"Argosy starts no heterogeneous jobs: {HETEROGENEOUS_HINT}"),
         "--standalone": "no option is needed: Argosy sets up the rendezvous",
         "--rdzv-endpoint": "no option is needed: Argosy sets up the rendezvous",
         "--rdzv-backend": "no option is needed: Argosy sets up the rendezvous",

@@ -10,7 +10,7 @@ from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SHORT
 from argosy.core.suggest import suggest_word
-from argosy.slurm.text import JobOptions
+from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
 """Signals that sbatch accepts; PIPE and CHLD since 24.11 (tried on 22.05 and 24.11)."""
@@ -210,6 +210,12 @@ CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
 
 def _check_other(word: str) -> None:
     """Refuse a value of ``--sbatch-arg`` that is not an sbatch option, or that Argosy has an option for."""
+    if word == ":":
+        raise UsageError(
+            "Argosy starts no heterogeneous jobs, and ':' separates their components",
+            evidence=f"--sbatch-arg {word}",
+            hint=HETEROGENEOUS_HINT,
+        )
     if not re.match(r"--?[A-Za-z]", word):
         raise UsageError(
             f"{word!r} is not an sbatch option",

@@ -16,6 +16,12 @@ from argosy.core.errors import ToolFailed, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.process import Argv
 
+HETEROGENEOUS_HINT = (
+    "launch each component as a job of its own; if all must start together, write the job script yourself, and put "
+    "'argosy run IMAGE --' before the program of each component"
+)
+"""What to do instead of a heterogeneous job, whose components have different resources."""
+
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 STATES: Mapping[str, tuple[str, str]] = MappingProxyType(

@@ -100,6 +100,12 @@ def test_an_sbatch_arg_without_dashes_is_refused(word: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
+def test_a_separator_of_components_is_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(UsageError, match="heterogeneous") as caught:
+        check_options(JobOptions(), (":",))
+    assert "argosy run IMAGE --" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("word", ["--clusters=cm4", "-Mcm4", "-M cm4", "--clusters cm4"])
 def test_a_job_for_another_cluster_is_sent_there_by_the_variable_that_all_commands_read(word: str) -> None:
     with pytest.raises(UsageError, match="another cluster") as caught:

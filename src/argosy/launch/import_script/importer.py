@@ -11,6 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.os_errors import missing_file
 from argosy.core.script_reader import JobScript, Part, Statement, Word, expand, plain_text, read_job_script, source_text
+from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
 from argosy.launch.import_script.program import Program, command_of, shell_line
@@ -95,7 +96,13 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
         Path that messages show; its stem is the job's name if neither `name` nor the script names the job.
     site
         The site of the job, if it is known: variables that its profile sets are left out.
+
+    Raises
+    ------
+    UsageError
+        If the script is a heterogeneous job.
     """
+    refuse_heterogeneous(path, text)
     reader = _Reader(read_job_script(text), site or Site())
     reader.read()
     stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"

@@ -295,3 +295,23 @@ def test_paths_with_several_variables_stay_whole_and_are_reported() -> None:
     assert "workdir" not in job.keys
     assert fate(imported, "image ")[0] is Fate.NOT_READ
     assert fate(imported, "workdir ")[0] is Fate.NOT_READ
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ("#SBATCH --nodes=1\n#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python a.py", "line 3: #SBATCH hetjob"),
+        ("#SBATCH -N1\n#SBATCH packjob\n#SBATCH -N2\nsrun python a.py", "line 3: #SBATCH packjob"),
+        ("if true; then\n    srun --het-group=0,1 python a.py\nfi", "line 3: srun --het-group=0,1 python a.py"),
+        ("srun -n1 a.out : \\\n    -n2 b.out", "line 2: srun -n1 a.out :"),
+    ],
+)
+def test_a_heterogeneous_job_is_refused_as_a_whole(lines: str, shown: str) -> None:
+    with pytest.raises(UsageError, match="heterogeneous job") as caught:
+        import_script("job.sh", f"#!/bin/bash\n{lines}\n")
+    assert caught.value.evidence == shown
+    assert "launch each component as a job of its own" in str(caught.value.hint)
+
+
+def test_a_colon_inside_a_word_separates_no_components() -> None:
+    assert keys("#!/bin/bash\nsrun python a.py a:b ': c'\n")["command"] == ["python", "a.py", "a:b", ": c"]
