@@ -23,10 +23,12 @@ from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
 from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.host.probe import probe_host
+from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.source import Source
 
 SUITE = "debian:bookworm"
 SOURCE = Path(__file__).parents[1] / "src/argosy"
@@ -68,12 +70,15 @@ class Inputs:
     @cached_property
     def base_tree(self) -> Path:
         """Unpack the base of `delta`."""
-        return self._unpacked("base", open_image(self.delta).image.base_offset)
+        return self._unpacked("base", base_source(open_image(self.delta).image))
 
     @cached_property
     def layer_tree(self) -> Path:
         """Unpack the layer of `delta`."""
-        return self._unpacked("layer", open_image(self.delta).image.layer_offset)
+        layer = layer_source(open_image(self.delta).image)
+        if layer is None:
+            raise RuntimeError(f"{self.delta} has no layer")
+        return self._unpacked("layer", layer)
 
     @cached_property
     def base_bytes(self) -> int:
@@ -85,8 +90,8 @@ class Inputs:
         """Add up the regular files of the layer."""
         return tree_bytes(self.layer_tree)
 
-    def _unpacked(self, part: str, offset: int) -> Path:
-        return unpack_cached(self.session, self.delta, offset=offset, key=f"{self.delta.parents[1].name}-{part}")
+    def _unpacked(self, part: str, source: Source | FlatLayer) -> Path:
+        return unpack_cached(self.session, source, key=f"{self.delta.parents[1].name}-{part}")
 
 
 def bench_folder() -> Path:
@@ -137,8 +142,9 @@ def made_base(recipe: Recipe, session: Session) -> Path:
         with work_folder(session.work_parent()) as work:
             made = _build(recipe.base, SUITE, work / "vendor.sif", session, flatten=True)
             image = open_image(made).image
+            whole = FileSlice(made, image.base_offset, image.base_size)
             tree = work / "root"
-            shutil.move(unpack_cached(session, made, offset=image.base_offset, key=f"{work.name}-vendor"), tree)
+            shutil.move(unpack_cached(session, whole, key=f"{work.name}-vendor"), tree)
             _into_system_python(tree)
             run_pack(session, tree, work / "base.sqfs", time=0)
             part = FileSlice(work / "base.sqfs", 0, (work / "base.sqfs").stat().st_size)

@@ -20,6 +20,7 @@ from argosy.bench.startup_cases import BARE, LINE, RUNTIME, WRAPPER
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
+from argosy.images.flat import base_source, layer_source
 from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpack_cached
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
@@ -158,8 +159,8 @@ def _layer_bytes(target: BenchTarget) -> int:
     image = target.prefix / "versions/2/image.sif"
     session = open_session(target.folder / "unpacked")
     found = open_image(image).image
-    offset = found.layer_offset if found.layer_offset >= 0 else found.base_offset
-    return tree_bytes(unpack_cached(session, image, offset=offset, key="layer") / ROOT.lstrip("/"))
+    layer = layer_source(found) or base_source(found)
+    return tree_bytes(unpack_cached(session, layer, key="layer") / ROOT.lstrip("/"))
 
 
 def _count_rows(target: BenchTarget) -> Iterator[Row]:

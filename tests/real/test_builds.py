@@ -175,7 +175,12 @@ def test_a_flat_image_has_the_contents_of_an_overlay_mount_of_its_parts(shop: Sh
     delta, flat = shop.build(ENVIRONMENT, out="delta.sif"), shop.build(ENVIRONMENT, "--flatten", out="flat.sif")
     trees = {name: shop.folder / name for name in ("base", "layer", "joined", "flat", "said", "found")}
     base, layer = shop.sif(delta).parts[:2]
-    for name, image, offset in (("base", delta, base.offset), ("layer", delta, layer.offset), ("flat", flat, 32768)):
+    one = choose_system(shop.sif(flat))
+    for name, image, offset in (
+        ("base", delta, base.offset),
+        ("layer", delta, layer.offset),
+        ("flat", flat, one.offset),
+    ):
         shop.tool("unsquashfs", "-quiet", "-no-progress", "-o", str(offset), "-d", trees[name], image)
     trees["joined"].mkdir()
     order = ("layer", "base", "joined", "flat", "said", "found")

@@ -104,7 +104,7 @@ def test_files_that_root_unpacks_give_other_users_no_rights(own: Shop) -> None:
     os.mknod(tree / "removed", stat.S_IFCHR, 0)
     own.tool("mksquashfs", tree, packed, "-quiet", "-no-progress")
     session = real_session(own.folder)
-    found = unpack_cached(session, packed, offset=0, key="file:x")
+    found = unpack_cached(session, whole_of(packed), key="file:x")
     assert stat.S_IMODE((found / "bin/busybox").stat().st_mode) == 0o755
     assert {path.name for path in found.iterdir()} & {"disk", "memory", "removed"} == {"removed"}
     assert not stat.S_IMODE(found.parent.stat().st_mode) & 0o022

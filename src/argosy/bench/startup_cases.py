@@ -15,6 +15,7 @@ from argosy.core.process import Command, find_program, run_checked
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.images.flat import base_source, layer_source
 from argosy.images.open import open_image
 from argosy.images.prefix import version_folder
 from argosy.images.rootfs_cache import unpack_cached
@@ -250,6 +251,6 @@ def _layer(target: BenchTarget, session: Session) -> Path | None:
             target.request.prefix / CACHE / "trees" / target.version.trees[0] / "root" if target.version.trees else None
         )
     image = open_image(target.image).image
-    offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
+    layer = layer_source(image) or base_source(image)
     place = replace(session, paths=replace(session.paths, cache=target.work))
-    return unpack_cached(place, target.image, offset=offset, key="layer", what=f"the layer of {target.image.name}")
+    return unpack_cached(place, layer, key="layer", what=f"the layer of {target.image.name}")

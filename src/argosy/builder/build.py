@@ -11,7 +11,7 @@ from argosy.builder.bases.base import Base
 from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer, join_changes
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
-from argosy.builder.output.assemble import content_over, write_delta, write_whole
+from argosy.builder.output.assemble import Whole, content_over, write_delta, write_whole
 from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
@@ -29,6 +29,7 @@ from argosy.images.rootfs_cache import store_layer
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.source import Source
 from argosy.recipes.lock import Lock
 
 CACHES = (BUILD, "uv", "conda", "bytecode")
@@ -111,7 +112,7 @@ def _report(
         digest=lock.content,
         base=base.reference,
         base_digest=base.digest,
-        base_bytes=base.image.base_size,
+        base_bytes=base.source.length,
         layer_bytes=size,
         python=lock.python,
         packages=len(lock.packages),
@@ -136,21 +137,21 @@ def _write_image(
     """
     lock, metadata, output = finished.lock, base.opened.sif, request.output
     content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
-    pieces: tuple[Piece, ...] = ()
     if request.form is OutputFormat.SIF:
         pieces = _plan_layer(finished, layer, session, below=content.base if request.flatten else None)
         if not request.flatten:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
                 return write_delta(beside, base, lock, pieces)
-    if pieces:
-        with atomic_file(output, force=request.force) as beside:
-            return write_whole(beside, pieces, content, metadata)
+        if pieces:
+            whole = Whole(pieces, None if content.older else content.base)
+            with atomic_file(output, force=request.force) as beside:
+                return write_whole(beside, whole, content, metadata)
     return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
 
 
 def _plan_layer(
-    finished: FinishedLayer, layer: InstalledLayer, session: Session, *, below: FileSlice | None
+    finished: FinishedLayer, layer: InstalledLayer, session: Session, *, below: Source | None
 ) -> tuple[Piece, ...]:
     """Plan the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
 
@@ -162,8 +163,8 @@ def _plan_layer(
     time = finished.lock.time
     if layer.wheels:
         rest = _pack(layer.tree, session, time=time)
-        parts = [*([below] if below else []), rest, *(wheel.source for wheel in finished.wheels)]
-        return join_squashfs(parts[0], parts[1:], time=time, restamp=True)
+        parts = (rest, *(wheel.source for wheel in finished.wheels))
+        return join_squashfs(below or parts[0], parts if below else parts[1:], time=time, restamp=True)
     if layer.before:
         return join_changes(session, layer.tree, layer.before, finished.entries, time=time)
     return ()

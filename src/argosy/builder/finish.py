@@ -46,8 +46,9 @@ from argosy.core.store import link_or_copy
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import normalise_tree, packer_version, run_pack
+from argosy.images.squashfs.source import SplitFile
 from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.squashfs.tables import unused_share
+from argosy.images.squashfs.tables import FIRST, unused_share
 from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
@@ -71,10 +72,17 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class BaseLayer(msgspec.Struct, frozen=True):
-    """Describe the base's layer: its squashfs, or that of a flat image, and its entries."""
+    """Describe the base's layer: its squashfs, or that of a flat image, and its entries.
+
+    Attributes
+    ----------
+    base_bytes
+        Bytes of the files of the base in that squashfs; 0 if they are apart, or unknown.
+    """
 
     packed: FileSlice
     entries: Entries
+    base_bytes: int = 0
 
 
 def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | None:
@@ -93,7 +101,8 @@ def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | No
     if lock is None or lock.system or flat != (image.layer_offset < 0):
         return None
     where = (image.base_offset, image.base_size) if flat else (image.layer_offset, image.layer_size)
-    return BaseLayer(FileSlice(Path(image.path), *where), describe_with_notes(tree))
+    base_bytes = base.packing.data_end - FIRST if isinstance(base.source, SplitFile) else 0
+    return BaseLayer(FileSlice(Path(image.path), *where), describe_with_notes(tree), base_bytes)
 
 
 def plan_changes(before: Entries, now: Entries) -> Changes:
@@ -137,7 +146,7 @@ def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) 
     changed = sum(sizes.get(name, 0) for name in changes.new)
     joined_before = block.inodes > len(before.entries)
     return changed <= MOST_CHANGED * sum(sizes.values()) and not (
-        joined_before and unused_share(before.packed) > MOST_DEAD
+        joined_before and unused_share(before.packed, base=before.base_bytes) > MOST_DEAD
     )
 
 
@@ -271,7 +280,7 @@ def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:
 
 def _lock(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session, content: str) -> Lock:
     return Lock(
-        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
+        base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch),
         python=layer.python.version if layer.python else (base.lock.python if base.lock else ""),
         packages=layer.packages,
         variables=variables_over(recipe, base),

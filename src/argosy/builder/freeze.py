@@ -27,8 +27,10 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import find_image
-from argosy.images.open import OpenedImage, inspect_squashfs, open_image
+from argosy.images.flat import FlatLayer, layer_source, unpack_source
+from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
+from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
 from argosy.images.tree_digests import describe_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
@@ -114,7 +116,7 @@ def freeze(name: str, session: Session) -> Lock:
         packages = [*_read_records(base.image, session, work), *_ask_rpm(base, session, work)]
     image = base.image
     return Lock(
-        base=LockedBase(Path(base.reference).name, base.digest, image.base_size, image.arch),
+        base=LockedBase(Path(base.reference).name, base.digest, base.source.length, image.arch),
         tools=Tools(VERSION),
         time=base.time,
         content=base.digest,
@@ -249,18 +251,17 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     if not any(change.name in ("content", "base") for change in changes):
         return Comparison(changes, ())
     opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
-    if any(each.image.layer_part == 0 for each in opened):
-        note = "files were not compared: one of the images has no separate layer"
+    layers = [layer for each in opened if (layer := layer_source(each.image))]
+    if len(layers) < len(opened):
+        note = "files were not compared: one of the images has no layer that can be told from its base"
         return Comparison(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
-        trees = [_layer(each, session, work / str(number)) for number, each in enumerate(opened)]
+        trees = [_describe_layer(each, session, work / str(number)) for number, each in enumerate(layers)]
         return Comparison(changes, _compare_trees(*trees))
 
 
-def _layer(opened: OpenedImage, session: Session, tree: Path) -> dict[str, str]:
-    image = opened.image
-    options = ("-no-progress", "-quiet", "-no-xattrs", "-o", str(image.layer_offset), "-d", str(tree))
-    run_checked(session.runner, Command(("unsquashfs", *options, image.path)), doing=f"unpacking {image.path}")
+def _describe_layer(layer: FileSlice | FlatLayer, session: Session, tree: Path) -> dict[str, str]:
+    unpack_source(session, layer, tree, "-no-xattrs", doing="unpacking the layer")
     return describe_tree(tree)
 
 

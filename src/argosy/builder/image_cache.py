@@ -24,6 +24,7 @@ from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
+from argosy.images.flat import base_source
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import OpenedImage, open_image
@@ -185,7 +186,7 @@ def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tup
         digest=lock.content,
         base=lock.base.reference,
         base_digest=lock.base.digest,
-        base_bytes=image.base_size,
+        base_bytes=base_source(image).length,
         layer_bytes=image.layer_size,
         python=lock.python,
         packages=len(lock.packages),

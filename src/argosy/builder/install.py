@@ -45,7 +45,6 @@ from argosy.core.records import replace
 from argosy.core.session import Step
 from argosy.core.store import digest_of_file
 from argosy.images.squashfs.pack import packer_version
-from argosy.images.squashfs.superblock import read_superblock
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import check_python, python_fits
 from argosy.recipes.recipe import Recipe
@@ -122,8 +121,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
-    superblock = read_superblock(base.image.path, base.image.base_offset)
-    together = why_packed_together(job.request, recipe, base.lock, superblock, steps=job.steps)
+    together = why_packed_together(job.request, recipe, base.lock, base.packing, steps=job.steps)
     wheels: Wheels | None = None
     if together:
         pins = choose_and_install(installer, recipe, step)

@@ -158,7 +158,7 @@ def _describe_base(base: Base, *, default: str) -> str:
         *several, last = base.added
         parts.append(f"{' and '.join(filter(None, (', '.join(several), last)))} added for the environment")
     parts += filter(None, (base.how,))
-    return f"{', '.join(parts)}: {render_size(base.image.base_size)}"
+    return f"{', '.join(parts)}: {render_size(base.source.length)}"
 
 
 def _apply_layout(

@@ -267,6 +267,9 @@ class Image(msgspec.Struct, frozen=True):
         Offset of the squashfs of the base and of the layer in the file, in bytes; -1 if there is none.
     layer_part
         Descriptor id of the layer's partition; 0 if there is none.
+    base_spans
+        Offset and size of each range of the file that belongs to the base, in bytes. A flat image has several; empty if
+        the base is the squashfs at `base_offset`.
     argosy
         Whether the image was built by Argosy, so that ``/opt/argosy/enter`` starts programs in it.
     packages
@@ -292,6 +295,7 @@ class Image(msgspec.Struct, frozen=True):
     layer_offset: int = -1
     layer_size: int = 0
     layer_part: int = 0
+    base_spans: tuple[tuple[int, int], ...] = ()
     argosy: bool = False
     packages: frozenset[str] = frozenset()
     complete: bool = False

@@ -17,6 +17,7 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
@@ -100,6 +101,7 @@ def _open_sif(path: Path) -> OpenedImage:
         layer_offset=layer.offset if layer else -1,
         layer_size=layer.size if layer else 0,
         layer_part=layer.id if layer else 0,
+        base_spans=find_base_spans(sif, system),
         argosy=lock is not None,
         packages=_package_names(lock),
         complete=lock is not None and lists_all_python(lock),

@@ -23,20 +23,22 @@ MEMOS = "digests"
 """Folder in the cache."""
 
 
+Spans = tuple[tuple[int, int], ...]
+
+
 class FilePart(msgspec.Struct, frozen=True):
     """A part of a file, and the file's present state: the kernel changes a file's ctime whenever its bytes change.
 
     Attributes
     ----------
-    offset, size
-        In bytes.
+    spans
+        Offset and size of each range of the file that belongs to the part, in bytes.
     changed, modified
         The ctime and mtime, in nanoseconds since 1970. No program can set the ctime.
     """
 
     path: str
-    offset: int
-    size: int
+    spans: Spans
     inode: int
     length: int
     changed: int
@@ -45,7 +47,7 @@ class FilePart(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """A name for the part in the cache. Two parts may share a name."""
-        return f"{self.inode:x}-{self.changed:x}-{self.offset:x}"
+        return f"{self.inode:x}-{self.changed:x}-{self.spans[0][0]:x}"
 
     def identity(self) -> str:
         """Return a digest of these facts, 64 hexadecimal digits: an identity of the part without reading it."""
@@ -60,11 +62,16 @@ class Memo(msgspec.Struct, frozen=True):
 
 
 def describe_part(path: str | Path, offset: int, size: int) -> FilePart:
-    """Describe a part of a file in the file's present state."""
+    """Describe one range of a file in the file's present state."""
+    return describe_spans(path, ((offset, size),))
+
+
+def describe_spans(path: str | Path, spans: Spans) -> FilePart:
+    """Describe a part of a file that consists of some ranges, in the file's present state."""
     real = os.path.realpath(path)
     status = os.stat(real)  # noqa: PTH116 - pathlib takes longer, and this is part of each start
     facts = (status.st_ino, status.st_size, status.st_ctime_ns, status.st_mtime_ns)
-    return FilePart(real, offset, size, *facts)
+    return FilePart(real, spans, *facts)
 
 
 def tree_name(key: str) -> str:
@@ -96,7 +103,7 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
     if known:
         return known
     digest = f"sha256:{_hash_part(part)}"
-    if remember and describe_part(part.path, part.offset, part.size) == part:
+    if remember and describe_spans(part.path, part.spans) == part:
         memo = _memo(part, cache)
         # The digest is valid even if the cache cannot be written, or the path is not UTF-8, which JSON cannot store.
         with suppress(OSError, ArgosyError, UnicodeEncodeError):
@@ -112,10 +119,12 @@ def _memo(part: FilePart, cache: Path) -> Path:
 
 @lru_cache
 def _hash_part(part: FilePart) -> str:
-    total, size = hashlib.sha256(), part.size
+    total = hashlib.sha256()
     with open(part.path, "rb") as file:  # noqa: PTH123 - likewise
-        file.seek(part.offset)
-        while size > 0 and (block := file.read(min(size, READ_BYTES))):
-            total.update(block)
-            size -= len(block)
+        for offset, size in part.spans:
+            file.seek(offset)
+            left = size
+            while left > 0 and (block := file.read(min(left, READ_BYTES))):
+                total.update(block)
+                left -= len(block)
     return total.hexdigest()

@@ -20,8 +20,9 @@ from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
 from argosy.core.session import Session
 from argosy.core.store import fill_once, is_owned
+from argosy.images.flat import FlatLayer, unpack_source
 from argosy.images.part_digest import tree_name
-from argosy.images.squashfs.pack import run_unsquashfs
+from argosy.images.squashfs.source import Source
 from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
 
 LAYERS = "layers"
@@ -37,14 +38,13 @@ CHANGED_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 def unpack_cached(
     session: Session,
-    image: Path,
+    source: Source | FlatLayer,
     *,
-    offset: int,
     key: str,
     what: str = "",
     look_again: Callable[[], str] | None = None,
 ) -> Path:
-    """Return the unpacked tree of the squashfs at byte `offset` of `image`; unpack it at the first use.
+    """Return the unpacked tree of a squashfs; unpack it at the first use.
 
     In a cache of several users, each user has their own trees, for two reasons. In a user namespace, the kernel's
     overlay cannot change another user's folder, not even to add a mount point. And its owner could change any file.
@@ -65,12 +65,14 @@ def unpack_cached(
     ImageError
         If the image changed meanwhile.
     """
-    entry, label = session.paths.cache / "trees" / tree_name(key), what or image.name
+    entry, label = session.paths.cache / "trees" / tree_name(key), what or source.path.name
 
     def fill(tree: Path) -> None:
-        _unpack(session, image, offset, tree)
+        _unpack(session, source, tree)
         if look_again and look_again() != key:
-            raise ImageError(f"{image} changed while it was unpacked", hint="try again when no program writes to it")
+            raise ImageError(
+                f"{source.path} changed while it was unpacked", hint="try again when no program writes to it"
+            )
 
     for each in (entry, entry.with_name(f"{entry.name}-{os.geteuid()}")):
         tree = _unpacked(session, each, key, label, fill)
@@ -121,9 +123,9 @@ def _drop_privileges(tree: Path) -> None:
                 os.chmod(path, stat.S_IMODE(status.st_mode) & ~POWERS)  # noqa: PTH101
 
 
-def _unpack(session: Session, image: Path, offset: int, tree: Path) -> None:
+def _unpack(session: Session, source: Source | FlatLayer, tree: Path) -> None:
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
-    run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
+    unpack_source(session, source, tree, *options, doing=f"unpacking {source.path}")
     if os.geteuid() == 0:
         _drop_privileges(tree)
 

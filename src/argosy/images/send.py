@@ -1,8 +1,8 @@
 """Send an image to another machine by ssh. A base that is already on that machine is not sent again.
 
 A SIF file consists of its base and the bytes before and after it. If another image on the remote machine has the same
-base, only those bytes are sent, and sh assembles the file there. The sha256 is compared at the end, and the file gets
-its name only when it is complete.
+base, only those bytes are sent, and sh assembles the file there. A flat image contains the files of its base as they
+are, and the tables apart. The sha256 is compared at the end, and the file gets its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import find_image
+from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
-from argosy.images.sif.format import SifPart
 from argosy.images.sif.read import read_sif
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.source import Source
+from argosy.images.squashfs.superblock import SUPERBLOCK, read_superblock
 
 REMOTE = read_function(Path(__file__).with_name("scripts") / "send.sh", "send")
 
@@ -62,9 +65,18 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Donor(msgspec.Struct, frozen=True):
-    """A remote file that contains the bytes of a base, and their offset."""
+    """A remote file that contains bytes of a base.
+
+    Attributes
+    ----------
+    held
+        The range of the local image with the same bytes.
+    offset
+        Offset of these bytes in the remote file.
+    """
 
     path: str
+    held: FileSlice
     offset: int
 
 
@@ -109,7 +121,7 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     runner, started = OverSsh(session.runner, Remote(remote.host)), time.monotonic()
     there = _find_target(runner, remote, image.name)
     with session.step("read", image.name) as step:
-        part, size = _base_of(image), image.stat().st_size
+        base_here, size = _base_of(image), image.stat().st_size
         digest = digest_of_file(image, session.meter("reading", size).add)
         step.result = f"{image.name}: {render_size(size)}"
     known = there.sha256 == digest
@@ -123,9 +135,9 @@ def send_image(reference: str, target: str, session: Session, *, base: str = "",
     if not known:
         with session.step("send", f"{image.name} to {remote.host}") as step, work_folder(session.work_parent()) as work:
             meter = session.meter("arrived", size)
-            donor = _find_donor(runner, image, part, there, base, work) if part else None
-            if part and donor:
-                sent = _send_ends(runner, image, part, donor, there, digest, work, meter)
+            donor = _find_donor(runner, base_here, there, base, work) if base_here else None
+            if donor:
+                sent = _send_ends(runner, donor, there, digest, work, meter)
                 if not sent:
                     session.reporter.note(f"the base of {donor.path} differs; sending the whole file")
             base_from = donor.path if donor and sent else ""
@@ -142,11 +154,11 @@ def _run(runner: Runner, *arguments: str, source: Path | None = None, on_line: O
     return runner.run(Command(argv, stdin_file=str(source) if source else None), on_line)
 
 
-def _base_of(image: Path) -> SifPart | None:
+def _base_of(image: Path) -> Source | None:
     """Return the base of a SIF file, if it is large enough to search for."""
-    sif = open_image(image).sif
-    part = sif.system if sif else None
-    return part if part and part.size >= SMALLEST_SAVED else None
+    opened = open_image(image)
+    base = base_source(opened.image) if opened.sif else None
+    return base if base and base.length >= SMALLEST_SAVED else None
 
 
 def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
@@ -164,7 +176,7 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
     return Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
 
 
-def _find_donor(runner: Runner, image: Path, part: SifPart, there: Target, base: str, work: Path) -> Donor | None:
+def _find_donor(runner: Runner, base_here: Source, there: Target, base: str, work: Path) -> Donor | None:
     """Find a remote file with a base of the same size. The sha256 at the end shows whether it is the same base."""
     names = (base,) if base else ()
     reply = _run(runner, "list_images", there.folder, str(MOST_LOOKED_AT), str(HEAD_BYTES), *names)
@@ -173,35 +185,42 @@ def _find_donor(runner: Runner, image: Path, part: SifPart, there: Target, base:
         raise UsageError(f"there is no image {base} on the host", hint="pass its path on that host")
     for size, name, head in (row for row in rows if len(row) == 3):  # noqa: PLR2004 - as printed
         path = str(PurePosixPath(there.folder, base64.b64decode(name).decode()))
-        system = _system_of(base64.b64decode(head), int(size), work / "head.sif")
-        if system and system.size == part.size:
-            return Donor(path, system.offset)
+        base_there = _remote_base(base64.b64decode(head), int(size), work / "head.sif")
+        if base_there and base_there.length == base_here.length:
+            return _plan_donor(path, base_here, base_there)
     if base:
         raise UsageError(
-            f"{base} and {image} have different bases",
-            evidence=f"the base of {image.name} has {part.size} bytes",
+            f"{base} and {base_here.path} have different bases",
+            evidence=f"the base of {base_here.path.name} has {base_here.length} bytes",
             hint="omit --base to send the whole file",
         )
     return None
 
 
-def _system_of(head: bytes, size: int, skeleton: Path) -> SifPart | None:
-    """Read the position of the root file system from the first bytes of a remote SIF file."""
+def _plan_donor(path: str, here: Source, there: Source) -> Donor:
+    """Plan to take the whole base, or if one of the images is flat, the contents of its files."""
+    if isinstance(here, FileSlice) and isinstance(there, FileSlice):
+        return Donor(path, here, there.offset)
+    size = read_superblock(here.path, here.slice_at(0, SUPERBLOCK.size).offset).data_end - SUPERBLOCK.size
+    return Donor(path, here.slice_at(SUPERBLOCK.size, size), there.slice_at(SUPERBLOCK.size, size).offset)
+
+
+def _remote_base(head: bytes, size: int, skeleton: Path) -> Source | None:
+    """Read the position of the base from the first bytes of a remote SIF file."""
     skeleton.write_bytes(head)
     os.truncate(skeleton, size)
     try:
-        return read_sif(skeleton).system
+        sif = read_sif(skeleton)
+        return source_of(skeleton, find_base_spans(sif, sif.system)) if sif.system else None
     except ImageError:
         return None
 
 
-def _send_ends(
-    runner: Runner, image: Path, part: SifPart, donor: Donor, there: Target, digest: str, work: Path, meter: Meter
-) -> int:
+def _send_ends(runner: Runner, donor: Donor, there: Target, digest: str, work: Path, meter: Meter) -> int:
     """Send the bytes before and after the base; return their number, or 0 if the donor's base differs."""
-    ends = work / "ends"
-    _write_ends(image, part, ends)
-    base = (str(part.offset), donor.path, str(donor.offset + 1), str(part.size))
+    ends, held = work / "ends", donor.held
+    _write_ends(held, ends)
+    base = (str(held.offset), donor.path, str(donor.offset + 1), str(held.length))
     done = _put(runner, ends, there, digest, meter, *base)
     return ends.stat().st_size if done else 0
 
@@ -234,10 +253,10 @@ def _put(runner: Runner, source: Path, there: Target, digest: str, meter: Meter,
     return reply.code == 0
 
 
-def _write_ends(image: Path, part: SifPart, target: Path) -> None:
-    """Write the bytes before and after a part of a file."""
-    with image.open("rb") as source, target.open("wb") as file:
-        for begin, end in ((0, part.offset), (part.end, image.stat().st_size)):
+def _write_ends(held: FileSlice, target: Path) -> None:
+    """Write the bytes before and after a range of a file."""
+    with held.path.open("rb") as source, target.open("wb") as file:
+        for begin, end in ((0, held.offset), (held.offset + held.length, held.path.stat().st_size)):
             for block in _blocks(source.fileno(), begin, end):
                 file.write(block)
 

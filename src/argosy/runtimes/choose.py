@@ -65,7 +65,8 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
     CheckFailed
         If only ``/opt/argosy`` can be attached, but build steps changed files outside of it.
     """
-    if image.kind is ImageKind.TREE or image.layer_offset < 0:
+    one = image.kind is ImageKind.TREE or (image.layer_offset < 0 and not _is_unpacked_apart(image, runtime))
+    if one:
         return Attach.FLAT, _attach(Attach.FLAT, "the image has no separate layer", "image")
     if runtime == "podman":
         return _bound(image, "the unpacked layer is mounted on /opt/argosy", "machine")
@@ -77,6 +78,11 @@ def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choic
     if host.overlay == "no":
         return _bound(image, f"{runtime}'s configuration skips overlay partitions", "machine")
     return Attach.OVERLAY, _attach(Attach.OVERLAY, "the image's overlay partition is mounted over its base", "machine")
+
+
+def _is_unpacked_apart(image: Image, runtime: str) -> bool:
+    """Return whether a runtime unpacks base and layer of a flat image apart, so that images share their base's tree."""
+    return len(image.base_spans) > 1 and (runtime == "bwrap" or (runtime == "podman" and not image.system))
 
 
 def one_partition(image: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
+from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -19,10 +19,13 @@ from argosy.host.gpu_probe import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
 from argosy.images.find import find_image
+from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
-from argosy.images.part_digest import cached_digest, describe_part, part_digest, tree_name
+from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
 from argosy.images.rootfs_cache import unpack_cached
+from argosy.images.sif.write import FileSlice
 from argosy.images.signatures import find_signers
+from argosy.images.squashfs.source import Source, slices_of
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 from argosy.runtimes.edf import parse_edf
@@ -79,7 +82,10 @@ def open_container(
     if not dry:
         with translate_os_errors(scratch, "ARGOSY_CACHE"):
             scratch.mkdir(parents=True, exist_ok=True)
-    trees = _tree_paths(opened, session) if dry else _unpack(opened, session)
+    trees: tuple[str, ...] = (opened.image.path,)
+    if opened.image.kind is not ImageKind.TREE:
+        parts = _parts(opened, plan.entry.attach)
+        trees = _tree_paths(parts, session) if dry else _unpack(parts, session)
     return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
 
 
@@ -147,35 +153,29 @@ def _checked(image: Image) -> Image:
     return replace(image, path=str(path))
 
 
-def _tree_paths(opened: OpenedImage, session: Session) -> tuple[str, ...]:
-    """Return the paths of the unpacked trees of an image, whether they exist or not, the layer first."""
-    if opened.image.kind is ImageKind.TREE:
-        return (opened.image.path,)
-    names = [tree_name(part.key(session, dry=True)) for part in _parts(opened)]
+def _tree_paths(parts: list[_Part], session: Session) -> tuple[str, ...]:
+    """Return the paths of unpacked trees, whether they exist or not."""
+    names = [tree_name(part.key(session, dry=True)) for part in parts]
     return tuple(str(session.paths.cache / "trees" / name / ROOT_KEY) for name in names)
 
 
-def _unpack(opened: OpenedImage, session: Session) -> tuple[str, ...]:
-    if opened.image.kind is ImageKind.TREE:
-        return (opened.image.path,)
-    image = Path(opened.image.path)
+def _unpack(parts: list[_Part], session: Session) -> tuple[str, ...]:
     return tuple(
         str(
             unpack_cached(
                 session,
-                image,
-                offset=part.offset,
+                part.source,
                 key=part.key(session),
                 what=part.name,
                 look_again=partial(part.key, session),
             )
         )
-        for part in _parts(opened)
+        for part in parts
     )
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """A squashfs in an image.
+    """The base or the layer of an image, or both.
 
     Attributes
     ----------
@@ -187,40 +187,42 @@ class _Part(msgspec.Struct, frozen=True):
         Whether its tree is cached by its bytes, so that images share it; else by the file's identity.
     """
 
-    path: str
-    offset: int
-    size: int
+    source: Source | FlatLayer
     name: str
     claim: str = ""
     hashed: bool = True
 
     def key(self, session: Session, *, dry: bool = False) -> str:
         """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records."""
-        part = describe_part(self.path, self.offset, self.size)
+        source = self.source.whole if isinstance(self.source, FlatLayer) else self.source
+        part = describe_spans(source.path, tuple((each.offset, each.length) for each in slices_of(source)))
         if not self.hashed:
-            return f"file:{part.identity()}"
+            return f"{'file' if source is self.source else 'layer'}:{part.identity()}"
         cache = session.paths.cache
         if dry and self.claim:
             return cached_digest(part, cache) or self.claim
         return part_digest(part, cache, remember=not dry)
 
 
-def layer_tree_key(opened: OpenedImage, session: Session) -> str:
-    """Return the cache key of the layer's tree, or of the only file system of an image without a layer."""
-    return _parts(opened)[0].key(session)
+def layer_tree_key(opened: OpenedImage, attach: Attach, session: Session) -> str:
+    """Return the cache key of the layer's tree; empty if it is not unpacked apart from the base."""
+    layer, *base = _parts(opened, attach)
+    return layer.key(session) if base else ""
 
 
-def _parts(opened: OpenedImage) -> list[_Part]:
-    """Return each squashfs in an image, the layer first.
+def _parts(opened: OpenedImage, attach: Attach) -> list[_Part]:
+    """Return what is unpacked of an image, the layer first.
 
     Images with the same base share its tree. Other files are cached by identity, so they need not be hashed.
     """
     image, lock, name = opened.image, opened.lock, Path(opened.image.path).name
-    if lock is None or image.layer_offset < 0:
-        return [_Part(image.path, image.base_offset, image.base_size, name, hashed=False)]
+    layer = layer_source(image)
+    if lock is None or layer is None or attach is Attach.FLAT:
+        whole = FileSlice(Path(image.path), image.base_offset, image.base_size)
+        return [_Part(whole, name, hashed=False)]
     return [
-        _Part(image.path, image.layer_offset, image.layer_size, f"the layer of {name}"),
-        _Part(image.path, image.base_offset, image.base_size, f"the base of {name}", lock.base.digest),
+        _Part(layer, f"the layer of {name}", hashed=isinstance(layer, FileSlice)),
+        _Part(base_source(image), f"the base of {name}", lock.base.digest),
     ]
 
 

@@ -272,7 +272,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         file.write_text(text, encoding="utf-8")
         file.chmod(mode)
     lock = Lock(
-        base=LockedBase(base.reference, base.digest, base.image.base_size, base.image.arch),
+        base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch),
         tools=Tools(VERSION),
         time=base.time,
         content=digest_tree(tree),

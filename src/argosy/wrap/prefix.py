@@ -258,8 +258,11 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     lock = opened.lock
-    if lock and open_container(request, str(image), there, dry=True).runtime.traits.unpacks:
-        link_layer(session, layer_key(lock), there.paths.cache, layer_tree_key(opened, there))
+    if lock:
+        draft_plan = open_container(request, str(image), there, dry=True)
+        unpacks, attach = draft_plan.runtime.traits.unpacks, draft_plan.entry.attach
+        if unpacks and (key := layer_tree_key(opened, attach, there)):
+            link_layer(session, layer_key(lock), there.paths.cache, key)
     plan = open_container(request, str(image), there)
     judge_runtime(plan.runtime.name)
     found = brought.inside

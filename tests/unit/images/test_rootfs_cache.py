@@ -14,6 +14,7 @@ from argosy.core.session import Session
 from argosy.images import rootfs_cache as trees
 from argosy.images import tree_digests
 from argosy.images.rootfs_cache import link_layer, return_layer, store_layer, take_layer, unpack_cached
+from argosy.images.sif.write import FileSlice, whole_of
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from argosy.images.tree_digests import NOTES, describe_with_notes, digest_entries, digest_tree, file_clock, notes_beside
 from tests.unit.machines import real_session
@@ -218,12 +219,12 @@ def test_an_unpacked_tree_is_not_stored_under_a_claimed_key(session: Session, la
 def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: str
 ) -> None:
-    def unsquashed(_session: Session, image: Path, _offset: int, tree: Path) -> None:
+    def unsquashed(_session: Session, source: FileSlice, tree: Path) -> None:
         tree.mkdir()
-        (tree / "from").write_text(image.name)
+        (tree / "from").write_text(source.path.name)
 
     monkeypatch.setattr(trees, "_unpack", unsquashed)
-    forged = unpack_cached(session, tmp_path / "forged", offset=0, key="sha256:11")
+    forged = unpack_cached(session, FileSlice(tmp_path / "forged", 0, 1), key="sha256:11")
     place = forged.parent.with_name("sha256-22")
     if foreign == "renamed":
         forged.parent.rename(place)
@@ -235,9 +236,9 @@ def test_a_tree_is_used_under_its_own_key_and_by_its_owner_alone(
         monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
         monkeypatch.setattr(os, "getegid", lambda: place.stat().st_gid)
         with pytest.raises(CheckFailed, match="in the cache belong to another user"):
-            unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")
+            unpack_cached(session, FileSlice(tmp_path / "genuine", 0, 1), key="sha256:22")
         return
-    genuine = unpack_cached(session, tmp_path / "genuine", offset=0, key="sha256:22")
+    genuine = unpack_cached(session, FileSlice(tmp_path / "genuine", 0, 1), key="sha256:22")
     assert (genuine / "from").read_text() == "genuine"
 
 
@@ -246,5 +247,5 @@ def test_an_image_that_changes_while_it_is_unpacked_leaves_no_tree(session: Sess
     packed = tmp_path / "x.sqfs"
     run_pack(session, tmp_path / "empty", packed, time=1)
     with pytest.raises(ImageError, match="changed while it was unpacked"):
-        unpack_cached(session, packed, offset=0, key="sha256:11", look_again=lambda: "sha256:22")
+        unpack_cached(session, whole_of(packed), key="sha256:11", look_again=lambda: "sha256:22")
     assert not (session.paths.cache / "trees/sha256-11").exists()

@@ -120,10 +120,10 @@ def find_build_container(
         elif keep_changes:
             container = _with_kept_changes(container, work / "changes")
         elif needs_tree(choice.value):
-            container = _over_unpacked_base(container, base.digest)
+            container = _over_unpacked_base(container, base)
         reply = _try(container)
         if reply.code == NOT_MOUNTED:
-            container = _over_unpacked_base(container, base.digest)
+            container = _over_unpacked_base(container, base)
             reply = _try(container)
         if reply.code == 0:
             return replace(container, backend=_explain_rejected(container.backend, failures))
@@ -131,15 +131,15 @@ def find_build_container(
     raise _no_backend_works(failures)
 
 
-def _over_unpacked_base(container: BuildContainer, key: str) -> BuildContainer:
+def _over_unpacked_base(container: BuildContainer, base: Base) -> BuildContainer:
     """Return the same container over the base unpacked into the cache.
 
     proot creates mount points in the tree itself and removes them when it ends; a killed proot leaves them behind.
     Therefore it gets a separate tree, from which no image is run.
     """
     session, rootfs, backend = container.session, container.rootfs, container.backend.value
-    key = f"{key}-{backend}" if needs_tree(backend) else key
-    tree = unpack_cached(session, Path(rootfs.image), offset=rootfs.offset, key=key, what="the base")
+    key = f"{base.digest}-{backend}" if needs_tree(backend) else base.digest
+    tree = unpack_cached(session, base.source, key=key, what="the base")
     return replace(container, rootfs=replace(rootfs, tree=str(tree)))
 
 

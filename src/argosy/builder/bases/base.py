@@ -22,15 +22,17 @@ from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree
 from argosy.host.emulation import machine_named
 from argosy.images.catalog import find_in_catalog, suggest_catalog_name
+from argosy.images.flat import base_source, layer_source, unpack_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
 from argosy.images.open import GO_ARCH, OpenedImage, check_arch, layer_key, open_image
-from argosy.images.part_digest import cached_digest, describe_part, part_digest
+from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
-from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.squashfs.source import Source
+from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
 from argosy.recipes.lock import Lock
 
 
@@ -47,7 +49,8 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
             f"cannot build over {image.path}: it is a folder",
             hint="this is a bug in Argosy: a folder must be packed before it is a base",
         )
-    part, cache = describe_part(image.path, image.base_offset, image.base_size), session.paths.cache
+    spans = image.base_spans or ((image.base_offset, image.base_size),)
+    part, cache = describe_spans(image.path, spans), session.paths.cache
     known = cached_digest(part, cache)
     if known:
         return lambda: known
@@ -67,7 +70,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
 NO_OPTIONS = EngineOptions()
 PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
 LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
-"""Paths of Argosy's layer in a flat image."""
+"""Paths of Argosy's layer in a flat image that does not describe its base."""
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -78,7 +81,7 @@ class Base(msgspec.Struct, frozen=True):
     reference
         As the user gave it.
     opened
-        The image file: its base partition is copied byte for byte; the new layer contains its layer, if it has one.
+        The image file: its base is copied byte for byte; the new layer contains its layer, if it has one.
     digesting
         Waits for `digest`, which is computed while the build continues.
     added
@@ -109,9 +112,19 @@ class Base(msgspec.Struct, frozen=True):
         return self.digesting()
 
     @property
+    def source(self) -> Source:
+        """Where the bytes of its squashfs are."""
+        return base_source(self.image)
+
+    @property
+    def packing(self) -> Superblock:
+        """The superblock of its squashfs."""
+        return read_superblock(self.image.path, self.source.slice_at(0, SUPERBLOCK.size).offset)
+
+    @property
     def time(self) -> int:
         """Creation time of its squashfs, in seconds since 1970."""
-        return read_superblock(self.image.path, self.image.base_offset).mkfs_time
+        return self.packing.mkfs_time
 
 
 def open_base(
@@ -282,10 +295,12 @@ def unpack_base_layer(base: Base, session: Session, tree: Path, *, from_cache: b
     if from_cache and take_layer(session, layer_key(base.lock), tree):
         refuse_links(tree, base.reference)
         return
-    delta = image.layer_offset >= 0
-    offset = image.layer_offset if delta else image.base_offset
-    doing, parts = "taking over the base's layer", () if delta else LAYER_PATHS
-    run_unsquashfs(session, Path(image.path), offset, tree, "-no-xattrs", doing=doing, parts=parts)
+    layer, doing = layer_source(image), "taking over the base's layer"
+    if layer is None:
+        whole = Path(image.path), image.base_offset
+        run_unsquashfs(session, *whole, tree, "-no-xattrs", doing=doing, parts=LAYER_PATHS)
+    else:
+        unpack_source(session, layer, tree, "-no-xattrs", doing=doing)
     refuse_links(tree, base.reference)
 
 

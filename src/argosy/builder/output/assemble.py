@@ -15,6 +15,7 @@ from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
 from argosy.core.shell import NAME
 from argosy.core.store import remove_tree
+from argosy.images.flat import FlatLayer, layer_source, plan_base_part, unpack_source
 from argosy.images.open import LOCK_NAME, SBOM_NAME
 from argosy.images.sif.format import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif.read import verify_sif
@@ -31,8 +32,9 @@ from argosy.images.sif.write import (
     write_sif,
 )
 from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteouts, join_squashfs
-from argosy.images.squashfs.pack import is_whiteout, run_pack, run_unsquashfs
-from argosy.images.squashfs.superblock import Superblock, read_superblock
+from argosy.images.squashfs.pack import is_whiteout, run_pack
+from argosy.images.squashfs.source import Source, slices_of
+from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.sbom import render_sbom
 
@@ -47,57 +49,57 @@ class Content(msgspec.Struct, frozen=True):
     base
         The squashfs of the root file system.
     layer
-        The layer: its tree, or its squashfs; None if the base holds everything.
+        The layer: its tree, its squashfs, or that of a flat image; None if the base holds everything.
     arch
         Go's name of the architecture.
     time
         Creation time of the output, in seconds since 1970.
     older
-        Whether the base is a flat Argosy image, whose own layer the new one replaces.
+        Whether the base is a flat Argosy image that does not describe its own base: the new layer replaces its layer.
     """
 
     name: str
-    base: FileSlice
-    layer: FileSlice | Path | None
+    base: Source
+    layer: FileSlice | FlatLayer | Path | None
     lock: Lock | None
     arch: str
     time: int
     older: bool = False
 
 
+class Whole(msgspec.Struct, frozen=True):
+    """One squashfs of base and layer.
+
+    Attributes
+    ----------
+    base
+        The base whose files it contains unchanged; None if everything was packed again.
+    """
+
+    pieces: tuple[Piece, ...]
+    base: Source | None
+
+
 def content_over(base: Base, layer: Path, lock: Lock, *, name: str) -> Content:
     """Return the content of a new image: a base, and a layer's tree."""
-    image = base.image
-    below = FileSlice(Path(image.path), image.base_offset, image.base_size)
-    older = base.lock is not None and image.layer_offset < 0
-    return Content(name, below, layer, lock, image.arch, lock.time, older)
-
-
-def unpack_slice(source: FileSlice, tree: Path, session: Session, *, doing: str) -> None:
-    """Unpack the squashfs in a file.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If unsquashfs is missing or fails, or the disk is full.
-    """
-    run_unsquashfs(session, source.path, source.offset, tree, doing=doing)
+    older = base.lock is not None and layer_source(base.image) is None
+    return Content(name, base.source, layer, lock, base.image.arch, lock.time, older)
 
 
 def unpack_base(content: Content, work: Path, session: Session) -> Path:
     """Unpack the base into the work folder."""
     tree = work / "base-tree"
-    unpack_slice(content.base, tree, session, doing="unpacking the base")
+    unpack_source(session, content.base, tree, doing="unpacking the base")
     return tree
 
 
 def unpack_layer(content: Content, work: Path, session: Session) -> Path | None:
     """Return the tree of the layer, or None without a layer."""
-    if isinstance(content.layer, FileSlice):
-        tree = work / "layer-tree"
-        unpack_slice(content.layer, tree, session, doing="unpacking the layer")
-        return tree
-    return content.layer
+    if content.layer is None or isinstance(content.layer, Path):
+        return content.layer
+    tree = work / "layer-tree"
+    unpack_source(session, content.layer, tree, doing="unpacking the layer")
+    return tree
 
 
 def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
@@ -191,8 +193,7 @@ COPIED_NAMES = (INSPECT_NAME,)
 
 def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...]) -> int:
     """Write base and layer as two partitions of one SIF, and return the layer's size in bytes."""
-    below = FileSlice(Path(base.image.path), base.image.base_offset, base.image.base_size)
-    system = plan_system_part(below, arch=base.image.arch)
+    system = plan_system_part(slices_of(base.source), arch=base.image.arch)
     overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
     _write(path, [system, overlay, *_metadata_parts(base.opened.sif, lock)], lock, arch=lock.base.arch, time=lock.time)
     return overlay.size
@@ -203,27 +204,32 @@ def write_flat(path: Path, content: Content, metadata: Sif | None, session: Sess
     return write_whole(path, plan_whole(content, session, work), content, metadata)
 
 
-def write_whole(path: Path, whole: tuple[Piece, ...], content: Content, metadata: Sif | None) -> int:
+def write_whole(path: Path, whole: Whole, content: Content, metadata: Sif | None) -> int:
     """Write a squashfs as the only partition of a SIF, and return its size in bytes."""
-    system = plan_system_part(whole, arch=content.arch)
-    _write(path, [system, *_metadata_parts(metadata, content.lock)], content.lock, arch=content.arch, time=content.time)
+    system = plan_system_part(whole.pieces, arch=content.arch)
+    # First, so that it is in the bytes that `images send` reads of each image on the other machine.
+    described = [plan_base_part(whole.base, group=GROUP)] if whole.base and content.lock else []
+    parts = [*described, system, *_metadata_parts(metadata, content.lock)]
+    _write(path, parts, content.lock, arch=content.arch, time=content.time)
     return system.size
 
 
-def plan_whole(content: Content, session: Session, work: Path) -> tuple[Piece, ...]:
+def plan_whole(content: Content, session: Session, work: Path) -> Whole:
     """Plan one squashfs of base and layer: join their tables, or unpack and pack everything.
 
     Packing is necessary if the tables cannot be joined, or if much of the file would be unused: an older layer, or
     files that steps removed from the base to make the image small.
     """
-    base = read_superblock(content.base.path, content.base.offset)
+    if isinstance(content.layer, FlatLayer):
+        return Whole((content.layer.whole,), content.base)
     if content.layer is None:
-        return (content.base,)
+        return Whole(slices_of(content.base), None)
+    base = read_superblock(content.base.path, content.base.slice_at(0, SUPERBLOCK.size).offset)
     if can_join(base) and not content.older:
         layer = _layer_like(base, content, session, work)
         if not (content.lock and content.lock.system and has_whiteouts(layer)):
-            return join_squashfs(content.base, (layer,), time=content.time)
-    return (pack_whole(content, session, work),)
+            return Whole(join_squashfs(content.base, (layer,), time=content.time), content.base)
+    return Whole((pack_whole(content, session, work),), None)
 
 
 def pack_whole(content: Content, session: Session, work: Path) -> FileSlice:

@@ -19,7 +19,6 @@ from argosy.builder.output.assemble import (
     plan_whole,
     unpack_base,
     unpack_layer,
-    unpack_slice,
     write_flat,
 )
 from argosy.builder.output.oci import (
@@ -41,6 +40,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import find_image
+from argosy.images.flat import base_source, layer_source, unpack_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
@@ -127,11 +127,10 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
             hint=f"pack it first: argosy build requirements.txt --base {quote(image.path)} -o IMAGE",
         )
     path = Path(image.path)
-    layer = FileSlice(path, image.layer_offset, image.layer_size) if image.layer_offset >= 0 else None
     return Content(
         name=path.stem,
-        base=FileSlice(path, image.base_offset, image.base_size),
-        layer=layer,
+        base=base_source(image),
+        layer=layer_source(image),
         lock=lock,
         arch=image.arch or GO_ARCH.get(session.host.target, session.host.target),
         time=lock.time if lock else read_superblock(path, image.base_offset).mkfs_time,
@@ -141,7 +140,8 @@ def content_of(opened: OpenedImage, session: Session) -> Content:
 def _activation_of(opened: OpenedImage, session: Session) -> Activation:
     """Read the environment from the layer."""
     image = opened.image
-    argv = ("unsquashfs", "-no-progress", "-o", str(image.layer_offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
+    offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
+    argv = ("unsquashfs", "-no-progress", "-o", str(offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
     return parse_env_script(run_checked(session.runner, Command(argv), doing="reading the layer's environment").stdout)
 
 
@@ -202,23 +202,24 @@ def write_output(
     writers: dict[OutputFormat, Callable[[Path], int]] = {
         OutputFormat.SIF: lambda beside: write_flat(beside, content, metadata, session, work),
         OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
-        OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session),
+        OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session, work),
     }
     with atomic_file(output, force=force) as beside, watch_growth(session.meter("writing"), beside):
         return writers[form](beside)
 
 
-def _write_layer(beside: Path, content: Content, session: Session) -> int:
-    if content.layer is None:
+def _write_layer(beside: Path, content: Content, session: Session, work: Path) -> int:
+    if isinstance(content.layer, FileSlice):
+        _copy_slice(content.layer, beside)
+        return beside.stat().st_size
+    tree = unpack_layer(content, work, session)
+    if tree is None:
         raise UsageError(
             f"{content.name} has no separate layer",
             evidence="it is flat, or was not built by Argosy",
             hint="build it without --flatten",
         )
-    if isinstance(content.layer, Path):
-        run_pack(session, content.layer, beside, time=content.time)
-    else:
-        _copy_slice(content.layer, beside)
+    run_pack(session, tree, beside, time=content.time)
     return beside.stat().st_size
 
 
@@ -335,18 +336,18 @@ def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
 def _packed(content: Content, session: Session, work: Path) -> Path:
     """Return a squashfs of base and layer that can be joined with another one."""
     packed = work / "whole.sqfs"
-    write_pieces(packed, plan_whole(content, session, work))
+    write_pieces(packed, plan_whole(content, session, work).pieces)
     if can_join(read_superblock(packed)):
         return packed
     tree, again = work / "unpacked", work / "again.sqfs"
-    unpack_slice(whole_of(packed), tree, session, doing="unpacking the base")
+    unpack_source(session, whole_of(packed), tree, doing="unpacking the base")
     run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount)
     return again
 
 
 def _unpacked(packed: Path, session: Session, work: Path) -> BuildContainer:
     tree = work / "tree"
-    unpack_slice(whole_of(packed), tree, session, doing="unpacking the image")
+    unpack_source(session, whole_of(packed), tree, doing="unpacking the image")
     return find_build_container_in_tree(session, tree, scratch=work / "ask-tree")
 
 

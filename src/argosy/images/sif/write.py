@@ -53,6 +53,10 @@ class FileSlice(msgspec.Struct, frozen=True):
         if self.offset < 0 or self.length < 0:
             raise ValueError(f"no file has {self.length} bytes at {self.offset}")
 
+    def slice_at(self, at: int, length: int) -> FileSlice:
+        """Return `length` bytes from byte `at` of this range."""
+        return FileSlice(self.path, self.offset + at, length)
+
 
 def whole_of(path: Path) -> FileSlice:
     """Return the range of all bytes of a file."""

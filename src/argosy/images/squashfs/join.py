@@ -29,6 +29,7 @@ from argosy.images.squashfs.relocate import (
     owners_of,
     relocate_inode,
 )
+from argosy.images.squashfs.source import Source
 from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Superblock
 from argosy.images.squashfs.tables import (
     EXTENDED,
@@ -83,7 +84,7 @@ def has_whiteouts(layer: FileSlice) -> bool:
 
 
 def join_squashfs(
-    base: FileSlice, layers: Sequence[FileSlice], *, time: int, without: Iterable[str] = (), restamp: bool = False
+    base: Source, layers: Sequence[FileSlice], *, time: int, without: Iterable[str] = (), restamp: bool = False
 ) -> tuple[Piece, ...]:
     """Plan a squashfs with the content of layers over their base; return the pieces to write, in order.
 

@@ -219,19 +219,27 @@ def run_unsquashfs(
     Parameters
     ----------
     parts
-        Paths to unpack; by default all.
+        Paths to unpack, with their parent folders; by default all.
 
     Raises
     ------
     ToolFailed, ToolMissing, CheckFailed
         If unsquashfs fails or is missing, or the disk is full.
     """
-    argv = ("unsquashfs", "-quiet", *options, "-o", str(offset), "-d", str(tree), str(image), *parts)
+    chosen = _list_parts(tree, parts) if parts else ()
+    argv = ("unsquashfs", "-quiet", *options, *chosen, "-o", str(offset), "-d", str(tree), str(image))
     command, meter = Command(argv, joined=True), session.meter("unpacking", unit="files and blocks")
     reply = _without_bars(session.runner.run(command, lambda line: read_bar(meter, line)))
     meter.end()
     if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
         raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
     if reply.code or session.host.person.uid != 0:
-        listing = Command(("unsquashfs", "-no-progress", "-lls", "-o", str(offset), "-d", "", str(image), *parts))
+        listing = Command(("unsquashfs", "-no-progress", *chosen, "-lls", "-o", str(offset), "-d", "", str(image)))
         restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))
+
+
+def _list_parts(tree: Path, parts: tuple[str, ...]) -> Argv:
+    """Write the paths to unpack into a file, because there may be thousands; return the options of unsquashfs."""
+    names = tree.with_name(f"{tree.name}.names")
+    names.write_text("".join(f"{part}\n" for part in parts), encoding="utf-8", errors="surrogateescape")
+    return ("-no-wildcards", "-ef", str(names))

@@ -58,8 +58,7 @@ class Move(msgspec.Struct, frozen=True):
 
 def data_of(tables: Tables) -> FileSlice:
     """Return the range with the contents of all files."""
-    source = tables.source
-    return FileSlice(source.path, source.offset + FIRST, tables.numbers.inode_table - FIRST)
+    return tables.source.slice_at(FIRST, tables.numbers.inode_table - FIRST)
 
 
 def owners_of(tables: Tables) -> tuple[int, ...]:

@@ -39,7 +39,8 @@ COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo
 class Superblock(msgspec.Struct, frozen=True):
     """The facts in a superblock. Sizes are in bytes, the time in seconds since 1970.
 
-    ``bytes_used`` is the file system's own size; mksquashfs pads the file to a multiple of 4096.
+    ``bytes_used`` is the file system's own size; mksquashfs pads the file to a multiple of 4096. The contents of files
+    end at byte ``data_end``, and the tables follow.
     """
 
     compressor: str
@@ -48,6 +49,7 @@ class Superblock(msgspec.Struct, frozen=True):
     bytes_used: int
     inodes: int
     has_xattrs: bool = False
+    data_end: int = 0
 
 
 def read_superblock(path: str | os.PathLike[str], offset: int = 0) -> Superblock:
@@ -103,6 +105,7 @@ def _parse_superblock(block: bytes, *, where: str, rest: int) -> Superblock:
         bytes_used=used,
         inodes=inodes,
         has_xattrs=tables[1] != NO_TABLE,
+        data_end=tables[2],
     )
 
 

@@ -22,7 +22,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from argosy.core.errors import ImageError
-from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.source import Source
 from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, read_superblock, render_compressor
 
 if sys.version_info >= (3, 14):
@@ -125,15 +125,15 @@ def place_of(block: int, offset: int) -> int:
 
 
 @contextmanager
-def open_tables(source: FileSlice) -> Iterator[Tables]:
-    """Open the squashfs in a range of a file.
+def open_tables(source: Source) -> Iterator[Tables]:
+    """Open a squashfs.
 
     Raises
     ------
     ImageError
         If it is not a squashfs, or contains impossible values. Also raised while its tables are read.
     """
-    read_superblock(source.path, source.offset)
+    read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset)
     descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield Tables(source, descriptor)
@@ -146,7 +146,7 @@ def open_tables(source: FileSlice) -> Iterator[Tables]:
 class Tables:
     """The tables of an open squashfs. Each block is unpacked once."""
 
-    def __init__(self, source: FileSlice, descriptor: int) -> None:
+    def __init__(self, source: Source, descriptor: int) -> None:
         """Read the superblock, which `open_tables` has checked."""
         self.source = source
         self._descriptor = descriptor
@@ -164,7 +164,7 @@ class Tables:
         """
         if not 0 <= size <= LARGEST_TABLE or at + size > self.source.length:
             raise _fault(self.source, f"a table of {size} bytes at byte {at}", f"within {self.source.length} bytes")
-        data = os.pread(self._descriptor, size, self.source.offset + at)
+        data = os.pread(self._descriptor, size, self.source.slice_at(at, size).offset)
         if len(data) < size:
             raise _fault(self.source, f"{len(data)} bytes at byte {at}", f"{size}")
         return data
@@ -295,7 +295,7 @@ READABLE = frozenset({"gzip", "zstd"})
 """The compressors that can be unpacked: those in use for container images."""
 
 
-def _fault(source: FileSlice, read: str, expected: str) -> ImageError:
+def _fault(source: Source, read: str, expected: str) -> ImageError:
     return ImageError(
         f"no complete squashfs in {source.path}",
         evidence=f"read: {read}\nexpected: {expected}",
@@ -317,8 +317,13 @@ FRAGMENT = struct.Struct("<Q2I")
 FIRST = SUPERBLOCK.size
 
 
-def unused_share(source: FileSlice) -> float:
+def unused_share(source: Source, *, base: int = 0) -> float:
     """Return the share of file content in a squashfs that belongs to no file: joining replaced or removed it.
+
+    Parameters
+    ----------
+    base
+        Bytes of the base's files at its start, all in use, which do not count.
 
     Raises
     ------
@@ -326,8 +331,8 @@ def unused_share(source: FileSlice) -> float:
         If the squashfs is damaged.
     """
     with open_tables(source) as tables:
-        data = tables.numbers.inode_table - FIRST
-        return 1 - _live_bytes(tables) / data if data else 0.0
+        data = tables.numbers.inode_table - FIRST - base
+        return 1 - (_live_bytes(tables) - base) / data if data else 0.0
 
 
 def _live_bytes(tables: Tables) -> int:
@@ -366,7 +371,7 @@ def block_sizes(tables: Tables, place: int, at: int, size: int, fragment: int) -
     return tables.inode(place, at + 4 * count)[at:] if count else b""
 
 
-def device_nodes(source: FileSlice) -> tuple[str, ...]:
+def device_nodes(source: Source) -> tuple[str, ...]:
     """Return the paths of all device nodes, including whiteouts. Only root can unpack them.
 
     Raises

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.tables import BLOCK, ENTRY, GROUP, LENGTH, PLACE, PLAIN, Tables
 
 INDEX = struct.Struct("<3I")
@@ -44,7 +43,7 @@ class MetadataStream:
     def __init__(self, tables: Tables, start: int, end: int) -> None:
         """Continue the stream between two bytes of the base."""
         last = tables.last_block(start, end)
-        self.kept = FileSlice(tables.source.path, tables.source.offset + start, last - start)
+        self.kept = tables.source.slice_at(start, last - start)
         self._data = bytearray(tables.block(last)[0] if last < end else b"")
 
     def add(self, data: bytes) -> tuple[int, int]:

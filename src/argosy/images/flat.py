@@ -1,0 +1,157 @@
+"""Find the base and the layer of a flat image, whose only partition holds both.
+
+`argosy.images.squashfs.join` copies the contents of the base's files unchanged, and writes other tables. Beside the
+partition, a flat image has a part with the base's own superblock and tables. Together with the contents of the files
+they are the base, byte for byte::
+
+    argosy.base   superblock | tables of the base
+    partition     superblock | files of the base | files of the layer | tables of both
+
+A file or folder belongs to the layer if the number of its inode is higher than those of the base.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import ImageError
+from argosy.core.model import Image
+from argosy.core.session import Session
+from argosy.images.sif.format import DataType, Sif, SifPart
+from argosy.images.sif.write import FileSlice, NewPart, write_pieces
+from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
+from argosy.images.squashfs.source import Source, SplitFile
+from argosy.images.squashfs.superblock import SUPERBLOCK, read_superblock
+
+BASE_NAME = "argosy.base"
+"""Name of the part with the superblock and the tables of the base."""
+
+
+class FlatLayer(msgspec.Struct, frozen=True):
+    """The layer in a flat image: the files of the partition that the base does not have."""
+
+    whole: FileSlice
+    base: SplitFile
+
+    @property
+    def path(self) -> Path:
+        """The image file."""
+        return self.whole.path
+
+
+class LayerPaths(msgspec.Struct, frozen=True):
+    """Paths that a layer adds to its base, folders as a whole, and paths that it removes; sorted."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def plan_base_part(base: Source, *, group: int) -> NewPart:
+    """Plan the part with the superblock and the tables of a base whose files a flat image contains."""
+    end = read_superblock(base.path, base.slice_at(0, SUPERBLOCK.size).offset).data_end
+    pieces = (base.slice_at(0, SUPERBLOCK.size), base.slice_at(end, base.length - end))
+    return NewPart(DataType.GENERIC, pieces, name=BASE_NAME, group=group)
+
+
+def find_base_spans(sif: Sif, system: SifPart) -> tuple[tuple[int, int], ...]:
+    """Return offset and size of each range of a SIF file that belongs to the base, in order.
+
+    Raises
+    ------
+    ImageError
+        If the part that describes the base is damaged.
+    """
+    part = sif.part_named(BASE_NAME)
+    if part is None:
+        return ((system.offset, system.size),)
+    end = read_superblock(sif.path, part.offset).data_end
+    head = SUPERBLOCK.size
+    if not (head <= end <= system.size and head < part.size):
+        raise ImageError(
+            f"{sif.path} is a damaged SIF image",
+            evidence=f"read: {part}, {part.size} bytes, for {end} bytes of {system}",
+            hint="copy, download or build it again",
+        )
+    return ((part.offset, head), (system.offset + head, end - head), (part.offset + head, part.size - head))
+
+
+def base_source(image: Image) -> Source:
+    """Return where the bytes of an image's base are; the whole file system if the image has no separate base."""
+    return source_of(Path(image.path), image.base_spans or ((image.base_offset, image.base_size),))
+
+
+def source_of(path: Path, spans: tuple[tuple[int, int], ...]) -> Source:
+    """Return the squashfs in some ranges of a file."""
+    slices = tuple(FileSlice(path, offset, size) for offset, size in spans)
+    return SplitFile(slices) if len(slices) > 1 else slices[0]
+
+
+def layer_source(image: Image) -> FileSlice | FlatLayer | None:
+    """Return where the layer of an image is; None if it has none, or if it cannot be told from the base."""
+    path = Path(image.path)
+    if image.layer_offset >= 0:
+        return FileSlice(path, image.layer_offset, image.layer_size)
+    base = base_source(image)
+    return FlatLayer(FileSlice(path, image.base_offset, image.base_size), base) if isinstance(base, SplitFile) else None
+
+
+def find_layer(layer: FlatLayer) -> LayerPaths:
+    """Compare the folders of a flat image with those of its base.
+
+    Raises
+    ------
+    ImageError
+        If the image is damaged.
+    """
+    from argosy.images.squashfs.tables import Kind, open_tables  # noqa: PLC0415 - a dry run does not need it
+
+    added, removed = list[bytes](), list[bytes]()
+    with open_tables(layer.whole) as whole, open_tables(layer.base) as base:
+        last, left = base.numbers.inodes, base.numbers.inodes
+        waiting = [(b"", whole.numbers.root, base.numbers.root)]
+        while waiting:
+            left -= 1
+            if left < 0:
+                raise ValueError("more folders than inodes: a folder contains itself")
+            folder, place, known = waiting.pop()
+            before = {entry.name: entry for entry in base.listing(base.folder(known))}
+            for entry in whole.listing(whole.folder(place)):
+                old, path = before.pop(entry.name, None), folder + entry.name
+                if old is None or entry.number > last:
+                    added.append(path)
+                elif entry.kind == Kind.FOLDER and entry.place != old.place:
+                    waiting.append((path + b"/", entry.place, old.place))
+            removed += (folder + name for name in before)
+    return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
+
+
+def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *options: str, doing: str) -> None:
+    """Unpack a squashfs, the base inside a flat image, or the layer of a flat image with its whiteouts.
+
+    Parameters
+    ----------
+    options
+        Options of unsquashfs.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed, ImageError
+        If unsquashfs fails or is missing, the disk is full, or the image is damaged.
+    """
+    if isinstance(source, FileSlice):
+        run_unsquashfs(session, source.path, source.offset, tree, *options, doing=doing)
+    elif isinstance(source, SplitFile):
+        restored = tree.with_name(f"{tree.name}.sqfs")
+        write_pieces(restored, source.slices)
+        run_unsquashfs(session, restored, 0, tree, *options, doing=doing)
+        restored.unlink()
+    else:
+        _unpack_flat_layer(session, source, tree, *options, doing=doing)
+
+
+def _unpack_flat_layer(session: Session, layer: FlatLayer, tree: Path, *options: str, doing: str) -> None:
+    paths = find_layer(layer)
+    run_unsquashfs(session, layer.whole.path, layer.whole.offset, tree, *options, doing=doing, parts=paths.added)
+    restore_whiteouts(tree, paths.removed)
