@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from argosy.images.sif.format import PartKind, Sif
+from argosy.images.sif.format import PartKind, Sif, choose_system
 from argosy.images.squashfs.superblock import read_superblock
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,20 @@ from argosy.images.squashfs.source import SplitFile
 from tests.unit.machines import real_session
 
 WHITEOUT = None
-BASE = {"bin/sh": "shell", "etc/old": "old", "etc/kept": "kept", "usr/big": os.urandom(1200 << 10).hex(), "lib/a": "a"}
-LAYER = {"opt/argosy/env/x": "x", "etc/old": "new", "etc/more": "more", "lib": WHITEOUT, "bin/sh": WHITEOUT}
+BASE: dict[str, str | None] = {
+    "bin/sh": "shell",
+    "etc/old": "old",
+    "etc/kept": "kept",
+    "usr/big": os.urandom(1200 << 10).hex(),
+    "lib/a": "a",
+}
+LAYER: dict[str, str | None] = {
+    "opt/argosy/env/x": "x",
+    "etc/old": "new",
+    "etc/more": "more",
+    "lib": WHITEOUT,
+    "bin/sh": WHITEOUT,
+}
 
 
 @pytest.fixture
@@ -41,7 +54,7 @@ def session(tmp_path: Path) -> Session:
     return real_session(tmp_path)
 
 
-def pack(folder: Path, name: str, files: dict[str, str | None], *options: str) -> Path:
+def pack(folder: Path, name: str, files: Mapping[str, str | None], *options: str) -> Path:
     """Pack files; those without content are whiteouts."""
     tree = folder / f"{name}.tree"
     for path, content in files.items():
