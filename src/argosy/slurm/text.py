@@ -20,7 +20,7 @@ HETEROGENEOUS_HINT = (
     "launch each component as a job of its own; if all must start together, write the job script yourself, and put "
     "'argosy run IMAGE --' before the program of each component"
 )
-"""What to do instead of a heterogeneous job, whose components have different resources."""
+"""Hint of an error about heterogeneous jobs, whose components have different resources."""
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
