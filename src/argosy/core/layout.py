@@ -235,12 +235,12 @@ def enter_image(mode: str, command: tuple[Word, ...]) -> tuple[Word, ...]:
     if mode not in ENTRY_HELPERS:
         return command
     shell, name = ENTRY_HELPERS[mode]
-    return (shell, "-c", load_helper(SCRIPTS, name), name, *command)
+    return (shell, "-c", load_helper(SCRIPTS / f"{name}.sh", name), name, *command)
 
 
 def _with_hint(name: str, hint: str) -> ShellHelper:
     """Load a helper that says what to do if the layer is missing."""
-    (text,) = load_helper(SCRIPTS, name).definitions
+    (text,) = load_helper(SCRIPTS / f"{name}.sh", name).definitions
     return ShellHelper(name, (text.replace("@HINT@", in_double_quotes(hint)),))
 
 

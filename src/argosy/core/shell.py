@@ -102,15 +102,28 @@ def read_shell(file: Path) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("# shellcheck "))
 
 
-def load_helper(folder: Path, name: str, *needed: str) -> ShellHelper:
-    """Load the function `name` from the file of that name.
+@cache
+def _read_functions(file: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return the text of each function of a ``.sh`` file -> its names; blank lines separate the functions."""
+    texts = read_shell(file).strip().split("\n\n")
+    return {text: tuple(re.findall(r"^(\w+)\(\)", text, re.MULTILINE)) for text in texts}
 
-    Parameters
-    ----------
-    needed
-        Names of other files with functions that it calls.
-    """
-    return ShellHelper(name, tuple(read_shell(folder / f"{each}.sh") for each in (*needed, name)))
+
+def choose_functions(file: Path, caller: str) -> tuple[str, ...]:
+    """Return the functions of a ``.sh`` file that a text calls, and those that these call, in the order of the file."""
+    functions = _read_functions(file)
+    chosen: set[str] = set()
+    added = {caller}
+    while added:
+        called = set(re.findall(r"\w+", "\n".join(added)))
+        added = {text for text, names in functions.items() if text not in chosen and called.intersection(names)}
+        chosen |= added
+    return tuple(text for text in functions if text in chosen)
+
+
+def load_helper(file: Path, name: str) -> ShellHelper:
+    """Load the function `name` from a ``.sh`` file, and the functions of the file that it calls."""
+    return ShellHelper(name, choose_functions(file, name))
 
 
 def escape_colons(words: Sequence[Word]) -> tuple[Word, ...]:

@@ -19,10 +19,10 @@
 #   gpu = by /dev: SingularityCE is installed without a module
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at lumi-g, not of this machine
-# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329  # helpers are for all scripts
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
-    # --- The program -----------------------------------------------------------------------------
+    # --- The program ---
     argosy_image=/project/images/train.sif
     # The numbers come from Slurm, so 'sbatch --nodes=8' scales this script.
     check_allocation
@@ -33,7 +33,7 @@ main() {
     argosy_binds=/pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray
     argosy_binds=$argosy_binds,/usr/lib64/libcxi.so.1
 
-    # --- The environment of the ranks ------------------------------------------------------------
+    # --- The environment of the ranks ---
     pass_signals
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Not in the container: the host's software and mounts.
@@ -55,75 +55,67 @@ main() {
     export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
 
-    # --- Start: one container per rank -----------------------------------------------------------
+    # --- Start: one container per rank ---
     unset SRUN_CPUS_PER_TASK
     run_step srun --nodes="$argosy_nodes" \
         --ntasks="$((argosy_nodes * argosy_ranks_per_node))" \
         --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
         --kill-on-bad-exit=1 --mpi=pmi2 \
         --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 \
-        sh -c "$argosy_helpers" check_node "$argosy_image" \
-        singularity /dev/kfd "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" '' \
+        sh -c "$argosy_helpers" own_folders "/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID" \
+        sh -c "$argosy_helpers" check_node "$argosy_image" singularity /dev/kfd '' \
         singularity --quiet exec --no-eval -B "$argosy_binds" "$argosy_image" \
         /bin/sh -c "$argosy_helpers" start_mpi_rank "$argosy_ranks_per_node" '' python train.py \
             50 10
     finish
 }
 
-# --- Helpers: the same text in every script of Argosy 0.1.0 --------------------------------------
+# --- Helpers: the same text in every script ---
 
 # Without an allocation, each srun below would request its own.
 check_allocation() {
     [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
-    # In a step of srun, the ranks would inherit its cores. Step 4294967290 is the shell of salloc.
-    if [ "${SLURM_STEP_ID:-4294967290}" != 4294967290 ]; then
+    # In a step of srun, the ranks would inherit its cores.  Step 4294967290 is the shell of salloc.
+    [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || {
         unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
         export SLURM_OVERLAP=1
-    fi
+    }
 }
 
-# An allocation that was made by hand may have too few cores, which ranks would share without a warning.
+# An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
-    argosy_need=$1
-    argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$argosy_need" ] ||
-        stop "$argosy_given cores on a node, $argosy_need are needed" 2
-    argosy_cores_per_rank=$((argosy_need / argosy_ranks_per_node))
-    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+    argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
 pass_signals() {
-    argosy_step='' argosy_stopped=''
+    argosy_step=''
     trap 'pass_signal USR1' USR1
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() {
-    [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :
-}
+pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
-    argosy_stopped=yes
     pass_signal TERM
 }
 
-# Choose the address where all ranks connect: the first node, with the suffix $1, and a free port there.
-# Each job, restart and start gets another port, so that ranks of a lost run do not join the next one.
+# Choose where all ranks connect: the first node, with the suffix $1, and a free port there.
+# The next start gets another port, so that ranks of a lost run do not join it.
 find_rendezvous() {
-    argosy_first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-    [ -n "$argosy_first" ] || stop "no host name in SLURM_JOB_NODELIST=$SLURM_JOB_NODELIST" 7
-    argosy_job=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31))
-    argosy_start=$(((${SLURM_TASK_PID:-0} - $$) % 10000 + 10000))
-    argosy_port=$((20000 + (argosy_job + argosy_start) % 10000))
+    argosy_hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    argosy_first=${argosy_hosts%%[[:space:]]*}
     MASTER_ADDR=$argosy_first${1:-}
-    set -- sh -c "$argosy_helpers" free_port 20000 10000 "$argosy_port"
+    argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + $$))
+    set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
-    MASTER_PORT=$("$@") || stop "no free port on $argosy_first" 7
+    MASTER_PORT=$("$@")
 }
 
-# Start a step and wait for it.  A signal ends 'wait' but not the step, so wait until the step has ended.
+# Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.
 run_step() {
     "$@" &
     argosy_step=$!
@@ -148,16 +140,13 @@ stop() {
 
 # What runs on the nodes travels as text, since Slurm copies this file to the first node only.
 argosy_helpers=$(cat <<'HELPERS'
-# Print a free port among the $2 ports after $1, starting at $3.  They are below the ephemeral ports.
+# Print the first port from $1 on that no socket of this node uses.
 free_port() {
-    argosy_port=$3 argosy_left=$2
-    while [ "$argosy_left" -gt 0 ]; do
-        argosy_busy=$(ss -Hltn "sport = :$argosy_port") ||
-            argosy_busy=$(grep -s ":$(printf %04X "$argosy_port") " /proc/net/tcp*) || :
-        [ -n "$argosy_busy" ] || break
-        argosy_port=$(($1 + (argosy_port - $1 + 1) % $2)) argosy_left=$((argosy_left - 1))
-    done 2> /dev/null
-    [ "$argosy_left" -gt 0 ] && echo "$argosy_port"
+    argosy_port=$1
+    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
+        argosy_port=$((argosy_port + 1))
+    done
+    echo "$argosy_port"
 }
 
 stop_node() {
@@ -165,29 +154,30 @@ stop_node() {
     exit "$2"
 }
 
-# Create a private folder.  A folder of that name that belongs to another user is not used.
-own_folder() {
-    mkdir -m 700 "$1" 2> /dev/null ||
-        [ -n "$(find "$1" -prune -type d -user "$(id -u)" 2> /dev/null)" ]
+# FOLDERS COMMAND...: create private folders on this node.  Folders of other users are not used.
+own_folders() {
+    for argosy_folder in $1; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        mkdir -m 700 "$argosy_folder" 2> /dev/null ||
+            [ -n "$(find "$argosy_folder" -prune -type d -user "$(id -u)" 2> /dev/null)" ] ||
+            stop_node "$argosy_folder cannot be created, or belongs to another user" 7
+    done
+    shift
+    exec "$@"
 }
 
-# On each node, before the container: IMAGE RUNTIME GPU_DEVICE FOLDERS PATHS COMMAND...
-# A node without its GPUs or file system would otherwise fail later with a misleading error.
+# IMAGE RUNTIME GPU_DEVICE PATHS COMMAND...: refuse a broken node, which would fail with a misleading error.
 check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
-    for argosy_folder in $4; do
-        (umask 077 && mkdir -p "${argosy_folder%/*}/")
-        own_folder "$argosy_folder" || stop_node "$argosy_folder belongs to another user, or is not private" 7
-    done
-    # Bind the folder of PMIx, and those of PATHS and TMPDIR that this node has.
+    # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $5 ${TMPDIR:-}; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
     done
     [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
-    shift 5
+    shift 4
     exec "$@"
 }
 

@@ -25,16 +25,16 @@ from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, load_
 from argosy.core.suggest import suggest_word
 from argosy.jobs.launch_plan import Shape
 
-DATA = Path(__file__).with_name("data")
+FUNCTIONS = Path(__file__).with_name("data") / "ranks.sh"
 
-TORCHRUN = load_helper(DATA, "start_torchrun", "run_torchrun")
-ELASTIC = load_helper(DATA, "start_elastic", "run_torchrun")
-RANK = load_helper(DATA, "start_rank")
-MPI_RANK = load_helper(DATA, "start_mpi_rank")
-NOTE = load_helper(DATA, "note_rank")
-COPY = load_helper(DATA, "start_copy")
-BIND = load_helper(DATA, "bind_cores")
-LOG = load_helper(DATA, "log_rank")
+TORCHRUN = load_helper(FUNCTIONS, "start_torchrun")
+ELASTIC = load_helper(FUNCTIONS, "start_elastic")
+RANK = load_helper(FUNCTIONS, "start_rank")
+MPI_RANK = load_helper(FUNCTIONS, "start_mpi_rank")
+NOTE = load_helper(FUNCTIONS, "note_rank")
+COPY = load_helper(FUNCTIONS, "start_copy")
+BIND = load_helper(FUNCTIONS, "bind_cores")
+LOG = load_helper(FUNCTIONS, "log_rank")
 
 
 PYTHON_NAMES = ("python", "python3")

@@ -1,29 +1,23 @@
-"""Render the shell functions of a job script; the text of each is a file in ``data``, the same in every script."""
+"""Render the shell functions of a job script; their text is in ``data``, the same in every script."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from argosy.core.shell import Helpers, ShellExpr, Word, load_helper, read_shell, render_command, render_helpers
+from argosy.core.shell import Helpers, ShellExpr, Word, choose_functions, load_helper, render_command, render_helpers
 from argosy.launch.script.reasons import packed
 
 DATA = Path(__file__).with_name("data")
+JOB, NODES = DATA / "job.sh", DATA / "nodes.sh"
+"""Functions of the job script, and those that it passes to the nodes."""
 
-FREE_PORT = load_helper(DATA, "free_port")
-CHECK_NODE = load_helper(DATA, "check_node", "stop_node")
-CHECK_CONTAINER = load_helper(DATA, "check_container", "stop_node")
-OWN_FOLDERS = load_helper(DATA, "own_folders", "stop_node")
-CREATE_STAGE = load_helper(DATA, "create_stage")
-
-FILES = (
-    *("check_allocation", "need_cores", "need_cores_of_node", "share_cores", "warn_few_cores", "bind_on_nodes"),
-    *("resume", "pass_signals", "end_smoke_run", "find_rendezvous", "enable_modules", "stage_image", "write_edf"),
-    *("run_before", "prepare_mpiexec", "run_step", "judge_elastic", "note_end", "finish", "copies", "stop"),
-)
-"""Files of helpers, in their order in a script."""
+FREE_PORT = load_helper(NODES, "free_port")
+CHECK_NODE = load_helper(NODES, "check_node")
+CHECK_CONTAINER = load_helper(NODES, "check_container")
+OWN_FOLDERS = load_helper(NODES, "own_folders")
+CREATE_STAGE = load_helper(NODES, "create_stage")
 
 WIDTH = 99
 
@@ -35,23 +29,9 @@ def heading(text: str, *, indent: str = "") -> str:
 
 def render_script_functions(main: str) -> Iterator[str]:
     """Render the functions that the main part calls, and those that these call."""
-    texts = {name: read_shell(DATA / f"{name}.sh") for name in FILES}
-    functions = {name: re.findall(r"^(\w+)\(\)", text, re.MULTILINE) for name, text in texts.items()}
-    used: set[str] = set()
-    added = {"main"}
-    seen = main
-    while added:
-        added = {name for name in texts.keys() - used if _calls(seen, functions[name])}
-        used |= added
-        seen = "\n".join(texts[name] for name in added)
-    for name, text in texts.items():
-        if name in used:
-            yield text
-            yield ""
-
-
-def _calls(text: str, functions: list[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", text) for name in functions)
+    for text in choose_functions(JOB, main):
+        yield text
+        yield ""
 
 
 def render_program(main: list[str], helpers: Helpers) -> Iterator[str]:

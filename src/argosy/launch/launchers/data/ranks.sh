@@ -1,0 +1,127 @@
+# shellcheck shell=sh disable=SC1090,SC2046
+# Functions that start ranks in containers, separated by blank lines.
+
+# Run the module: a vendor's program torchrun does not see the packages of the layer.
+run_torchrun() {
+    argosy_logs=$(mktemp -d) # otherwise torchrun leaves a folder in /tmp
+    python -m torch.distributed.run --log-dir="$argosy_logs" "$@" &
+    argosy_agent=$!
+    trap 'signal_workers USR1' USR1
+    trap 'signal_workers USR2' USR2
+    trap 'kill -s TERM "$argosy_agent"' TERM INT
+    # A trap ends wait but not torchrun.
+    while
+        argosy_code=0
+        wait "$argosy_agent" || argosy_code=$?
+        kill -0 "$argosy_agent" 2> /dev/null
+    do :; done
+    rm -rf "$argosy_logs"
+    exit "$argosy_code"
+}
+# USR1 and USR2 are for the workers, and would end torchrun.
+signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
+
+# In one container per node: NODES RANKS_PER_NODE OPTIONS... PROGRAM...
+start_torchrun() {
+    argosy_nodes=$1 argosy_per_node=$2
+    shift 2
+    if [ "$argosy_nodes" -eq 1 ]; then
+        set -- --standalone "$@"
+    else
+        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" \
+            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+    fi
+    run_torchrun --nproc-per-node="$argosy_per_node" "$@"
+}
+
+# In one container per node: MIN:MAX RANKS_PER_NODE END_FILES OPTIONS... PROGRAM...
+# The run continues with at least MIN nodes. Ranks then get new numbers, so rank 0 may run on any node.
+start_elastic() {
+    argosy_nodes=$1 argosy_per_node=$2 argosy_run=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}
+    argosy_end_file=${3:+$3-$argosy_run-$SLURM_NODEID}
+    shift 3
+    trap note_good_end EXIT
+    set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
+    set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
+    set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
+    run_torchrun --nproc-per-node="$argosy_per_node" --nnodes="$argosy_nodes" --max-restarts=3 "$@"
+}
+# srun reports a failure if a node was lost: a file per node shows where the run succeeded.
+note_good_end() {
+    argosy_code=$?
+    [ "$argosy_code" -ne 0 ] || [ ! -d "${argosy_end_file%/*}" ] || : > "$argosy_end_file"
+    exit "$argosy_code"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from those of this Slurm task.
+start_rank() {
+    export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+    export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
+    export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch reads, from those of the MPI launcher (PMIx, PMI-2, Open MPI, Slurm).
+start_mpi_rank() {
+    RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
+    WORLD_SIZE=${PMI_SIZE:-${OMPI_COMM_WORLD_SIZE:-${SLURM_NTASKS:-1}}}
+    LOCAL_RANK=${MPI_LOCALRANKID:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}
+    LOCAL_WORLD_SIZE=$1 NODE_RANK=$((RANK / $1))
+    export RANK WORLD_SIZE LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE
+    # Ranks in separate user namespaces may not read the memory or the /proc of other ranks.
+    export UCX_POSIX_USE_PROC_LINK="${UCX_POSIX_USE_PROC_LINK:-n}"
+    OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
+    export OMPI_MCA_btl_vader_single_copy_mechanism
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+# RANK RANKS PROGRAM...: set the rank variables of one of several copies on this machine.
+start_copy() {
+    export RANK="$1" LOCAL_RANK="$1" WORLD_SIZE="$2" LOCAL_WORLD_SIZE="$2"
+    shift 2
+    case $1 in
+        */*) ;;
+        *) command -v "$1" > /dev/null || {
+            echo "argosy: $1: not found in the container" >&2
+            exit 127
+        } ;;
+    esac
+    exec "$@"
+}
+
+# LISTS PROGRAM...: bind a worker to the cores of its local rank, which are nearest to its GPU.
+bind_cores() {
+    argosy_lists="$1;" argosy_left=$LOCAL_RANK
+    shift
+    while [ "$argosy_left" -gt 0 ]; do
+        argosy_lists=${argosy_lists#*;} argosy_left=$((argosy_left - 1))
+    done
+    argosy_list=${argosy_lists%%;*}
+    [ -z "$argosy_list" ] || ! command -v taskset > /dev/null || exec taskset -c "$argosy_list" "$@"
+    exec "$@"
+}
+
+# FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
+log_rank() {
+    argosy_logs=$1/${SLURM_JOB_ID:-here}
+    shift
+    mkdir -p "$argosy_logs" &&
+        exec "$@" > "$argosy_logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+}
+
+# FILE PROGRAM...: record the cores and GPUs of this rank, if the record still exists.
+note_rank() {
+    argosy_note_file=$1
+    shift
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}

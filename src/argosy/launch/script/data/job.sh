@@ -1,0 +1,242 @@
+# shellcheck shell=sh disable=SC2034,SC2086,SC2154
+# Functions of job scripts, separated by blank lines: a script has those that its main part needs, in this order.
+
+# Without an allocation, each srun below would request its own.
+check_allocation() {
+    [ -n "${SLURM_JOB_ID:-}" ] || stop "no Slurm allocation: use sbatch, or run this in salloc" 2
+    # In a step of srun, the ranks would inherit its cores.  Step 4294967290 is the shell of salloc.
+    [ "${SLURM_STEP_ID:-4294967290}" = 4294967290 ] || {
+        unset SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE
+        export SLURM_OVERLAP=1
+    }
+}
+
+# An allocation made by hand may have too few cores, which ranks would share without a warning.
+need_cores() {
+    argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
+}
+
+# One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
+need_cores_of_node() {
+    [ -z "${SLURM_CPUS_PER_TASK:-}" ] || set -- "$((SLURM_CPUS_PER_TASK * ${SLURM_NTASKS_PER_NODE:-1}))"
+    need_cores "$1"
+}
+
+# The ranks of a node share the cores that Slurm gave; otherwise each would start threads for all cores.
+share_cores() {
+    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
+    [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
+}
+
+# With one core for each rank, data loaders starve the GPUs.
+warn_few_cores() {
+    [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
+        echo "argosy: $argosy_node_cores core(s) of a node" \
+            "for $argosy_ranks_per_node rank(s): use --cpus-per-rank" >&2
+}
+
+# Bind these paths into the container if the node has them: the runtime fails for a missing path.
+bind_on_nodes() { argosy_node_paths=$*; }
+
+# Requeue the job, but only after a run that wrote a new checkpoint:
+# a job without progress would otherwise restart forever.
+resume_from() {
+    argosy_checkpoint=$1 argosy_restarts=$2 argosy_restart=${SLURM_RESTART_COUNT:-0}
+    argosy_warned='' argosy_stopped=''
+    argosy_mark=$argosy_checkpoint.argosy-$SLURM_JOB_ID
+    if [ "$argosy_restart" -gt 0 ] && ! has_saved; then
+        rm -f "$argosy_mark"
+        stop "the last run left no new $argosy_checkpoint: another one would not make progress" 1
+    elif [ "$argosy_restart" -gt "$argosy_restarts" ]; then
+        rm -f "$argosy_mark"
+        stop "this job was restarted $argosy_restarts times already" 1
+    fi
+    { mkdir -p "${argosy_checkpoint%/*}/" && touch "$argosy_mark"; } ||
+        stop "$argosy_checkpoint cannot be written" 7
+}
+has_saved() { [ -n "$(find "$argosy_checkpoint" -newer "$argosy_mark" 2> /dev/null)" ]; }
+# Pass the warning $1 on once, and end the ranks after $2 seconds.
+warn_ranks_by() {
+    argosy_warning=$1 argosy_patience=$2
+    trap warn_ranks "$1"
+    trap 'pass_signal TERM' ALRM
+    trap 'argosy_stopped=yes; end_step' TERM INT HUP
+}
+warn_ranks() {
+    [ -z "$argosy_warned" ] || return 0
+    argosy_warned=yes
+    pass_signal "$argosy_warning"
+    echo "argosy: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
+    (
+        sleep "$argosy_patience"
+        kill -s ALRM $$
+    ) &
+}
+# The controller may not answer for a while: try $1 times.  The next run needs the mark.
+requeue() {
+    if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
+        argosy_restart=$((argosy_restart + 1)) argosy_left=$1
+        echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
+        until scontrol requeue "$SLURM_JOB_ID"; do
+            argosy_left=$((argosy_left - 1))
+            [ "$argosy_left" -gt 0 ] ||
+                stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
+            sleep 5
+        done
+        exit 0
+    fi
+    # A lost node or an operator that ended this run may also start it again.
+    [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
+}
+
+# Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
+pass_signals() {
+    argosy_step=''
+    trap 'pass_signal USR1' USR1
+    trap 'pass_signal USR2' USR2
+    trap end_step TERM INT HUP
+}
+pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+end_step() {
+    [ -n "$argosy_step" ] || exit 143
+    pass_signal TERM
+}
+
+# A smoke run that still runs after $1 seconds has succeeded: end it before Slurm does.
+end_smoke_run_after() {
+    argosy_enough='' argosy_seconds=$1
+    trap 'argosy_enough=yes; pass_signal TERM' ALRM
+    (
+        sleep "$1"
+        kill -s ALRM $$
+    ) > /dev/null 2>&1 &
+    argosy_timer=$!
+}
+judge_smoke_run() {
+    kill "$argosy_timer" 2> /dev/null || :
+    [ -n "$argosy_enough" ] || return 0
+    argosy_code=0
+    echo "argosy: the smoke run succeeded: it ran for $argosy_seconds s, and was ended"
+}
+
+# Choose where all ranks connect: the first node, with the suffix $1, and a free port there.
+# The next start gets another port, so that ranks of a lost run do not join it.
+find_rendezvous() {
+    argosy_hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    argosy_first=${argosy_hosts%%[[:space:]]*}
+    MASTER_ADDR=$argosy_first${1:-}
+    argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + $$))
+    set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
+    [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
+        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+    MASTER_PORT=$("$@")
+}
+
+# The sh of a batch job may not define the command module, and modules fail under 'set -eu'.
+enable_modules() {
+    set +eu
+    # shellcheck disable=SC1091
+    command -v module > /dev/null || . /etc/profile
+}
+
+# Copy the image to the disk of each node: thousands of ranks that read one file overload its servers.
+# Other users may also write to that disk, so the folder is new and private, and has a random name.
+stage_image() {
+    argosy_folder=$1 argosy_name=$3
+    argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
+    argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
+    argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
+    argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
+    trap 'unstage_image' EXIT
+    $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
+        stop "the new folder $argosy_staged cannot be created on every node" 7
+    echo "argosy: copying the image to $argosy_staged on $argosy_nodes node(s)" >&2
+    argosy_begun=$(date +%s)
+    sbcast "$2" "$argosy_staged/$argosy_name" ||
+        stop "the image cannot be copied to $argosy_staged on every node" 7
+    argosy_image=$argosy_staged/$argosy_name
+    echo "argosy: copied the image in $(($(date +%s) - argosy_begun)) s" >&2
+}
+unstage_image() { $argosy_each rm -rf "$argosy_staged" || :; }
+
+# Write the environment definition file to the folder where srun looks for it; it may contain secrets.
+write_edf() {
+    argosy_edf=$HOME/.edf/argosy-$SLURM_JOB_ID-$$.toml
+    trap 'rm -f "$argosy_edf"' EXIT
+    mkdir -p "$HOME/.edf"
+    (umask 077 && printf '%s\n' "$@" > "$argosy_edf")
+}
+
+# The command of --before must succeed, because the ranks need what it prepares.
+run_before() {
+    run_step "$@"
+    argosy_step=''
+    [ "$argosy_code" -eq 0 ] || stop "what runs before the ranks failed (code $argosy_code)" "$argosy_code"
+}
+
+# mpiexec (hydra) starts its helpers by srun, which must pass this environment on.
+prepare_mpiexec() {
+    command -v mpiexec > /dev/null || stop "the modules do not provide mpiexec" 4
+    # The memory limit of an outer job, and names of this node, must not reach the other nodes.
+    unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURMD_NODENAME SLURM_NODEID
+    export SLURM_EXPORT_ENV=ALL
+    argosy_hosts=$(echo "$argosy_hosts" | paste -s -d , -)
+}
+
+# Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.
+run_step() {
+    "$@" &
+    argosy_step=$!
+    while
+        argosy_code=0
+        wait "$argosy_step" || argosy_code=$?
+        kill -0 "$argosy_step" 2> /dev/null
+    do :; done
+}
+
+# srun reports a failure if a node was lost, even if torchrun continued and succeeded on $2 nodes.
+judge_elastic_run() {
+    argosy_least=$2
+    set -- "$1-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-"*
+    if [ -e "$1" ] && [ "$#" -ge "$argosy_least" ]; then argosy_code=0; fi
+}
+
+# Record the end of the run, and print the rank that failed first.
+note_end() {
+    [ ! -r "$1" ] || sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
+}
+
+# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
+finish() {
+    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
+    exit "$argosy_code"
+}
+
+# Start several copies on this machine; the first that fails ends the others, which would wait for it.
+start_beside() {
+    "$@" &
+    argosy_pids="$argosy_pids $!" argosy_rank=$((argosy_rank + 1))
+}
+wait_for_copies() {
+    argosy_code=0
+    trap 'kill $argosy_pids 2>/dev/null || :' TERM INT HUP
+    for argosy_pid in $argosy_pids; do
+        wait "$argosy_pid" || {
+            argosy_ended=$?
+            [ "$argosy_code" -ne 0 ] || {
+                argosy_code=$argosy_ended
+                kill $argosy_pids 2> /dev/null || :
+            }
+        }
+    done
+    exit "$argosy_code"
+}
+
+# End with a message and an exit code that 'argosy why' explains.
+stop() {
+    printf 'argosy: %s\n' "$1" >&2
+    exit "$2"
+}

@@ -1,0 +1,59 @@
+# shellcheck shell=sh
+# Functions that job scripts pass to the nodes, separated by blank lines.
+
+# Print the first port from $1 on that no socket of this node uses.
+free_port() {
+    argosy_port=$1
+    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
+        argosy_port=$((argosy_port + 1))
+    done
+    echo "$argosy_port"
+}
+
+# FOLDER STAGED: create the private folder STAGED on this node.  A killed job leaves its copy of the image, so remove
+# copies that are older than three days.
+create_stage() {
+    find "$1" -maxdepth 1 -type d -user "$(id -u)" -name "argosy-stage-*" -mtime +3 -exec rm -rf {} +
+    mkdir -m 700 "$2"
+}
+
+stop_node() {
+    printf 'argosy: %s on %s\n' "$1" "${SLURMD_NODENAME:-$(hostname)}" >&2
+    exit "$2"
+}
+
+# FOLDERS COMMAND...: create private folders on this node.  Folders of other users are not used.
+own_folders() {
+    for argosy_folder in $1; do
+        (umask 077 && mkdir -p "${argosy_folder%/*}/")
+        mkdir -m 700 "$argosy_folder" 2> /dev/null ||
+            [ -n "$(find "$argosy_folder" -prune -type d -user "$(id -u)" 2> /dev/null)" ] ||
+            stop_node "$argosy_folder cannot be created, or belongs to another user" 7
+    done
+    shift
+    exec "$@"
+}
+
+# IMAGE RUNTIME GPU_DEVICE PATHS COMMAND...: refuse a broken node, which would fail with a misleading error.
+check_node() {
+    [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
+    command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
+    [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
+    # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
+    argosy_binds=${PMIX_SERVER_TMPDIR:-}
+    for argosy_path in $4 ${TMPDIR:-}; do
+        [ ! -e "$argosy_path" ] || argosy_binds=$argosy_binds${argosy_binds:+,}$argosy_path
+    done
+    [ -z "$argosy_binds" ] || export APPTAINER_BIND="$argosy_binds" SINGULARITY_BIND="$argosy_binds"
+    shift 4
+    exec "$@"
+}
+
+# In each container that srun starts: GPU_DEVICE COMMAND...
+check_container() {
+    [ -z "$1" ] || [ -e "$1" ] || stop_node "GPUs were requested, but the container has no $1" 7
+    shift
+    # shellcheck disable=SC1091
+    [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
+    exec "$@"
+}
