@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+
+import msgspec
 
 from argosy.sites.node_picture import picture_missing, render_picture
 from argosy.sites.profile import Site
@@ -60,7 +63,7 @@ def render_site_page(site: Site, *, drawn: bool) -> str:
     if site.open_questions:
         parts.append("## Not known\n\n" + "\n".join(f"- {question}" for question in site.open_questions) + "\n")
     parts.append("## All values, with evidence\n\n| value | | when | why | evidence |\n|---|---|---|---|---|")
-    parts += [render_fact(row) for row in found]
+    parts += render_facts(found)
     return "\n".join(parts) + "\n"
 
 
@@ -142,9 +145,23 @@ def render_plan(name: str) -> Iterator[str]:
             return
 
 
+def render_facts(rows: Iterable[Row]) -> Iterator[str]:
+    """Render the rows of the table. A reason that several values of a part share has a row of its own above them."""
+    for (part, why), group in groupby(rows, key=lambda row: (row.key.partition(".")[0], row.why)):
+        same = list(group)
+        if why and len(same) > 1:
+            yield f"| `{part}` | | | {_cell(why)} | |"
+            same = [msgspec.structs.replace(row, why="") for row in same]
+        yield from map(render_fact, same)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
 def render_fact(row: Row) -> str:
     """Render a value and its evidence as a row of a table."""
     links = [f"[{number}]({address})" for number, address in enumerate(row.source.split("; "), 1) if "://" in address]
     said = f"{row.proof} {row.checked} {' '.join(links)}".strip()
     cells = [f"`{row.key}`", row.value, row.when, row.why, said]
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(map(_cell, cells)) + " |"

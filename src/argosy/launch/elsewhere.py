@@ -58,6 +58,7 @@ def from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
     checkpoint = _relative(request.checkpoint, job_folder, folder)
     return replace(
         request,
+        image=_relative(request.image, folder, folder),
         options=replace(options, chdir=chdir, output=output, error=error),
         logs=_relative(request.logs, job_folder, folder),
         checkpoint=checkpoint if checkpoint.startswith("/") or not checkpoint else f"./{checkpoint}",
@@ -68,6 +69,16 @@ def from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:
 def _relative(path: str, start: str, folder: str) -> str:
     """Return a path below a folder relative to `start`; any other path unchanged."""
     return os.path.relpath(path, start) if path and Path(path).is_relative_to(folder) else path
+
+
+def with_image_of_folder(container: ContainerPlan, folder: str, chdir: str) -> ContainerPlan:
+    """Return the container with an image below the current folder as a path from the job's folder at the site."""
+    image = container.entry.image
+    path = _relative(image.path, folder, folder)
+    if image.kind not in FILES or path.startswith("/"):
+        return container
+    image = replace(image, path=_from_job_folder(path, chdir))
+    return replace(container, entry=replace(container.entry, image=image))
 
 
 def _without_own(binds: tuple[Bind, ...]) -> tuple[Bind, ...]:

@@ -22,7 +22,14 @@ from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import complete_request
 from argosy.launch.context import LaunchContext, LaunchTarget, choose_target
-from argosy.launch.elsewhere import assume_container, assume_host, from_submit_folder, is_elsewhere, is_here
+from argosy.launch.elsewhere import (
+    assume_container,
+    assume_host,
+    from_submit_folder,
+    is_elsewhere,
+    is_here,
+    with_image_of_folder,
+)
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -176,6 +183,8 @@ def _assume_job(
     there = assume_host(site, _assume_runtime(site, there, wanted.runtime), wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
         there, container = _open_at_nodes(request, wanted, site, there, session, command=(), dry=True)
+        if not starts:
+            container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
         container = assume_container(request, wanted, site, there, starts=starts, remote_image=remote_image)
     here = remote_image is None

@@ -148,8 +148,10 @@ def explain_container(
             site, facts, ChoiceKey.RUNTIME, facts.name, why=f"the site's runtime{version}"
         )
     if facts.gpu and request.gpu is GpuMode.AUTO and request.runtime in {"", facts.name}:
-        value = BY_DEVICES if facts.gpu == GpuMode.NONE.value else facts.gpu
-        own[ChoiceKey.GPU] = evident_choice(site, facts, ChoiceKey.GPU, value, field="gpu")
+        by_devices = facts.gpu == GpuMode.NONE.value
+        value = BY_DEVICES if by_devices else facts.gpu
+        why = "the GPUs need only their device files" if by_devices else "the site's way to pass GPUs to containers"
+        own[ChoiceKey.GPU] = evident_choice(site, facts, ChoiceKey.GPU, value, field="gpu", why=why)
     if not has_gpus and request.gpu is GpuMode.AUTO:
         own[ChoiceKey.GPU] = Choice(ChoiceKey.GPU, GpuMode.NONE.value, "the job has no GPUs", "default")
     own |= _layer_as_proved(choices, site)

@@ -12,7 +12,7 @@
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
-#   gpu = by /dev: containers see /dev, and so Intel's GPU devices
+#   gpu = by /dev: the GPUs need only their device files
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at dawn, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

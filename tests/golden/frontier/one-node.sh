@@ -13,7 +13,7 @@
 #   partition = batch: the job uses whole nodes; no partition was given
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6
-#   gpu = rocm: AMD GPUs need --rocm at this site
+#   gpu = rocm: the site's way to pass GPUs to containers
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at frontier, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

@@ -13,7 +13,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = workq: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: set by the site
+#   gpu = nv: the site's way to pass GPUs to containers
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at isambard-ai, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

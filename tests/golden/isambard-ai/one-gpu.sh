@@ -14,7 +14,7 @@
 #   partition = workq: the job uses parts of nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: set by the site
+#   gpu = nv: the site's way to pass GPUs to containers
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at isambard-ai, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

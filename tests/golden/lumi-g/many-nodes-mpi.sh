@@ -16,7 +16,7 @@
 #   mode = cray: images without libfabric use the host's
 #   partition = standard-g: the job uses whole nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
-#   gpu = by /dev: SingularityCE is installed without a module
+#   gpu = by /dev: the GPUs need only their device files
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at lumi-g, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

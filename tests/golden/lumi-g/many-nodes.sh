@@ -17,7 +17,7 @@
 #   partition = standard-g: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
-#   gpu = by /dev: SingularityCE is installed without a module
+#   gpu = by /dev: the GPUs need only their device files
 #   assumed = /project/images/train.sif: the image is not here
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

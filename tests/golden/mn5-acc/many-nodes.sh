@@ -14,7 +14,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
-#   gpu = nv: the module prints this version in the repository's logs
+#   gpu = nv: the site's way to pass GPUs to containers
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at mn5-acc, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

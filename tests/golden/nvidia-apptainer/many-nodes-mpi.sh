@@ -10,7 +10,7 @@
 # train on nvidia-apptainer: 2 node(s), 2 GPU(s) and 2 rank(s) on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = apptainer: the site's runtime
-#   gpu = nv: --nv mounts the driver's libraries
+#   gpu = nv: the site's way to pass GPUs to containers
 #   assumed = /project/images/train.sif: the image is not here
 #   assumed = home, folder: those of the job at nvidia-apptainer, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

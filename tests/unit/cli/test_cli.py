@@ -452,6 +452,7 @@ def test_a_relative_chdir_of_a_job_elsewhere_stays_relative_to_the_submit_folder
     assert "log_rank ../logs" in shown.replace("\\\n", "")
     assert str(Path.cwd()) not in shown
     assert "#SBATCH --output=t-%j.out\n" in dry_run(*at, image="mine.sif").stdout
+    assert "argosy_image=mine.sif\n" in dry_run("--site", "mn5-acc", image=str(Path("mine.sif").absolute())).stdout
     far = dry_run("--site", "mn5-acc", "--chdir", "/gpfs/x", image="mine.sif")
     assert "the job looks for it in /gpfs/x" in far.stderr
 
