@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.backends.container import BuildContainer, uv_version
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
 from argosy.builder.packed.make import Wheels
@@ -230,7 +230,7 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     wheels = layer.wheels.packed if layer.wheels else ()
     _write_own_files(layer)
     normalise_tree(layer.tree, system=layer.system)
-    entries = merge_entries((describe_with_notes(layer.tree), *(wheel.entries() for wheel in wheels)))
+    entries = merge_entries((describe_with_notes(layer.tree), *(wheel.entries for wheel in wheels)))
     for note in _altered_packages(base, layer, entries, wheels):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))
@@ -316,7 +316,7 @@ def _tools(layer: InstalledLayer, session: Session) -> Tools:
     conda = any(package.kind is PackageKind.CONDA for package in layer.packages)
     return Tools(
         VERSION,
-        uv=uv_version(layer.build_container),
+        uv=layer.build_container.uv,
         mksquashfs=packer_version(session),
         rattler=version("py-rattler") if conda else "",
     )

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from argosy.builder.backends.container import WORK_INSIDE, BuildContainer, uv_version
+from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
 from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
@@ -146,7 +146,7 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
     cache = WheelCache(
         container.session.paths.cache,
         job.base.digest,
-        (uv_version(container), packer_version(container.session)),
+        (container.uv, packer_version(container.session)),
         (*build_options(installer.settings.arguments), *exempt, installer.activated),
         job.request.site,
     )

@@ -16,7 +16,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
-from argosy.core.store import make_folder, write_text
+from argosy.core.store import atomic_file, make_folder
 
 READ_BYTES = 1 << 20
 MEMOS = "digests"
@@ -104,12 +104,18 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
         return known
     digest = f"sha256:{_hash_part(part)}"
     if remember and describe_spans(part.path, part.spans) == part:
-        memo = _memo(part, cache)
-        # The digest is valid even if the cache cannot be written, or the path is not UTF-8, which JSON cannot store.
-        with suppress(OSError, ArgosyError, UnicodeEncodeError):
-            make_folder(memo.parent)
-            write_text(memo, msgspec.json.encode(Memo(part, digest)).decode())
+        remember_digest(part, digest, cache)
     return digest
+
+
+def remember_digest(part: FilePart, digest: str, cache: Path) -> None:
+    """Remember the digest of a part. An incomplete memo is not used, so it is not flushed to the disk."""
+    memo = _memo(part, cache)
+    # The digest is valid even if the cache cannot be written, or the path is not UTF-8, which JSON cannot store.
+    with suppress(OSError, ArgosyError, UnicodeEncodeError):
+        make_folder(memo.parent)
+        with atomic_file(memo, force=True, flush=False) as beside:
+            beside.write_bytes(msgspec.json.encode(Memo(part, digest)))
 
 
 def _memo(part: FilePart, cache: Path) -> Path:

@@ -430,5 +430,5 @@ def test_the_hashes_of_all_files_of_a_package_are_found_in_folders(tmp_path: Pat
         file.write_text(file.name)
     packages = [LockedPackage("a", "1"), LockedPackage("b", "1"), LockedPackage("a", "2", source=SourceKind.LOCAL)]
     digests = sorted(hashlib.sha256(name.encode()).hexdigest() for name in ("a-1-py3-none-any.whl", "a-1.tar.gz"))
-    found = found_hashes(packages, (str(one), str(other), str(tmp_path / "gone")))
+    found = found_hashes(packages, (str(one), str(other), str(tmp_path / "gone")), tmp_path / "cache")
     assert found == {"a": tuple(digests), "b": ()}

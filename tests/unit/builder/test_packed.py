@@ -107,8 +107,8 @@ def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedW
     (tree / "opt").mkdir(parents=True)
     (tree / "opt" / f"{name}.py").write_text(text)
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-    entries = tuple(describe_entries(tree).values())
-    return PackedWheel(WheelRecord(name, "1.0", digest, entries, 6, ("dep>=1",)), part)
+    entries = describe_entries(tree)
+    return PackedWheel(WheelRecord(name, "1.0", digest, tuple(entries.values()), 6, ("dep>=1",)), part, entries)
 
 
 def store(cache: WheelCache, folder: Path, name: str = "tiny") -> PackedWheel:
@@ -121,8 +121,8 @@ def test_a_stored_wheel_is_found_with_its_entries(cache: WheelCache, tmp_path: P
     found = cache.find(pin())
     assert found == stored
     assert found.part.read_text() == "packed"
-    assert list(found.entries()) == [".", "opt", "opt/tiny.py"]
-    assert found.entries() == describe_entries(tmp_path / "work/tiny-tree")
+    assert list(found.entries) == [".", "opt", "opt/tiny.py"]
+    assert found.entries == describe_entries(tmp_path / "work/tiny-tree")
     assert cache.find(pin(version="1.1")) is None
     assert [path.name for path in (tmp_path / "cache/packed").iterdir()] == [cache.entry(pin()).name]
 

@@ -44,6 +44,8 @@ class BuildContainer(msgspec.Struct, frozen=True):
     ----------
     copy
         The copy of the base that programs may change; None if the backend has an overlay, or changes are not kept.
+    uv
+        Version of the uv in the container; empty if there is none, or if it prints no version.
     """
 
     backend: Choice
@@ -52,6 +54,7 @@ class BuildContainer(msgspec.Struct, frozen=True):
     session: Session
     binds: tuple[Bind, ...] = ()
     copy: CopiedBase | None = None
+    uv: str = ""
 
     def with_mounts(self, *binds: Bind) -> BuildContainer:
         """Return the same container with more bind mounts."""
@@ -82,12 +85,6 @@ class BuildContainer(msgspec.Struct, frozen=True):
             for bind in spec.binds:
                 _make_mount_point(self.copy.tree, bind)
         return plan_exec(self.backend.value, self.rootfs, spec, scratch=self.scratch, host=self.session.host)
-
-
-def uv_version(build_container: BuildContainer) -> str:
-    """Return the version of uv in a container; empty if it prints none."""
-    words = build_container.run(UV_INSIDE, "--version").stdout.split()
-    return words[1] if len(words) > 1 else ""
 
 
 def find_build_container(
@@ -126,7 +123,8 @@ def find_build_container(
             container = _over_unpacked_base(container, base)
             reply = _try(container)
         if reply.code == 0:
-            return replace(container, backend=_explain_rejected(container.backend, failures))
+            version = next(iter(reply.stdout.split()[1:]), "")  # uv 0.13.9 (…)
+            return replace(container, backend=_explain_rejected(container.backend, failures), uv=version)
         failures += _describe_failure(choice, reply)
     raise _no_backend_works(failures)
 

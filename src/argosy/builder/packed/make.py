@@ -78,7 +78,7 @@ class Wheels(msgspec.Struct, frozen=True):
     def paths(self) -> Iterator[str]:
         """Return the paths of all files and folders of the packed wheels."""
         for wheel in self.packed:
-            yield from wheel.entries()
+            yield from wheel.entries
 
 
 def find_wheels(pins: Sequence[Pin], cache: WheelCache) -> Wheels:
@@ -199,4 +199,4 @@ def _pack_tree(pin: Pin, tree: Path, size: int, session: Session) -> PackedWheel
         requires=tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site)),
         altered=next(find_altered_packages(tree, entries, {name}), ""),
     )
-    return PackedWheel(record, part)
+    return PackedWheel(record, part, entries)

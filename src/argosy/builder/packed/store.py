@@ -23,8 +23,9 @@ import msgspec
 
 from argosy.builder.python.pins import Pin
 from argosy.core.layout import ENV_PREFIX
+from argosy.core.records import replace
 from argosy.core.store import atomic_file, make_folder
-from argosy.images.part_digest import describe_part, part_digest
+from argosy.images.part_digest import describe_part, part_digest, remember_digest
 from argosy.images.sif.write import FileSlice, whole_of
 from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION, LEVEL
 from argosy.images.tree_digests import Entries, name_of_entry
@@ -70,19 +71,16 @@ class WheelRecord(msgspec.Struct, frozen=True):
 
 
 class PackedWheel(msgspec.Struct, frozen=True):
-    """A packed wheel, and where its part is."""
+    """A packed wheel, where its part is, and the entries of its files by their paths."""
 
     record: WheelRecord
     part: Path
+    entries: Entries
 
     @property
     def source(self) -> FileSlice:
         """The squashfs of the part."""
         return whole_of(self.part)
-
-    def entries(self) -> Entries:
-        """Return the entries by their paths."""
-        return {name_of_entry(entry): entry for entry in self.record.entries}
 
 
 class WheelCache(msgspec.Struct, frozen=True):
@@ -130,7 +128,7 @@ class WheelCache(msgspec.Struct, frozen=True):
             if part_digest(describe_part(part, 0, part.stat().st_size), self.cache) == record.digest:
                 with suppress(OSError):  # another user's entry
                     os.utime(entry)
-                return PackedWheel(record, part)
+                return PackedWheel(record, part, {name_of_entry(entry): entry for entry in record.entries})
         return None
 
     def store(self, pin: Pin, wheel: PackedWheel) -> PackedWheel:
@@ -151,7 +149,9 @@ class WheelCache(msgspec.Struct, frozen=True):
             shutil.move(wheel.part, part)
         with atomic_file(entry / RECORD, force=True, flush=False) as record:
             record.write_bytes(hashlib.sha256(text).digest() + text)
-        return PackedWheel(wheel.record, entry / PART)
+        stored = entry / PART
+        remember_digest(describe_part(stored, 0, stored.stat().st_size), wheel.record.digest, self.cache)
+        return replace(wheel, part=stored)
 
 
 def can_be_stored(pin: Pin) -> bool:

@@ -269,7 +269,7 @@ def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
     wanted = {name: row for name, row in chosen.items() if base.get(name) != row["version"]}
     pins = _pin_hashes(installer, wanted, indexes)
     bare = (pin.package for pin in pins if not pin.package.sha256)
-    own = found_hashes(bare, installer.settings.local_paths)
+    own = found_hashes(bare, installer.settings.local_paths, installer.build_container.session.paths.cache)
     own |= asked_hashes((*recipe.pip, *recipe.constraints))
     if REQUIRE_HASHES in installer.settings.arguments:
         refuse_unhashed(recipe, wanted)

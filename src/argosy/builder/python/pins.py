@@ -30,7 +30,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.parse import parse_json
 from argosy.core.process import Reply
 from argosy.core.redact import STARS, redact
-from argosy.core.store import digest_of_file
+from argosy.images.part_digest import describe_part, part_digest
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.recipe import PipKind, PipLine, Recipe
 
@@ -152,15 +152,19 @@ def _is_commit(row: Row, recipe: Recipe) -> bool:
     return commit is not None and any(commit[1] in line.spec for line in recipe.pip)
 
 
-def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the sha256 of each package's files in local folders of wheels, for which no index has hashes."""
+def found_hashes(packages: Iterable[LockedPackage], folders: Iterable[str], cache: Path) -> dict[str, tuple[str, ...]]:
+    """Return the sha256 of each package's files in local folders of wheels, for which no index has hashes.
+
+    The folder `cache` remembers the hashes of unchanged files.
+    """
     wanted = {(p.name, p.version): p.name for p in packages if p.source is SourceKind.INDEX}
     there = (file for folder in folders if Path(folder).is_dir() for file in sorted(Path(folder).iterdir()))
     files = [(name, file) for file in there if (name := wanted.get(package_of(file.name)))]
     found: dict[str, set[str]] = {name: set() for name in wanted.values()}
+    parts = [describe_part(file, 0, file.stat().st_size) for _, file in files]
     with ThreadPoolExecutor() as pool:
-        for (name, _), digest in zip(files, pool.map(digest_of_file, [file for _, file in files]), strict=True):
-            found[name].add(digest)
+        for (name, _), digest in zip(files, pool.map(lambda part: part_digest(part, cache), parts), strict=True):
+            found[name].add(digest.removeprefix("sha256:"))
     return {name: tuple(sorted(digests)) for name, digests in found.items()}
 
 
