@@ -3,7 +3,7 @@
 # make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
 # make dist    wheel and source archive, checked                          make bundle  one file with its own Python
 # make gpu     a test of this machine's GPUs          make gpu-kit what it needs on a machine without a network
-# make pythons the unit tests with each Python from 3.11 to 3.14       make docs    the documentation website, in site/
+# make pythons unit tests and demo with each Python from 3.11 to 3.14    make docs    the documentation website, in site/
 SHELL = /bin/sh
 VENV ?= .venv
 PY = "$(VENV)/bin/python"
