@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ContainerRequest, Host, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -64,6 +64,9 @@ from argosy.sites.resolve import SiteDemands
 from argosy.slurm.option_checks import describe_short_time
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
 from argosy.version import VERSION
+
+DEFAULT_MPI = "pmix"
+"""The value of ``srun --mpi`` at a site whose profile has none."""
 
 
 def plan_launch(context: LaunchContext) -> LaunchPlan:
@@ -221,8 +224,8 @@ def _choose_facts(
     refuse_launch(container, launcher.value, demands, site, mpi=_mpi_of(request, site))
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
     per = choose_container_per(request, container, demands.srun, launcher.value, target.shape.ranks_per_node)
-    why_per = (per,) if per and target.is_job else ()
-    choices = (*request.choices, *target.choices, launcher, *why_per, *why_container, *why_options, *why_variables)
+    why_start = (*((per,) if per else ()), *_explain_mpi(request, site, launcher.value)) if target.is_job else ()
+    choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), demands.binds), demands)
     return LaunchFacts(
         context=context,
@@ -232,7 +235,7 @@ def _choose_facts(
         options=options,
         demands=demands,
         choices=with_sources(choices, request.given),
-        rank_python=find_python(request.command, container.entry.image) if is_per_node(why_per) else "",
+        rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
     )
 
 
@@ -257,7 +260,17 @@ def _job_name(request: LaunchRequest) -> str:
 
 def _mpi_of(request: LaunchRequest, site: Site) -> str:
     """Return the value of ``srun --mpi``: the user's, else the site's, else ``pmix``."""
-    return request.mpi or site.launcher.mpi or "pmix"
+    return request.mpi or site.launcher.mpi or DEFAULT_MPI
+
+
+def _explain_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Choice, ...]:
+    """Explain the PMI type of a job that srun starts with MPI, if the user did not give it."""
+    if launcher != "mpi" or site.launcher.mpiexec or request.mpi:
+        return ()
+    if site.launcher.mpi:
+        return (Choice("--mpi", site.launcher.mpi, "the site's PMI type", f"site {site.name}"),)
+    why = f"the profile of {site.name} names no PMI type; 'srun --mpi=list' on the cluster shows them"
+    return (Choice(ChoiceKey.ASSUMED, f"--mpi={DEFAULT_MPI}", why, "default"),)
 
 
 def _adds_packages(request: ContainerRequest) -> bool:

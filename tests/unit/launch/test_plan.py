@@ -45,6 +45,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
 from argosy.sites.profile import Node, Site, Slurm
 from argosy.sites.profile_parts import Setting
+from argosy.sites.software import LauncherPolicy
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host
 
@@ -530,6 +531,14 @@ class Case:
 
 
 TWO = Wanted(nodes=2, ranks=4, cpus_per_rank=2)
+def test_a_guessed_pmi_type_is_one_of_the_reasons() -> None:
+    guessed = plan(LAB, wanted=TWO, launcher="mpi")
+    assert "--mpi=pmix: the profile of lab names no PMI type" in guessed.script
+    assert "no PMI type" not in plan(LAB, wanted=TWO, launcher="mpi", mpi="pmi2").script
+    known = plan(replace(LAB, launcher=LauncherPolicy(mpi="pmi2")), wanted=TWO, launcher="mpi")
+    assert "no PMI type" not in known.script
+
+
 CASES = (
     Case("torchrun-one-node", {"wanted": Wanted(ranks=2)}),
     Case("torchrun-two-nodes", {"wanted": TWO}),
