@@ -531,6 +531,8 @@ class Case:
 
 
 TWO = Wanted(nodes=2, ranks=4, cpus_per_rank=2)
+
+
 def test_a_guessed_pmi_type_is_one_of_the_reasons() -> None:
     guessed = plan(LAB, wanted=TWO, launcher="mpi")
     assert "--mpi=pmix: the profile of lab names no PMI type" in guessed.script
