@@ -6,9 +6,10 @@ import hashlib
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_toml
@@ -34,21 +35,14 @@ _ImageKeys: Any = msgspec.defstruct(
 
 
 class ImageTable(_ImageKeys):  # type: ignore[misc]
-    """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`.
+    """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`."""
 
-    Attributes
-    ----------
-    conda, pip, sources
-        Environment files, requirements files, and any file that `argosy build` reads: one file or a list, relative to
-        the project's folder.  They are merged in this order.
-    output
-        The image file; empty: the folder's name with ``.sif``.
-    """
-
-    conda: OneOrMore = ()
-    pip: OneOrMore = ()
-    sources: OneOrMore = ()
-    output: str = ""
+    conda: Annotated[
+        OneOrMore, Meta(description="Environment file or list of files, relative to the project's folder.")
+    ] = ()
+    pip: Annotated[OneOrMore, Meta(description="Requirements file or list of files.")] = ()
+    sources: Annotated[OneOrMore, Meta(description="Any file that argosy build reads, or a list of files.")] = ()
+    output: Annotated[str, Meta(description="The image file. Default: the folder's name with .sif.")] = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -57,60 +51,46 @@ class ImageTable(_ImageKeys):  # type: ignore[misc]
 
 
 class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file from the network, with its digest, because the file may change on the server.
+    """A file from the network, with its digest, because the file may change on the server."""
 
-    Attributes
-    ----------
-    sha256
-        64 hexadecimal digits.
-    """
-
-    url: str = ""
-    sha256: str = ""
+    url: Annotated[str, Meta(description="Address of the file.")] = ""
+    sha256: Annotated[str, Meta(description="Its digest: 64 hexadecimal digits.")] = ""
 
 
 class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[[step]]``: one change of the image in addition to its packages; exactly one of `run`, `copy` and `fetch`.
+    """``[[step]]``: one change of the image in addition to its packages; exactly one of `run`, `copy` and `fetch`."""
 
-    Attributes
-    ----------
-    run
-        A command line for the image's shell, or a list of lines. They run as root or as a user that looks like root.
-    copy
-        Files and folders of the project.
-    to
-        Target path of `copy` and `fetch` in the image. It is a folder if it ends with a slash.
-    before
-        ``packages`` runs the step before packages are installed, for example to install compilers.
-    """
-
-    run: OneOrMore = ()
-    copy: OneOrMore = ()
-    fetch: Fetch | None = None
-    to: str = ""
-    before: Literal["", "packages"] = ""
+    run: Annotated[
+        OneOrMore,
+        Meta(description="Command line for the image's shell, or a list of lines. They run as root or simulated root."),
+    ] = ()
+    copy: Annotated[
+        OneOrMore, Meta(description="File or folder of the project, or a list of them, to copy to 'to'.")
+    ] = ()
+    fetch: Annotated[Fetch | None, Meta(description="File to download to 'to'.")] = None
+    to: Annotated[str, Meta(description="Target of copy and fetch in the image; a folder if it ends with a slash.")] = (
+        ""
+    )
+    before: Annotated[
+        Literal["", "packages"], Meta(description="With 'packages', the step runs before packages are installed.")
+    ] = ""
 
 
 class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[[stage]]``: a build in another base, whose results are copied into the image.
+    """``[[stage]]``: a build in another base, whose results are copied into the image."""
 
-    Attributes
-    ----------
-    base
-        Base of the stage, as for ``--base``; usually one with compilers.
-    copy
-        Files and folders of the project to copy into the stage's folder.
-    run
-        Command lines for the stage's shell, which runs in that folder.
-    results
-        Path in the stage, relative to its folder -> path in the image.
-    """
-
-    name: str = ""
-    base: str = ""
-    copy: OneOrMore = ()
-    run: OneOrMore = ()
-    results: dict[str, str] = msgspec.field(default_factory=dict)
+    name: Annotated[str, Meta(description="Name of the stage, for messages.")] = ""
+    base: Annotated[str, Meta(description="Base of the stage, as for --base; usually one with compilers.")] = ""
+    copy: Annotated[
+        OneOrMore,
+        Meta(description="File or folder of the project, or a list of them, to copy into the folder of the stage."),
+    ] = ()
+    run: Annotated[
+        OneOrMore, Meta(description="Command line for the stage's shell in that folder, or a list of lines.")
+    ] = ()
+    results: Annotated[
+        dict[str, str], Meta(description="Path in the stage, relative to its folder -> path in the image.")
+    ] = msgspec.field(default_factory=dict)
 
 
 _LaunchKeys: Any = msgspec.defstruct(
@@ -127,58 +107,32 @@ class JobTable(_LaunchKeys):  # type: ignore[misc]
 
 
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file.
+    """The whole file."""
 
-    Attributes
-    ----------
-    launch
-        Defaults for every launch in this folder; ``bind``, ``env``, ``workdir``, ``contain`` and ``signed_by`` also
-        apply to ``argosy run`` and ``argosy shell``.
-    """
+    image: Annotated[ImageTable, Meta(description="The image that argosy build builds in this folder.")] = ImageTable()
+    step: Annotated[
+        tuple[StepTable, ...], Meta(description="Changes of the image in addition to its packages, in order.")
+    ] = ()
+    stage: Annotated[
+        tuple[StageTable, ...], Meta(description="Builds in other bases, whose results are copied into the image.")
+    ] = ()
+    launch: Annotated[
+        JobTable,
+        Meta(
+            description="Defaults for every launch in this folder; bind, env, workdir, contain and signed_by also "
+            "apply to argosy run and argosy shell."
+        ),
+    ] = JobTable()
+    job: Annotated[dict[str, JobTable], Meta(description="Launches by name: argosy launch NAME.")] = msgspec.field(
+        default_factory=dict
+    )
 
-    image: ImageTable = ImageTable()
-    step: tuple[StepTable, ...] = ()
-    stage: tuple[StageTable, ...] = ()
-    launch: JobTable = JobTable()
-    job: dict[str, JobTable] = msgspec.field(default_factory=dict)
 
-
-KEYS = {
-    "ProjectTable": {
-        "image": "The image that argosy build builds in this folder.",
-        "step": "Changes of the image in addition to its packages, in order.",
-        "stage": "Builds in other bases, whose results are copied into the image.",
-        "launch": "Defaults for every launch in this folder; bind, env, workdir, contain and signed_by also apply to "
-        "argosy run and argosy shell.",
-        "job": "Launches by name: argosy launch NAME.",
-    },
-    "ImageTable": {
-        "conda": "Environment file or list of files, relative to the project's folder.",
-        "pip": "Requirements file or list of files.",
-        "sources": "Any file that argosy build reads, or a list of files.",
-        "output": "The image file. Default: the folder's name with .sif.",
-    },
-    "StepTable": {
-        "run": "Command line for the image's shell, or a list of lines. They run as root or simulated root.",
-        "copy": "File or folder of the project, or a list of them, to copy to 'to'.",
-        "fetch": "File to download to 'to'.",
-        "to": "Target of copy and fetch in the image; a folder if it ends with a slash.",
-        "before": "With 'packages', the step runs before packages are installed.",
-    },
-    "Fetch": {"url": "Address of the file.", "sha256": "Its digest: 64 hexadecimal digits."},
-    "StageTable": {
-        "name": "Name of the stage, for messages.",
-        "base": "Base of the stage, as for --base; usually one with compilers.",
-        "copy": "File or folder of the project, or a list of them, to copy into the folder of the stage.",
-        "run": "Command line for the stage's shell in that folder, or a list of lines.",
-        "results": "Path in the stage, relative to its folder -> path in the image.",
-    },
-    "JobTable": {
-        "image": "Image of the job. Default: the output of [image].",
-        "command": "Program and its arguments: a list of strings.",
-    },
+JOB_KEYS = {
+    "image": "Image of the job. Default: the output of [image].",
+    "command": "Program and its arguments: a list of strings.",
 }
-"""Meaning of each key that is not an option of the command line, by the record of its table."""
+"""Meaning of the keys of a job that are no options."""
 
 
 def project_schema() -> dict[str, Any]:
@@ -186,11 +140,12 @@ def project_schema() -> dict[str, Any]:
     options = {"ImageTable": rows(BuildOptions), "JobTable": rows(LaunchOptions)}
     schema = msgspec.json.schema(ProjectTable)
     for record, definition in schema["$defs"].items():
-        meanings = {name: row.help for name, row in options.get(record, {}).items()} | KEYS[record]
+        meanings = JOB_KEYS | {name: row.help for name, row in options.get(record, {}).items()}
         definition.pop("description", None)
         for name, key in definition["properties"].items():
             key.pop("default", None)  # defaults are internal values, for example 0 for "not set"
-            key["description"] = meanings[name]
+            if "description" not in key:
+                key["description"] = meanings[name]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": PROJECT_FILE, **schema}
 
 
