@@ -1,4 +1,4 @@
-"""Find line, key and cause of an invalid value in the text of a TOML file.
+"""Parse TOML, and find line, key and cause of an invalid value in its text.
 
 tomllib reports no positions, and msgspec only a path (``$.node.cores``), so both are looked up in the text.
 """
@@ -6,11 +6,14 @@ tomllib reports no positions, and msgspec only a path (``$.node.cores``), so bot
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.parse import parse_toml
 from argosy.core.suggest import suggest_word
 
 HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
@@ -83,10 +86,29 @@ def _in_words(types: re.Match[str]) -> str:
     return f"expected {wanted}, found {WORDS.get(types[2], types[2])}"
 
 
-def toml_line(message: str) -> str:
-    """Return the line number in a message of tomllib, as digits; empty if there is none."""
-    line = re.search(r"line (\d+)", message)
-    return line[1] if line else ""
+def load_toml(
+    text: str, file: str, *, hint: str = "correct the line", kind: type[ArgosyError] = UsageError
+) -> dict[str, Any]:
+    """Parse TOML that a user wrote.
+
+    Parameters
+    ----------
+    file
+        Name of the file, for errors.
+    kind
+        Type of the error.
+
+    Raises
+    ------
+    ArgosyError
+        If it is not valid TOML; the evidence has file and line.
+    """
+    try:
+        return parse_toml(text)
+    except tomllib.TOMLDecodeError as error:
+        match = re.search(r"line (\d+)", str(error))
+        line = match[1] if match else text.count("\n") + 1
+        raise kind(f"{file} is not valid TOML", evidence=f"{file}:{line}: {error}", hint=hint) from error
 
 
 def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ from argosy.core.errors import UsageError
 from argosy.core.parse import decode_json
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
+from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
 from argosy.recipes.requirements import parse_package
-from argosy.recipes.source_text import Finder, checked_marker, expand, finder, load_toml, shaped
+from argosy.recipes.source_text import Finder, checked_marker, expand, finder, shaped
 
 _File = TypedDict("_File", {"url": str, "path": str, "commit-id": str, "hashes": dict[str, str]}, total=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,8 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from argosy.core.errors import UsageError
-from argosy.core.parse import parse_toml
-from argosy.core.toml_lines import Fault, find_fault, find_line, toml_line
+from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, rows, toml_fields
@@ -270,15 +268,8 @@ def read_project(path: Path, shown: str = "") -> Project:
 
 
 def _parse(name: str, text: str) -> ProjectTable:
-    try:
-        table = parse_toml(text)
-    except tomllib.TOMLDecodeError as error:
-        line = toml_line(str(error)) or str(text.count("\n") + 1)
-        raise UsageError(
-            f"{name} is not valid TOML",
-            evidence=f"{name}:{line}: {error}",
-            hint="write text in quotes, lists in [ ], and the name of a table in [ ] on its own line",
-        ) from error
+    hint = "write text in quotes, lists in [ ], and the name of a table in [ ] on its own line"
+    table = load_toml(text, name, hint=hint)
     jobs = table.get("job", {})
     try:
         for job in jobs if isinstance(jobs, dict) else ():

@@ -19,9 +19,10 @@ from packaging.utils import canonicalize_name
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
+from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import parse_package
-from argosy.recipes.source_text import Finder, finder, load_toml
+from argosy.recipes.source_text import Finder, finder
 from argosy.recipes.tool_tables import Workspace, judge_other_tables, poetry_groups
 
 NOT_INSTALLED = "only the project's dependencies are installed, so its code can change without a new image"

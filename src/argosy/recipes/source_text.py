@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,25 +15,10 @@ import msgspec
 from packaging.markers import InvalidMarker, Marker
 
 from argosy.core.errors import UsageError
-from argosy.core.parse import parse_toml
 from argosy.recipes.recipe import Where, bad_line
 
 Finder = Callable[[str], Where]
 """Returns the position of a text in a file."""
-
-
-def load_toml(text: str, file: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises
-    ------
-    UsageError
-        If it is not valid TOML.
-    """
-    try:
-        return parse_toml(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{file} is not valid TOML", evidence=f"{file}: {error}", hint="correct the line") from error
 
 
 def finder(text: str, file: str) -> Finder:

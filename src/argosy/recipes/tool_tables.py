@@ -17,8 +17,9 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
+from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import Note
-from argosy.recipes.source_text import Finder, decode, load_toml
+from argosy.recipes.source_text import Finder, decode
 
 FILE = "pyproject.toml"
 

@@ -6,7 +6,6 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.parse import parse_toml
 from argosy.core.records import replace
 from argosy.core.session import Session, config_folder, paths_from
 from argosy.core.store import write_text
 from argosy.core.suggest import suggest_word
-from argosy.core.toml_lines import find_line, toml_line
+from argosy.core.toml_lines import find_line, load_toml
 from argosy.recipes.launch_options import LAUNCH
 
 SYSTEM_CONFIG = Path("/etc/argosy/config.toml")
@@ -94,13 +92,7 @@ def _read_config(path: Path) -> dict[str, Setting]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", evidence=str(error), hint="check the file and its mode") from error
-    try:
-        table = parse_toml(text)
-    except tomllib.TOMLDecodeError as error:
-        line = toml_line(str(error)) or str(text.count("\n") + 1)
-        raise UsageError(
-            f"{path} is not valid TOML", evidence=f"{path}:{line}: {error}", hint='write one KEY = "VALUE" per line'
-        ) from error
+    table = load_toml(text, str(path), hint='write one KEY = "VALUE" per line')
     return {key: _check(path, text, key, value) for key, value in table.items()}
 
 

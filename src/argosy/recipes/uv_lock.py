@@ -18,9 +18,10 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
+from argosy.core.toml_lines import load_toml
 from argosy.recipes.pyproject import ON_LINUX, at_address
 from argosy.recipes.recipe import Part, PipKind, PipLine
-from argosy.recipes.source_text import Finder, checked_marker, finder, load_toml, shaped
+from argosy.recipes.source_text import Finder, checked_marker, finder, shaped
 
 _Package = dict[str, Any]
 

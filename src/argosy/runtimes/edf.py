@@ -6,7 +6,6 @@ The job script writes the file and passes it with ``srun --environment=FILE``. C
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +13,9 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
-from argosy.core.parse import parse_toml
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
+from argosy.core.toml_lines import load_toml
 from argosy.runtimes.pyxis import LAYER_HINT, image_argument, refuse_mount_path
 from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
@@ -67,10 +66,7 @@ def parse_edf(text: str, file: str) -> Edf:
     UsageError
         If it is not valid TOML, or has an unknown key or a value of the wrong type.
     """
-    try:
-        table: dict[str, Any] = parse_toml(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file} is not valid TOML", evidence=str(error), hint="correct the line") from error
+    table = load_toml(text, file)
     for key, value in table.items():
         if key not in KEYS:
             near = suggest_word(key, KEYS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Host
-from argosy.core.parse import parse_toml
 from argosy.core.session import config_folder
 from argosy.core.suggest import suggest_word
-from argosy.core.toml_lines import find_fault, find_line, toml_line
+from argosy.core.toml_lines import find_fault, find_line, load_toml
 from argosy.sites.profile import Site
 
 DATA = Path(__file__).parent / "data"
@@ -162,24 +160,18 @@ def read_table(path: Path) -> Table:
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        table = parse_table(text)
-    except tomllib.TOMLDecodeError as error:
-        line = toml_line(str(error))
-        place = f"{path}:{line}" if line else str(path)
-        what = f"invalid TOML in the profile {path.name}"
-        raise SiteError(what, evidence=f"{place}: {error}", hint="correct the line") from error
+        return _parse_table(text, str(path))
     except msgspec.ValidationError as error:
         raise _explain_invalid(path, text, str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         hint = "check the path and its permissions; the file must be UTF-8"
         raise SiteError(f"cannot read the profile {path.name}", evidence=f"{path}: {error}", hint=hint) from error
-    return table
 
 
 @functools.lru_cache(maxsize=64)
-def parse_table(text: str) -> Table:
+def _parse_table(text: str, file: str) -> Table:
     """Parse a profile and check its types. Results are cached, because many profiles share a fragment."""
-    table = parse_toml(text)
+    table = load_toml(text, file, kind=SiteError)
     msgspec.convert(table, Site)
     return table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import tomlkit
 from tomlkit.items import Table
 
 from argosy.core.errors import UsageError
-from argosy.core.parse import parse_toml
 from argosy.core.store import write_text
+from argosy.core.toml_lines import load_toml
 from argosy.launch.import_script.model import ImportedJob
 
 ORDER = (
@@ -73,17 +72,6 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
             f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"
         ) from error
     except tomlkit.exceptions.TOMLKitError as error:
-        raise UsageError(
-            f"cannot read {file}: it is not valid TOML",
-            evidence=_fault(text) or str(error),
-            hint="correct the line, or write to another file with -o",
-        ) from error
-
-
-def _fault(text: str) -> str:
-    """Return tomllib's message, which names the line; tomlkit's does not always."""
-    try:
-        parse_toml(text)
-    except tomllib.TOMLDecodeError as error:
-        return str(error)
-    return ""
+        hint = "correct the line, or write to another file with -o"
+        load_toml(text, str(file), hint=hint)  # its message names the line; tomlkit's does not always
+        raise UsageError(f"{file} is not valid TOML", evidence=str(error), hint=hint) from error
