@@ -298,4 +298,4 @@ def queues(ssh: str, *, as_json: bool) -> None:
         partition = f" on {each.partition}" if each.partition else ""
         click.echo(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
     for qos in limits:
-        click.echo(f"QOS {qos.name}: {qos.told}")
+        click.echo(f"QOS {qos.name}: {qos.limits}")

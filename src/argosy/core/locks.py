@@ -134,7 +134,7 @@ def hold_lock(
         with translate_os_errors(path.parent):
             mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
             mine.chmod(READABLE)
-            _take(path, mine, _Callbacks(waiting, refusing), clock)
+            _take(path, mine, waiting, refusing, clock)
             _sweep_claims(path)
         threading.Thread(target=_heartbeat, args=(path, stop), daemon=True).start()
         yield
@@ -146,14 +146,9 @@ def hold_lock(
             mine.unlink(missing_ok=True)
 
 
-class _Callbacks(msgspec.Struct, frozen=True):
-    """The callbacks of `hold_lock`."""
-
-    waiting: Callable[[Owner], None]
-    refusing: Callable[[Owner], None] | None = None
-
-
-def _take(path: Path, mine: Path, callbacks: _Callbacks, clock: Clock) -> None:
+def _take(
+    path: Path, mine: Path, waiting: Callable[[Owner], None], refusing: Callable[[Owner], None] | None, clock: Clock
+) -> None:
     reported = False
     pause = 0.05
     seen: tuple[int, float] = (0, clock.now())
@@ -168,10 +163,10 @@ def _take(path: Path, mine: Path, callbacks: _Callbacks, clock: Clock) -> None:
         alive = is_alive(owner) if owner else None
         if alive is False or (alive is None and clock.now() - seen[1] > STALE_AFTER_SECONDS):
             _take_away(path, mine, stamp)
-        if owner and callbacks.refusing and (alive or (alive is None and beats)):
-            callbacks.refusing(owner)
+        if owner and refusing and (alive or (alive is None and beats)):
+            refusing(owner)
         if owner and alive is not False and not reported:
-            callbacks.waiting(owner)
+            waiting(owner)
             reported = True
         clock.sleep(pause if alive is not False else 0.0)
         pause = min(2.0, pause * 1.5)

@@ -73,7 +73,7 @@ class Qos(msgspec.Struct, frozen=True):
     jobs: str
 
     @property
-    def told(self) -> str:
+    def limits(self) -> str:
         """The limits in a line."""
         forms = (
             (self.limit, "up to {}"),

@@ -7,6 +7,7 @@ Annotations are the table: this module must not have ``from __future__ import an
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Row, rows
@@ -150,29 +151,20 @@ class BuildOptions(InstallOptions, total=False):
     ]
 
 
+_node = partial(Row, NODE, record="call")
+
+
 class NodeJobOptions(TypedDict, total=False):
     """Options of the job in which an image is built."""
 
-    account: Annotated[str, Row(NODE, "Account to charge. [Slurm: --account]", "NAME", "-A", record="call")]
-    partition: Annotated[
-        str, Row(NODE, "Partition. Default: the site's. [Slurm: --partition]", "NAME", "-p", record="call")
-    ]
-    qos: Annotated[str, Row(NODE, "Quality of service. Default: the site's. [Slurm: --qos]", "NAME", record="call")]
+    account: Annotated[str, _node("Account to charge. [Slurm: --account]", "NAME", "-A")]
+    partition: Annotated[str, _node("Partition. Default: the site's. [Slurm: --partition]", "NAME", "-p")]
+    qos: Annotated[str, _node("Quality of service. Default: the site's. [Slurm: --qos]", "NAME")]
     time: Annotated[
-        str,
-        Row(
-            NODE,
-            "Time limit. Default: the site's, else 1 hour. [Slurm: --time]",
-            "TIME",
-            "-t",
-            record="call",
-            kind="time",
-        ),
+        str, _node("Time limit. Default: the site's, else 1 hour. [Slurm: --time]", "TIME", "-t", kind="time")
     ]
-    mem: Annotated[str, Row(NODE, "Memory. Default: the site's. [Slurm: --mem]", "SIZE", record="call")]
-    cpus: Annotated[
-        int, Row(NODE, "Cores. Default: the site's. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",), "call")
-    ]
+    mem: Annotated[str, _node("Memory. Default: the site's. [Slurm: --mem]", "SIZE")]
+    cpus: Annotated[int, _node("Cores. Default: the site's. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",))]
 
 
 PACKAGE_ROWS = rows(PackageOptions)

@@ -8,6 +8,7 @@ Annotations are the table: this module must not have ``from __future__ import an
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SHAPE, SLURM, OneOrMore, Row, rows
@@ -16,77 +17,58 @@ RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual fold
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
 
 
+_container = partial(Row, CONTAINER, record="container")
+_shape = partial(Row, SHAPE, record="shape")
+_slurm = partial(Row, SLURM, record="slurm")
+
+
 class ContainerOptions(TypedDict, total=False):
     """Options of every command that enters a container."""
 
-    bind: Annotated[
-        tuple[str, ...],
-        Row(CONTAINER, "Bind mount; repeatable. [Apptainer: --bind]", "SRC[:DST[:ro]]", "-B", record="container"),
-    ]
+    bind: Annotated[tuple[str, ...], _container("Bind mount; repeatable. [Apptainer: --bind]", "SRC[:DST[:ro]]", "-B")]
     env: Annotated[
         Mapping[str, str],
-        Row(
-            CONTAINER,
+        _container(
             "Set a variable in the container; repeatable. Without =VALUE, pass yours. [Apptainer: --env]",
             "NAME[=VALUE]",
-            record="container",
         ),
     ]
     workdir: Annotated[
         str,
-        Row(
-            CONTAINER,
+        _container(
             "Working directory in the container. Default: the current one. [Apptainer: --pwd]",
             "DIR",
             synonyms=("--pwd", "--cwd"),
-            record="container",
         ),
     ]
     gpu: Annotated[
         str,
-        Row(
-            CONTAINER,
+        _container(
             "Method to pass GPUs into the container; 'none' passes none. Default: auto. [Apptainer: --nv, --rocm]",
-            record="container",
             choices=("auto", "none", "nv", "nvccli", "rocm", "cdi"),
         ),
     ]
     contain: Annotated[
         bool,
-        Row(
-            CONTAINER,
-            "Show only the folders of --bind in the container. [Apptainer: --containall]",
-            synonyms=("--containall",),
-            record="container",
+        _container(
+            "Show only the folders of --bind in the container. [Apptainer: --containall]", synonyms=("--containall",)
         ),
     ]
     runtime: Annotated[
-        str,
-        Row(
-            CONTAINER,
-            "Container runtime. Default: the site's, else one that is installed.",
-            "NAME",
-            record="container",
-            config=True,
-        ),
+        str, _container("Container runtime. Default: the site's, else one that is installed.", "NAME", config=True)
     ]
     enter: Annotated[
         str,
-        Row(
-            CONTAINER,
+        _container(
             "Start programs directly, by the image's start script (run), or in the conda environment of $WITH_CONDA. "
             "Default: set by the site's profile. [Apptainer: exec, run]",
-            record="container",
             choices=("exec", "run", "with-conda"),
         ),
     ]
     signed_by: Annotated[
         tuple[str, ...],
-        Row(
-            CONTAINER,
-            "Fingerprint of a key that must have signed the image; repeatable. Default: the site's keys.",
-            "KEY",
-            record="container",
+        _container(
+            "Fingerprint of a key that must have signed the image; repeatable. Default: the site's keys.", "KEY"
         ),
     ]
 
@@ -105,35 +87,23 @@ class LaunchOptions(ContainerOptions, total=False):
         ),
     ]
     nodes: Annotated[
-        int,
-        Row(
-            SHAPE,
-            "Number of nodes. Default: 1. [Slurm: --nodes; torchrun: --nnodes]",
-            "N",
-            "-N",
-            ("--nnodes",),
-            "shape",
-        ),
+        int, _shape("Number of nodes. Default: 1. [Slurm: --nodes; torchrun: --nnodes]", "N", "-N", ("--nnodes",))
     ]
-    gpus: Annotated[int, Row(SHAPE, "Number of GPUs of the whole job. [Slurm: --gpus]", "N", record="shape")]
+    gpus: Annotated[int, _shape("Number of GPUs of the whole job. [Slurm: --gpus]", "N")]
     gpus_per_node: Annotated[
         int,
-        Row(
-            SHAPE,
+        _shape(
             "GPUs on each node. Default: all GPUs of a node with --nodes, else one per rank. [Slurm: --gpus-per-node]",
             "N",
-            record="shape",
         ),
     ]
     ranks: Annotated[
         int,
-        Row(
-            SHAPE,
+        _shape(
             "Number of ranks of the whole job. Default: one per GPU, or one per node. [Slurm: --ntasks]",
             "N",
             "-n",
             ("--ntasks",),
-            "shape",
         ),
     ]
     ranks_per_node: Annotated[
@@ -147,7 +117,7 @@ class LaunchOptions(ContainerOptions, total=False):
         ),
     ]
     cpus_per_rank: Annotated[
-        int, Row(SHAPE, "Cores for each rank. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",), "shape")
+        int, _shape("Cores for each rank. [Slurm: --cpus-per-task]", "N", "-c", ("--cpus-per-task",))
     ]
     gpu_type: Annotated[
         str, Row(SHAPE, "Slurm's name of the GPU type, if nodes have several types. [Slurm: --gres=gpu:NAME]", "NAME")
@@ -191,65 +161,48 @@ class LaunchOptions(ContainerOptions, total=False):
         str,
         Row(SLURM, "Name of the job. Default: the program's name. [Slurm: --job-name]", "NAME", "-J", ("--job-name",)),
     ]
-    account: Annotated[
-        str, Row(SLURM, "Account to charge. [Slurm: --account]", "NAME", "-A", record="slurm", config=True)
-    ]
-    partition: Annotated[str, Row(SLURM, "Partition. [Slurm: --partition]", "NAME", "-p", record="slurm", config=True)]
-    qos: Annotated[str, Row(SLURM, "Quality of service. [Slurm: --qos]", "NAME", "-q", record="slurm", config=True)]
+    account: Annotated[str, _slurm("Account to charge. [Slurm: --account]", "NAME", "-A", config=True)]
+    partition: Annotated[str, _slurm("Partition. [Slurm: --partition]", "NAME", "-p", config=True)]
+    qos: Annotated[str, _slurm("Quality of service. [Slurm: --qos]", "NAME", "-q", config=True)]
     time: Annotated[
         str,
-        Row(
-            SLURM,
+        _slurm(
             "Time limit, for example 1:30:00, 90m, 1h or 2-00:00:00. [Slurm: --time]",
             "TIME",
             "-t",
-            record="slurm",
             kind="time",
             config=True,
         ),
     ]
-    mem: Annotated[str, Row(SLURM, "Memory per node, for example 60G. [Slurm: --mem]", "SIZE", record="slurm")]
-    mem_per_gpu: Annotated[str, Row(SLURM, "Memory per GPU. [Slurm: --mem-per-gpu]", "SIZE", record="slurm")]
+    mem: Annotated[str, _slurm("Memory per node, for example 60G. [Slurm: --mem]", "SIZE")]
+    mem_per_gpu: Annotated[str, _slurm("Memory per GPU. [Slurm: --mem-per-gpu]", "SIZE")]
     constraint: Annotated[
-        str,
-        Row(
-            SLURM, "Features that the nodes must have. [Slurm: --constraint]", "LIST", "-C", record="slurm", config=True
-        ),
+        str, _slurm("Features that the nodes must have. [Slurm: --constraint]", "LIST", "-C", config=True)
     ]
-    reservation: Annotated[str, Row(SLURM, "Reservation. [Slurm: --reservation]", "NAME", record="slurm", config=True)]
-    nodelist: Annotated[str, Row(SLURM, "Nodes to use. [Slurm: --nodelist]", "NODES", "-w", record="slurm")]
+    reservation: Annotated[str, _slurm("Reservation. [Slurm: --reservation]", "NAME", config=True)]
+    nodelist: Annotated[str, _slurm("Nodes to use. [Slurm: --nodelist]", "NODES", "-w")]
     exclude: Annotated[
         str,
-        Row(
-            SLURM,
+        _slurm(
             "Nodes to avoid; @JOB means the nodes that 'argosy bench nodes' found bad. [Slurm: --exclude]",
             "NODES",
             "-x",
-            record="slurm",
         ),
     ]
-    exclusive: Annotated[bool, Row(SLURM, "Use whole nodes. [Slurm: --exclusive]", record="slurm")]
-    array: Annotated[str, Row(SLURM, "Job array, for example 0-9%2. [Slurm: --array]", "LIST", "-a", record="slurm")]
+    exclusive: Annotated[bool, _slurm("Use whole nodes. [Slurm: --exclusive]")]
+    array: Annotated[str, _slurm("Job array, for example 0-9%2. [Slurm: --array]", "LIST", "-a")]
     after: Annotated[
         str,
-        Row(
-            SLURM,
+        _slurm(
             "Start after these jobs succeed, for example 123:124. [Slurm: --dependency=afterok]",
             "JOBS",
-            record="slurm",
             field="dependency",
         ),
     ]
     signal: Annotated[
-        str,
-        Row(
-            SLURM,
-            "Signal to send before the time limit, for example USR1@60 or B:USR1@60. [Slurm: --signal]",
-            "SPEC",
-            record="slurm",
-        ),
+        str, _slurm("Signal to send before the time limit, for example USR1@60 or B:USR1@60. [Slurm: --signal]", "SPEC")
     ]
-    requeue: Annotated[bool, Row(SLURM, "Start the job again after a node failure. [Slurm: --requeue]", record="slurm")]
+    requeue: Annotated[bool, _slurm("Start the job again after a node failure. [Slurm: --requeue]")]
     resume: Annotated[
         int | bool,
         Row(
@@ -268,18 +221,14 @@ class LaunchOptions(ContainerOptions, total=False):
     ]
     mail_type: Annotated[
         str,
-        Row(
-            SLURM,
+        _slurm(
             "Events to send mail for, for example END,FAIL. [Slurm: --mail-type]",
             "LIST",
             synonyms=("--mail",),
-            record="slurm",
             config=True,
         ),
     ]
-    chdir: Annotated[
-        str, Row(SLURM, "Folder in which the job runs. [Slurm: --chdir]", "DIR", "-D", record="slurm", path=True)
-    ]
+    chdir: Annotated[str, _slurm("Folder in which the job runs. [Slurm: --chdir]", "DIR", "-D", path=True)]
     sbatch_arg: Annotated[tuple[str, ...], Row(SLURM, "Any other sbatch option; repeatable.", "ARG", field="extra")]
     stage_to: Annotated[
         str | bool,

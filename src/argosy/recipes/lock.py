@@ -216,7 +216,7 @@ class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     system
         Whether the layer changes files outside ``/opt/argosy``: then a bind mount of that folder is not enough.
     known_as, labels
-        Layout and labels of another tool that the image imitates: see `argosy.core.layout.Guise`.
+        Layout and labels of another tool that the image imitates: see `argosy.core.layout.PrefixLayout`.
     unisolated
         Packages that were built last, against the installed packages.
     steps, stages

@@ -33,6 +33,7 @@ from argosy.core.shell import NAME, Word, read_function
 from argosy.runtimes.runtime import (
     FILES,
     SCRIPTS,
+    TEMPORARY,
     Traits,
     env_value,
     forced_variables,
@@ -148,7 +149,7 @@ def _container_words(entry: Entry, person: Person) -> tuple[str, ...]:
 def _usual_places(entry: Entry) -> list[str]:
     """Return the mounts of home and of the folders for temporary files: the host's, or private ones (``--contain``)."""
     home = entry.person.home
-    paths = [("/tmp", "1777"), ("/var/tmp", "1777")]  # noqa: S108 - mount points
+    paths = [(path, "1777") for path in TEMPORARY]
     paths += [(home, "0700")] if home != "/" else []
     if entry.contain:
         return [word for path, mode in paths for word in ("--perms", mode, "--tmpfs", path)]

@@ -31,11 +31,9 @@ from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import check_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
-from argosy.runtimes.runtime import Runtime, load_runtime
+from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
 
 MOST_BIND_PARTS = 3
-
-TEMPORARY = (Bind("/tmp", "/tmp"), Bind("/var/tmp", "/var/tmp"))  # noqa: S108 - mounts of every container
 
 SYSTEM = frozenset(
     f"/{name}"
@@ -168,7 +166,7 @@ def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain:
 
     The folders for temporary files are the host's in every container.
     """
-    seen = [*binds, *(() if contain else TEMPORARY)]
+    seen = [*binds, *(() if contain else (Bind(path, path) for path in TEMPORARY))]
     for _ in links:
         link = next(
             (link for link in links if _lies_below(path, link) and any(_covers(bind, link) for bind in seen)), ""

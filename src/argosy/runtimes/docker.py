@@ -11,12 +11,13 @@ import msgspec
 from argosy.core.layout import enter_if_present
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
-from argosy.runtimes.podman import SHARED_MEMORY, TEMPORARY
 from argosy.runtimes.runtime import (
     CDI_DEVICE,
     PASSED_NAMES,
     PASSED_PATTERNS,
     SCRIPTS,
+    SHARED_MEMORY,
+    TEMPORARY,
     Traits,
     env_value,
     forced_variables,

@@ -10,11 +10,13 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, read_function
-from argosy.runtimes.pyxis import LAYER_HINT, TEMPORARY, enroot_variables, refuse_enroot
+from argosy.runtimes.pyxis import LAYER_HINT, enroot_variables, refuse_enroot
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
     PASSED_PATTERNS,
     SCRIPTS,
+    SHARED_MEMORY,
+    TEMPORARY,
     Traits,
     assignment,
     env_value,
@@ -88,7 +90,7 @@ ENROOT = Enroot()
 def _mounts(entry: Entry) -> list[Word]:
     """Return the mounts, outer folders first; without the usual ones enroot provides a private, empty /tmp."""
     if entry.contain:
-        private = [(entry.person.home or "$HOME", "0700"), *((place, "1777") for place in (*TEMPORARY, "/dev/shm"))]  # noqa: S108
+        private = [(entry.person.home or "$HOME", "0700"), *((place, "1777") for place in (*TEMPORARY, SHARED_MEMORY))]
         fresh = [_late(f"tmpfs:{place}:tmpfs:x-create=dir,mode={mode}") for place, mode in private if place != "/"]
         return [*fresh, *map(_mount, entry.binds)]
     usual = [Bind(place, place) for place in TEMPORARY]

@@ -11,13 +11,15 @@ import msgspec
 from argosy.core.layout import DEFAULT_PATH, ROOT, enter_if_present
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
-from argosy.runtimes.bwrap import PREFIX
+from argosy.runtimes.bwrap import LAYER_HINT, PREFIX
 from argosy.runtimes.runtime import (
     CDI_DEVICE,
     FILES,
     PASSED_NAMES,
     RANK_VARIABLES,
     SCRIPTS,
+    SHARED_MEMORY,
+    TEMPORARY,
     VARIABLE_PREFIXES,
     Traits,
     env_value,
@@ -25,8 +27,6 @@ from argosy.runtimes.runtime import (
     inherited_variables,
     with_image_environment,
 )
-
-LAYER_HINT = "remove the unpacked image from Argosy's cache (argosy cache gc) and start again"
 
 START = read_function(SCRIPTS / "podman_start.sh", "start")
 INSIDE = read_function(SCRIPTS / "podman_inside.sh", "inside", {"DEFAULT_PATH": DEFAULT_PATH})
@@ -78,9 +78,6 @@ PASSED_OPTIONS = tuple(
     word for name in (*(f"{family}*" for family in VARIABLE_PREFIXES), *RANK_VARIABLES) for word in ("--env", name)
 )
 """Options that pass the caller's variables into a registry image, if they are set."""
-
-TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - likewise
 
 
 class Podman(msgspec.Struct, frozen=True):

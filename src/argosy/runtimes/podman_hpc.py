@@ -11,9 +11,11 @@ import msgspec
 from argosy.core.layout import enter_if_present
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word
-from argosy.runtimes.podman import LAYER_HINT, PASSED_OPTIONS, TEMPORARY, mount_option, refuse_mount
+from argosy.runtimes.bwrap import LAYER_HINT
+from argosy.runtimes.podman import PASSED_OPTIONS, mount_option, refuse_mount
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
+    TEMPORARY,
     Traits,
     env_value,
     forced_variables,

@@ -13,14 +13,19 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, GpuMode, Host, Image, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.runtimes.runtime import Traits, forced_variables, inherited_variables, with_image_environment
+from argosy.runtimes.runtime import (
+    SHARED_MEMORY,
+    TEMPORARY,
+    Traits,
+    forced_variables,
+    inherited_variables,
+    with_image_environment,
+)
 
 LAYER_HINT = "build the image with --format sqsh"
 
 MOUNT_SEPARATORS = re.compile(r"[,:\s]")
 """Characters that separate mounts or their fields in ``--container-mounts``."""
-
-TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - mount points
 
 NO_LOGIN_SHELL = Variable("ENROOT_LOGIN_SHELL", "no")
 """By default enroot reads the profile in the mounted home before it starts a rank."""
@@ -136,8 +141,7 @@ def _mounts(entry: Entry) -> tuple[Word, ...]:
     binds = [_mount(bind) for bind in _shown_binds(entry)]
     if entry.contain:
         home: Word = f"tmpfs:{entry.person.home}:mode=700" if entry.person.home else ShellExpr("tmpfs:$HOME:mode=700")
-        paths = (*TEMPORARY, "/dev/shm")  # noqa: S108 - mount points
-        private = tuple(f"tmpfs:{place}:mode=1777" for place in paths)
+        private = tuple(f"tmpfs:{place}:mode=1777" for place in (*TEMPORARY, SHARED_MEMORY))
         return (*(() if entry.person.home == "/" else (home,)), *private, *binds)
     return (*(f"{place}:{place}" for place in TEMPORARY), *binds, *(() if entry.workdir else (ShellExpr("$PWD:$PWD"),)))
 

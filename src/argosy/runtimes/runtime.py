@@ -52,6 +52,9 @@ SCRIPTS = Path(__file__).with_name("scripts")
 FILES = frozenset({ImageKind.SIF, ImageKind.SQUASHFS, ImageKind.TREE})
 """Kinds of image that are files or folders."""
 
+TEMPORARY, SHARED_MEMORY = ("/tmp", "/var/tmp"), "/dev/shm"  # noqa: S108 - mount points
+"""Folders of the host that every container shows, except with ``--contain``."""
+
 VARIABLE_PREFIXES = ("PMI_", "PMIX_", "SLURM_", "I_MPI_", "FI_", "CCL_", "NCCL_", "UCX_")
 """Prefixes of variables that MPI, Slurm and the network libraries need; they are passed into every container."""
 

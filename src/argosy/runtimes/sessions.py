@@ -113,11 +113,7 @@ def attach_session(name: str, command: Argv, session: Session) -> int:
     UsageError
         If there is no such session, it ended, or it is on another machine.
     """
-    found = read_session(name, session)
-    if found is None:
-        raise UsageError(f"there is no session {name!r}", hint="'argosy sessions ls' lists them")
-    if found.state == "unknown":
-        raise UsageError(f"the session {name} is on {found.owner.host}", hint=f"log in there: ssh {found.owner.host}")
+    found = _find_here(name, session)
     if found.state == "ended":
         raise UsageError(
             f"the session {name} ended", hint=f"start it again: argosy shell {found.image} --detach {name}"
@@ -154,15 +150,21 @@ def stop_session(name: str, session: Session) -> DetachedSession:
     UsageError
         If there is no such session, or it is on another machine.
     """
+    found = _find_here(name, session)
+    with contextlib.suppress(ProcessLookupError):
+        if found.state == "running":
+            os.kill(found.owner.pid, signal.SIGTERM)
+    _file(name, session).unlink(missing_ok=True)
+    return found
+
+
+def _find_here(name: str, session: Session) -> DetachedSession:
+    """Return a session of this machine."""
     found = read_session(name, session)
     if found is None:
         raise UsageError(f"there is no session {name!r}", hint="'argosy sessions ls' lists them")
     if found.state == "unknown":
         raise UsageError(f"the session {name} is on {found.owner.host}", hint=f"log in there: ssh {found.owner.host}")
-    with contextlib.suppress(ProcessLookupError):
-        if found.state == "running":
-            os.kill(found.owner.pid, signal.SIGTERM)
-    _file(name, session).unlink(missing_ok=True)
     return found
 
 

@@ -160,7 +160,7 @@ def read_table(path: Path) -> Table:
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        return _parse_table(text, str(path))
+        return parse_table(text, str(path))
     except msgspec.ValidationError as error:
         raise _explain_invalid(path, text, str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
@@ -169,7 +169,7 @@ def read_table(path: Path) -> Table:
 
 
 @functools.lru_cache(maxsize=64)
-def _parse_table(text: str, file: str) -> Table:
+def parse_table(text: str, file: str) -> Table:
     """Parse a profile and check its types. Results are cached, because many profiles share a fragment."""
     table = load_toml(text, file, kind=SiteError)
     msgspec.convert(table, Site)

@@ -101,10 +101,8 @@ def _is_installation(folder: Path) -> bool:
 def _named_like_environment(archive: Path) -> bool:
     """Return whether a tar file has the folders of an environment at its top, as archives of conda-pack do."""
     compression = identify_file(archive).compression
-    root_entries = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
-    return "conda-meta" in root_entries or (
-        "bin" in root_entries and "lib" in root_entries and not root_entries & {"etc", "usr"}
-    )
+    tops = {name.removeprefix("./").partition("/")[0] for name in read_tar_names(archive, compression)}
+    return "conda-meta" in tops or ("bin" in tops and "lib" in tops and not tops & {"etc", "usr"})
 
 
 def script_paths(scripts: tuple[Path, ...]) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Root(msgspec.Struct, frozen=True):
         Contents of the image's ``/etc/passwd`` and ``/etc/group``.
     """
 
-    root_entries: tuple[RootEntry, ...] = ()
+    entries: tuple[RootEntry, ...] = ()
     folder: str = ""
     users: str = ""
     groups: str = ""
@@ -105,18 +105,18 @@ def find_root(entry: Entry, cache: Path, name: str, at: str, binds: tuple[Bind, 
     left = at.split("/")[1] if at else ""
     skipped = NOT_THE_IMAGES | ({left} if left not in SYSTEM else set())
     try:
-        root_entries = tuple(_find_entries(trees, "", place, skipped))
+        entries = tuple(_find_entries(trees, "", place, skipped))
         with fill_once(place, what="merging the image's folders", waiting=session.waiting) as folder:
             if folder is not None:
-                _join(trees, root_entries, folder / "root", place / "root")
+                _join(trees, entries, folder / "root", place / "root")
         users, groups = (
             (place / "root/etc" / name).read_text(errors="replace", encoding="utf-8") for name in OF_THE_CALLER
         )
     except (_NeedsOverlay, PermissionError):
         return Root()
-    if not all(_has_place(root_entries, bind.target) for bind in binds):
+    if not all(_has_place(entries, bind.target) for bind in binds):
         return Root()
-    relative = (replace(root_entry, source=root_entry.source.removeprefix(f"{cache}/")) for root_entry in root_entries)
+    relative = (replace(each, source=each.source.removeprefix(f"{cache}/")) for each in entries)
     return Root(tuple(relative), place.name, users, groups)
 
 
@@ -128,21 +128,17 @@ def read_root_entries(cache: Path, names: tuple[str, ...]) -> tuple[RootEntry, .
     return tuple(_find_entries(tuple(cache / name / "root" for name in trees), "", cache / last, NOT_THE_IMAGES))
 
 
-def root_entry_words(root_entry: RootEntry) -> tuple[str, ...]:
+def root_entry_words(entry: RootEntry) -> tuple[str, ...]:
     """Return the options with which bubblewrap creates an entry of the root."""
-    if root_entry.how is How.FOLDER:
-        return ("--dir", root_entry.target)
-    return ("--symlink" if root_entry.how is How.LINK else "--ro-bind", root_entry.source, root_entry.target)
+    if entry.how is How.FOLDER:
+        return ("--dir", entry.target)
+    return ("--symlink" if entry.how is How.LINK else "--ro-bind", entry.source, entry.target)
 
 
-def _has_place(root_entries: tuple[RootEntry, ...], target: str) -> bool:
+def _has_place(entries: tuple[RootEntry, ...], target: str) -> bool:
     """Return whether a path can be a mount point: it exists in the image, or is outside its folders."""
-    above = [
-        root_entry
-        for root_entry in root_entries
-        if root_entry.how is How.BIND and target.startswith(f"{root_entry.target}/")
-    ]
-    return all(os.path.lexists(root_entry.source + target.removeprefix(root_entry.target)) for root_entry in above)
+    above = [entry for entry in entries if entry.how is How.BIND and target.startswith(f"{entry.target}/")]
+    return all(os.path.lexists(entry.source + target.removeprefix(entry.target)) for entry in above)
 
 
 def _find_entries(
@@ -186,11 +182,11 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _join(trees: tuple[Path, ...], root_entries: tuple[RootEntry, ...], root: Path, final: Path) -> None:
+def _join(trees: tuple[Path, ...], entries: tuple[RootEntry, ...], root: Path, final: Path) -> None:
     """Merge the folders that several trees contain, the lowest tree first."""
     left = MOST_LINKS
     root.mkdir()
-    for target in (root_entry.target for root_entry in root_entries if Path(root_entry.source).is_relative_to(final)):
+    for target in (entry.target for entry in entries if Path(entry.source).is_relative_to(final)):
         for tree in reversed(trees):
             if _is_folder(tree / target[1:]):
                 left -= _link_tree(tree / target[1:], root / target[1:], left)

@@ -80,7 +80,7 @@ def _render_visible(start: Start, mount: str) -> str:
     mount
         The runtime whose options are used: ``apptainer`` or ``bwrap``.
     """
-    binds = [_bound(bind, mount) for bind in reversed(start.binds)]
+    binds = [_mount(mount, each.source, each.target, read_only=each.read_only) for each in reversed(start.binds)]
     rows = [
         "# Mounts, the last one first: the prefix itself, the folder of an environment on top, the current directory,",
         "# TMPDIR, home, and the node's file systems.",
@@ -149,8 +149,8 @@ def _left_out(start: Start) -> tuple[str, ...]:
     # --host mounts the system folders of the host, with /run: Slurm's commands need the socket of munge there. /opt
     # contains the layer, so its folders are mounted one by one.
     skipped = ("dev", "opt", "proc", "sys", "tmp") if start.host else (*SYSTEM_FOLDERS, *start.shadowed)
-    root_entry = _top_of_installation(start)
-    return tuple(dict.fromkeys((*skipped, *((root_entry,) if root_entry and f"/{root_entry}" != start.at else ()))))
+    top = _top_of_installation(start)
+    return tuple(dict.fromkeys((*skipped, *((top,) if top and f"/{top}" != start.at else ()))))
 
 
 def _top_of_installation(start: Start) -> str:
@@ -159,11 +159,11 @@ def _top_of_installation(start: Start) -> str:
 
 def _next_to_installation(start: Start, mount: str) -> list[str]:
     """Render the mounts of the folders next to an installation, one by one, so that its own path can be created."""
-    root_entry = _top_of_installation(start)
-    if not root_entry or any(fnmatchcase(root_entry, name) for name in SYSTEM_FOLDERS) or f"/{root_entry}" == start.at:
+    top = _top_of_installation(start)
+    if not top or any(fnmatchcase(top, name) for name in SYSTEM_FOLDERS) or f"/{top}" == start.at:
         return []
     return [
-        f"for argosy_place in {quote('/' + root_entry)}/*; do",
+        f"for argosy_place in {quote('/' + top)}/*; do",
         f'    [ ! -d "$argosy_place" ] || {_mount_place(mount)}',
         "done",
     ]
@@ -173,10 +173,6 @@ def _system_cases(start: Start) -> str:
     """Return the patterns of folders that belong to the image, so that a caller's folder cannot be mounted there."""
     names = [name for name in (*SYSTEM_FOLDERS, *start.shadowed) if name not in {"tmp", "var", "run", "opt"}]
     return " | ".join(["/", "/opt", *(f"/{name}" if name.endswith("*") else f"/{name} | /{name}/*" for name in names)])
-
-
-def _bound(bind: Bind, mount: str) -> str:
-    return _mount(mount, bind.source, bind.target, read_only=bind.read_only)
 
 
 def _mount(runtime: str, source: ShellExpr | str, target: ShellExpr | str, *, read_only: bool = False) -> str:
@@ -285,7 +281,7 @@ def render_bwrap(start: Start) -> str:
         "done",
         "# Use the tools of the system, not those of this prefix.",
         f"PATH={quote(SYSTEM_PATH)}{':$PATH' if start.host else ''}",
-        *((_in_place(start),) if start.root.root_entries else ()),
+        *((_in_place(start),) if start.root.entries else ()),
         '. "$argosy_version/join.sh"',
     ]
     return "\n".join(rows) + "\n"
@@ -315,7 +311,7 @@ def render_names(start: Start) -> str:
 
 def _in_place(start: Start) -> str:
     """Render the start without an overlay."""
-    entries = start.root.root_entries
+    entries = start.root.entries
     owned = [each.target for each in entries if each.how is How.BIND and each.target[1:] not in USUALLY_EMPTY]
     return fill_template(
         "in-place.sh",
@@ -324,10 +320,10 @@ def _in_place(start: Start) -> str:
     ).rstrip()
 
 
-def _render_entry(root_entry: RootEntry) -> str:
-    words: tuple[Word, ...] = root_entry_words(root_entry)
-    if root_entry.how is How.BIND and not root_entry.source.startswith("/"):
-        words = (words[0], ShellExpr(f"$argosy_trees/{in_double_quotes(root_entry.source)}"), root_entry.target)
+def _render_entry(entry: RootEntry) -> str:
+    words: tuple[Word, ...] = root_entry_words(entry)
+    if entry.how is How.BIND and not entry.source.startswith("/"):
+        words = (words[0], ShellExpr(f"$argosy_trees/{in_double_quotes(entry.source)}"), entry.target)
     return join(words)
 
 

@@ -49,7 +49,7 @@ def find(cache: Path) -> Find:
 
 
 def test_a_folder_of_one_tree_is_bound_one_of_several_is_joined_and_an_empty_one_made(find: Find) -> None:
-    assert find().root_entries == (
+    assert find().entries == (
         RootEntry("/bin", How.LINK, "usr/bin"),
         RootEntry("/etc", How.BIND, "joined-layer/root/etc"),
         RootEntry("/home", How.FOLDER),
@@ -74,16 +74,14 @@ def test_the_joined_root_has_files_of_all_trees_and_mount_points_of_the_machine(
 def test_an_existing_version_gives_the_same_root(find: Find, cache: Path) -> None:
     found = find()
     again = read_root_entries(cache, ("layer", "base", found.folder))
-    assert [(root_entry.target, root_entry.how) for root_entry in again] == [
-        (root_entry.target, root_entry.how) for root_entry in found.root_entries
-    ]
+    assert [(entry.target, entry.how) for entry in again] == [(entry.target, entry.how) for entry in found.entries]
     assert read_root_entries(cache, ("layer", "base")) == ()
 
 
 def test_a_link_at_the_path_of_the_hosts_homes_becomes_a_mount_point(find: Find, cache: Path) -> None:
     (cache / "base/root/home").rmdir()
     (cache / "base/root/home").symlink_to("var/home")
-    assert [root_entry.how for root_entry in find().root_entries if root_entry.target == "/home"] == [How.FOLDER]
+    assert [entry.how for entry in find().entries if entry.target == "/home"] == [How.FOLDER]
 
 
 def test_a_removed_file_of_the_base_needs_an_overlay(find: Find, cache: Path) -> None:
@@ -93,7 +91,7 @@ def test_a_removed_file_of_the_base_needs_an_overlay(find: Find, cache: Path) ->
 
 
 def test_a_mount_without_a_mount_point_needs_an_overlay(find: Find) -> None:
-    assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).root_entries
+    assert find(binds=(Bind("/data", "/data/x"), Bind("/data", "/opt/data"), Bind("/x", "/usr/bin"))).entries
     assert find(binds=(Bind("/data", "/usr/share/data"),)) == Root()
     assert find(devices=Devices(binds=(Bind("/lib/libcuda.so", "/usr/lib/libcuda.so"),))) == Root()
 
@@ -101,6 +99,6 @@ def test_a_mount_without_a_mount_point_needs_an_overlay(find: Find) -> None:
 def test_the_first_folder_of_an_installation_is_left_to_the_host(find: Find, cache: Path) -> None:
     (cache / "layer/root/project/me/tools").mkdir(parents=True)
     os.truncate(cache / "layer/root/opt/argosy/env/a", 1)
-    assert "/project" in {root_entry.target for root_entry in find().root_entries}
-    assert "/project" not in {root_entry.target for root_entry in find(at="/project/me/tools").root_entries}
-    assert "/opt" in {root_entry.target for root_entry in find(at="/opt/tools").root_entries}
+    assert "/project" in {entry.target for entry in find().entries}
+    assert "/project" not in {entry.target for entry in find(at="/project/me/tools").entries}
+    assert "/opt" in {entry.target for entry in find(at="/opt/tools").entries}

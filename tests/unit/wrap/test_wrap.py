@@ -305,15 +305,15 @@ def test_variables_of_an_outer_container_are_dropped(prefix: Path) -> None:
 def test_a_wrapper_is_found_by_a_relative_path_and_from_an_environment_on_top(prefix: Path) -> None:
     arguments, _ = call(prefix, "-c", "pass", program=f"./{prefix.name}/bin/python")
     assert f"{prefix}/bin/python" in arguments
-    root_entry = prefix.parent / "top"
-    (root_entry / "bin").mkdir(parents=True)
-    (root_entry / "pyvenv.cfg").touch()
-    (root_entry / "bin/python").symlink_to(prefix / "bin/python")
-    (root_entry / "bin/python3").symlink_to("python")
-    arguments, seen = call(prefix, program=f"{root_entry}/bin/python3")
-    assert arguments[-1] == f"{root_entry}/bin/python3"
-    assert f'type=bind,"src={root_entry}","dst={root_entry}"' in arguments
-    assert seen["APPTAINERENV_PATH"].startswith(f"{root_entry}/bin:{prefix}/bin:")
+    top = prefix.parent / "top"
+    (top / "bin").mkdir(parents=True)
+    (top / "pyvenv.cfg").touch()
+    (top / "bin/python").symlink_to(prefix / "bin/python")
+    (top / "bin/python3").symlink_to("python")
+    arguments, seen = call(prefix, program=f"{top}/bin/python3")
+    assert arguments[-1] == f"{top}/bin/python3"
+    assert f'type=bind,"src={top}","dst={top}"' in arguments
+    assert seen["APPTAINERENV_PATH"].startswith(f"{top}/bin:{prefix}/bin:")
     assert seen["PYTHONPATH"] == f"{prefix}/.on-top"
 
 
@@ -332,14 +332,14 @@ def test_a_prefix_behind_a_link_is_mounted_at_its_real_path(
 
 
 def test_an_environment_on_top_behind_a_link_is_mounted_at_its_real_path(prefix: Path) -> None:
-    root_entry = prefix.parent / "real/top"
-    (root_entry / "bin").mkdir(parents=True)
-    (root_entry / "pyvenv.cfg").touch()
-    (root_entry / "bin/python").symlink_to(prefix / "bin/python")
-    (prefix.parent / "link").symlink_to(root_entry.parent)
+    top = prefix.parent / "real/top"
+    (top / "bin").mkdir(parents=True)
+    (top / "pyvenv.cfg").touch()
+    (top / "bin/python").symlink_to(prefix / "bin/python")
+    (prefix.parent / "link").symlink_to(top.parent)
     arguments, _ = call(prefix, program=f"{prefix.parent}/link/top/bin/python")
-    assert f'type=bind,"src={root_entry}","dst={root_entry}"' in arguments
-    assert arguments[-1] == f"{root_entry}/bin/python"
+    assert f'type=bind,"src={top}","dst={top}"' in arguments
+    assert arguments[-1] == f"{top}/bin/python"
 
 
 def test_the_working_folder_never_covers_the_images_files(prefix: Path) -> None:
