@@ -115,7 +115,7 @@ def _start(facts: ScriptFacts, words: tuple[Word, ...]) -> Iterator[str]:
         yield f"exec {call.lstrip()}"
         return
     yield f"# {copies} copies; the first that fails ends the others, and sets the exit code."
-    yield "argosy_rank=0 argosy_pids=''"
+    yield "argosy_rank=0 argosy_pids='' argosy_code=''"
     yield f'while [ "$argosy_rank" -lt {copies} ]; do'
     yield f"    start_beside \\\n    {call}"
     yield "done"

@@ -216,23 +216,64 @@ finish() {
 }
 
 # Start several copies on this machine; the first that fails ends the others, which would wait for it.
+# The copies report through a pipe, because `wait` sees their ends only in the order of their starts.
 start_beside() {
-    "$@" &
+    [ -n "$argosy_pids" ] || open_pipe
+    run_copy "$@" &
     argosy_pids="$argosy_pids $!" argosy_rank=$((argosy_rank + 1))
 }
+
+open_pipe() {
+    argosy_folder=$(mktemp -d "${TMPDIR:-/tmp}/argosy.XXXXXX")
+    mkfifo "$argosy_folder/pipe"
+    exec 9<> "$argosy_folder/pipe"
+    rm -r "$argosy_folder"
+    trap 'argosy_code=129' HUP
+    trap 'argosy_code=130' INT
+    trap 'argosy_code=143' TERM
+}
+
+run_copy() {
+    argosy_code=0 argosy_copy='' argosy_stopped=''
+    trap 'argosy_stopped=1; kill $argosy_copy 2> /dev/null || :' TERM
+    (
+        trap - TERM
+        echo started >&9
+        exec "$@" 9>&-
+    ) &
+    argosy_copy=$!
+    [ -z "$argosy_stopped" ] || kill "$argosy_copy" 2> /dev/null || :
+    wait "$argosy_copy" || argosy_code=$?
+    # The signal ends the first wait, not the copy.
+    [ -z "$argosy_stopped" ] || wait "$argosy_copy" || :
+    echo "$argosy_code" >&9
+}
+
+stop_copies() {
+    trap '' HUP INT TERM
+    kill $argosy_pids 2> /dev/null || :
+    wait
+    exit "$1"
+}
+
 wait_for_copies() {
-    argosy_code=0
-    trap 'kill $argosy_pids 2>/dev/null || :' TERM INT HUP
-    for argosy_pid in $argosy_pids; do
-        wait "$argosy_pid" || {
-            argosy_ended=$?
-            [ "$argosy_code" -ne 0 ] || {
-                argosy_code=$argosy_ended
-                kill $argosy_pids 2> /dev/null || :
-            }
-        }
+    argosy_starting=$argosy_rank argosy_running=$argosy_rank
+    while [ "$argosy_running" -gt 0 ]; do
+        read -r argosy_report <&9
+        case $argosy_report in
+            started) argosy_starting=$((argosy_starting - 1)) ;;
+            0) argosy_running=$((argosy_running - 1)) ;;
+            *) argosy_code=${argosy_code:-$argosy_report} ;;
+        esac
+        # A signal to a copy whose shell only starts would be lost.
+        if [ "$argosy_starting" -eq 0 ]; then
+            trap 'stop_copies 129' HUP
+            trap 'stop_copies 130' INT
+            trap 'stop_copies 143' TERM
+            [ -z "$argosy_code" ] || stop_copies "$argosy_code"
+        fi
     done
-    exit "$argosy_code"
+    exit 0
 }
 
 # End with a message and an exit code that 'argosy why' explains.

@@ -1,0 +1,49 @@
+"""Copies on one machine: the first that fails ends the others and sets the exit code."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from shlex import quote
+
+import pytest
+
+from argosy.launch.script.helpers import render_script_functions
+
+SHELLS = ("dash", "bash")
+HEAD = "set -eu\nargosy_rank=0 argosy_pids='' argosy_code=''\n"
+
+
+def copies_script(*programs: str) -> str:
+    """Return the script that starts a copy of each program, a text for sh."""
+    calls = "".join(f"start_beside sh -c {quote(program)}\n" for program in programs)
+    main = f"{calls}wait_for_copies\n"
+    return "\n".join(render_script_functions(main)) + HEAD + main
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_a_copy_that_fails_ends_the_others_whichever_it_is(shell: str, at: int) -> None:
+    programs = ["while :; do sleep 0.1; done"] * 4
+    programs[at] = "exit 7"
+    done = subprocess.run([shell, "-c", copies_script(*programs)], timeout=60, check=False)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_copies_that_end_well_are_all_waited_for(shell: str) -> None:
+    script = copies_script("echo one", "sleep 0.2; echo two", "echo three")
+    done = subprocess.run([shell, "-c", script], timeout=60, check=False, capture_output=True, text=True)
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["one", "three", "two"])
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_signal_to_the_script_ends_all_copies_and_is_its_exit_code(shell: str) -> None:
+    waits = 'trap "echo ended; exit 0" TERM; echo up; while :; do sleep 0.1; done'
+    script = copies_script(waits, waits)
+    with subprocess.Popen([shell, "-c", script], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout
+        assert [started.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+        started.send_signal(signal.SIGTERM)
+        assert started.stdout.read() == "ended\n" * 2
+    assert started.returncode == 128 + signal.SIGTERM
