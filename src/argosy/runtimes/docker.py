@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.layout import enter_if_present
+from argosy.core.layout import enter_if_present, enter_image
 from argosy.core.model import Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
 from argosy.runtimes.runtime import (
@@ -95,7 +95,7 @@ class Docker(msgspec.Struct, frozen=True):
             "--entrypoint=",
             entry.image.path.removeprefix(DAEMON),
             *enter_if_present(UMASK),
-            *command,
+            *enter_image(entry.image.enter, command),
         )
 
 
