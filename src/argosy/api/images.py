@@ -13,7 +13,7 @@ from argosy.builder.output import export, push
 from argosy.core.session import Session
 from argosy.diagnostics import scan
 from argosy.diagnostics.check.catalog import check_entries
-from argosy.images import cache, catalog, describe, find, send, signatures
+from argosy.images import cache, catalog, describe, find, pull, send, signatures
 from argosy.images.describe import parse_requirements
 from argosy.images.formats import OutputFormat
 from argosy.images.open import inspect_squashfs, open_image
@@ -47,7 +47,7 @@ def pull_image(
 ) -> Path:  # fmt: skip
     """Copy an image into the catalog or to a file, as ``argosy images pull`` does, and return its path."""
     path = Path(output).absolute() if output else None
-    return find.pull_image(find.PullRequest(image, name or None, path, force=force), use_session(session))
+    return pull.pull_image(pull.PullRequest(image, name or None, path, force=force), use_session(session))
 
 
 def push_image(image: str, target: str, *, session: Session | None = None) -> push.PushReport:

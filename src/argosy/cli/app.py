@@ -32,7 +32,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "argosy.cli.cmd_import:import_job",
             "Translate a hand-written job script into a job of argosy.toml.",
         ),
-        "explain": ("argosy.cli.cmd_launch:explain", "Explain a launch: every value with its reason and source."),
+        "explain": ("argosy.cli.cmd_explain:explain", "Explain a launch: every value with its reason and source."),
     },
     "Jobs": {
         "jobs": ("argosy.cli.cmd_jobs:jobs", "List your jobs, why they wait and when they start."),

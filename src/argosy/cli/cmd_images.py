@@ -111,7 +111,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     argosy images pull docker://debian:bookworm
     argosy images pull oras://registry.example.org/me/digits:2 digits:2
     """
-    from argosy.images.find import PullRequest, pull_image
+    from argosy.images.pull import PullRequest, pull_image
 
     if name and output:
         raise UsageError("NAME and --output cannot be used together", hint="use one of the two")

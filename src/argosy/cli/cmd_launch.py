@@ -1,35 +1,32 @@
-"""`argosy launch` and `argosy explain`: options to a `LaunchRequest`, and its plan as a script, a table or JSON."""
+"""`argosy launch`: options to a `LaunchRequest`, and its plan as a script or JSON."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from argosy.cli.common import open_session
-from argosy.cli.options import RUN_MODE, GroupedCommand, json_option, option, table_options, verbose_option, with_option
-from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
+from argosy.cli.options import RUN_MODE, GroupedCommand, option, table_options, verbose_option, with_option
+from argosy.cli.output import print_json
 from argosy.cli.parameters import COMMAND, IMAGE
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
-from argosy.core.ssh import parse_remote
-from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch import submit
-from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.launch.dry_run import note_local, write_script
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import doubtful_choices
 from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name
-from argosy.runtimes.run import note_dropped
+
+if TYPE_CHECKING:
+    from argosy.launch.submit import Launched
 
 
 @click.command(cls=GroupedCommand)
@@ -108,11 +105,13 @@ def _launch(
     request = _with_packages(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
         plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
-        submit.note_local(session, plan)
+        note_local(session, plan)
         for line in doubtful_choices(plan.choices):
             session.reporter.note(line)
         return show_plan(plan, None if dry_run else script, as_json=as_json)
     if not request.image.startswith(BARE_PREFIX):
+        from argosy.runtimes.run import note_dropped
+
         note_dropped(request.container, session)
     if interactive:
         from argosy.launch.interactive import launch_interactive
@@ -126,10 +125,13 @@ def _launch(
     return report_submitted(launched, session, follow=follow)
 
 
-def start(request: LaunchRequest, session: Session, ssh: str) -> submit.Launched:
+def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
     """Launch from this machine, or from the machine that ssh reaches."""
     if not ssh:
-        return submit.launch(request, session)
+        from argosy.launch.submit import launch as launch_here
+
+        return launch_here(request, session)
+    from argosy.core.ssh import parse_remote
     from argosy.launch.submit_ssh import launch_by_ssh
 
     return launch_by_ssh(request, session, parse_remote(ssh))
@@ -184,6 +186,7 @@ def plan_dry(
         Whether the script is written to a file, to be submitted elsewhere.
     """
     if ssh:
+        from argosy.core.ssh import parse_remote
         from argosy.launch.submit_ssh import preview
 
         return preview(request, session, parse_remote(ssh))
@@ -197,7 +200,7 @@ def plan_dry(
 def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
     """Print a plan, or write its script to a file; return the exit code."""
     if script is not None:
-        submit.write_script(plan, script)
+        write_script(plan, script)
         program = plan.submit[0]
         how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"
         click.echo(f"{script}: start it with {how}")
@@ -209,6 +212,7 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
 
 
 def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: bool) -> int:
+    from argosy.core.ssh import parse_remote
     from argosy.launch.submit_ssh import launch_after_smoke
 
     smoke, launched = launch_after_smoke(request, session, parse_remote(ssh) if ssh else None)
@@ -219,7 +223,7 @@ def _smoke_first(request: LaunchRequest, session: Session, ssh: str, *, follow: 
     return report_submitted(launched, session, follow=follow)
 
 
-def report_submitted(launched: submit.Launched, session: Session, *, follow: bool) -> int:
+def report_submitted(launched: Launched, session: Session, *, follow: bool) -> int:
     """Print the number of a job, or follow the job to its end; return the exit code."""
     if follow:
         return _follow(session, launched)
@@ -228,7 +232,7 @@ def report_submitted(launched: submit.Launched, session: Session, *, follow: boo
     return 0
 
 
-def _follow(session: Session, launched: submit.Launched) -> int:
+def _follow(session: Session, launched: Launched) -> int:
     from argosy.cli.cmd_jobs import follow_to_end
 
     return follow_to_end(session, launched.job, every=launched.polling_seconds)
@@ -258,86 +262,3 @@ def _is_given(name: str, value: object) -> bool:
     context = click.get_current_context(silent=True)
     source = context.get_parameter_source(name) if context else None
     return bool(value) and source is not click.core.ParameterSource.DEFAULT
-
-
-def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
-    plan = _plan_to_explain(open_session(), options)
-    rows = explain_plan(plan)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-        return
-    shape = plan.shape
-    click.echo(f"{plan.name}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {plan.site}")
-    for group in GROUPS:
-        chosen = [row for row in rows if row.group == group]
-        if chosen:
-            click.secho(group, bold=True)
-            click.echo("\n".join(render_explained(chosen, output_width(), evidence=verbose)))
-
-
-def _plan_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
-    """Return the plan of a submitted job, by its number, or of a launch with these options."""
-    image = options["image"]
-    if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():
-        return kept_plan(session, image)
-    return prepare_launch(read_request(session, **options), session, dry=True)
-
-
-WHAT, VALUE, SOURCE = 26, 30, 21
-"""Columns of name, value and source, in characters; longer texts stay whole and move the rest of their line."""
-
-
-def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[str]:
-    """Render values with source and reason: in columns if the terminal is wide enough, else with the reason below.
-
-    Parameters
-    ----------
-    width
-        Columns of the terminal.
-    evidence
-        Whether the URLs of the sources are added.
-    """
-    lines: list[str] = []
-    for row in rows:
-        source = f"{row.proof} {row.checked}" if row.proof else row.source
-        head = f"  {row.what:<{WHAT}} {row.value:<{VALUE}} {source:<{SOURCE}} "
-        left = 2 + WHAT + VALUE + SOURCE + 3
-        if len(head) + len(row.why) <= width:
-            lines.append((head + row.why).rstrip())
-        elif len(head) == left and width - left >= LEAST_TEXT:
-            first, *more = wrap_text(row.why, width - left)
-            lines += [head + first, *(" " * left + line for line in more)]
-        else:
-            lines += [
-                f"  {row.what} = {row.value}",
-                *(f"      {each}" for each in wrap_text(f"{row.why} [{source}]", width - 6)),
-            ]
-        lines += [f"      {url}" for url in row.evidence.split("; ") if evidence and url]
-    return lines
-
-
-NOT_IN_EXPLAIN = {
-    "dry_run",
-    "script",
-    "ssh",
-    "in_allocation",
-    "follow",
-    "interactive",
-    "smoke_first",
-    "as_json",
-    "verbose",
-    "packages",
-}
-"""Parameters of launch that start or write something, or have another meaning here."""
-
-explain = json_option(
-    option("-v", "--verbose", is_flag=True, help="Add the URLs of the sources.")(
-        GroupedCommand(
-            "explain",
-            params=[each for each in launch.params if each.name not in NOT_IN_EXPLAIN],
-            callback=_explain,
-            help="Explain a launch: every option, variable, bind mount and mask with its reason, source and date.\n\n"
-            "Takes the arguments of 'argosy launch', or the number of a submitted job; starts nothing.",
-        )
-    )
-)

@@ -10,7 +10,6 @@ from typing import TextIO
 
 import click
 
-from argosy.cli.mistakes import explain_no_command
 from argosy.core.errors import ArgosyError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
@@ -35,6 +34,8 @@ class WholeLines(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; suggest one if there is none of that name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
+            from argosy.cli.mistakes import explain_no_command
+
             raise explain_no_command(args[0], ctx.command_path, self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 

@@ -1,29 +1,16 @@
-"""Find the image that an argument names, fetch it if necessary, and pull it into the catalog."""
+"""Find the image that an argument names; fetch or convert it if necessary."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from pathlib import Path
-
-import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.core.session import Session
-from argosy.core.shell import quote
-from argosy.core.store import atomic_file, refuse_existing
-from argosy.images.catalog import catalog_folders, find_in_catalog, new_file, suggest_catalog_name
+from argosy.images.catalog import catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
-from argosy.images.open import open_image
 from argosy.images.prefix import image_of_prefix
-from argosy.images.registry.fetch import fetch_image, local_image
 from argosy.images.registry.references import guess_reference, is_reference, parse_reference
-from argosy.recipes.project_file import find_project
-
-NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
-"""Errors of link(2) across disks, or on file systems and files without hard links. The file is copied then."""
 
 
 def find_image(reference: str, session: Session) -> Path:
@@ -47,6 +34,8 @@ def find_image(reference: str, session: Session) -> Path:
     if path.exists():
         return _local(path.absolute(), session)
     if is_reference(reference):
+        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - most images are files
+
         return fetch_image(parse_reference(reference), session).path
     found = find_in_catalog(reference, session)
     if found is not None:
@@ -61,6 +50,8 @@ def find_image(reference: str, session: Session) -> Path:
 
 def _missing_hint(path: Path, meant: str, session: Session) -> str:
     """Return the hint for a missing image: the build command if the project file describes the image."""
+    from argosy.recipes.project_file import find_project  # noqa: PLC0415 - only for this hint
+
     project = find_project(Path(session.host.cwd))
     if project and project.output == Path(session.host.cwd, path):
         return f"build it as described in {project.shown}: argosy build"
@@ -77,67 +68,6 @@ def _local(path: Path, session: Session) -> Path:
             return image
     if identify_file(path).kind in READY:
         return path
+    from argosy.images.registry.fetch import local_image  # noqa: PLC0415 - most images are SIF files
+
     return local_image(path, session)
-
-
-class PullRequest(msgspec.Struct, frozen=True):
-    """The arguments of `argosy images pull`.
-
-    Attributes
-    ----------
-    image
-        An image as `argosy run` accepts it.
-    name
-        Name in the catalog; None uses the name in the reference.
-    output
-        File to write instead of a catalog entry.
-    """
-
-    image: str
-    name: str | None = None
-    output: Path | None = None
-    force: bool = False
-
-
-def pull_image(request: PullRequest, session: Session) -> Path:
-    """Fetch or copy an image into the catalog or to a file, and return its path.
-
-    Raises
-    ------
-    ArgosyError
-        As raised by `find_image`; UsageError if the target exists.
-    """
-    name = guess_name(request.image) if request.name is None else request.name
-    wanted = request.output or new_file(name, session)
-    refuse_existing(wanted, force=request.force)
-    source = find_image(request.image, session)
-    if source.is_dir():
-        hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
-        raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
-    path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
-    open_image(source)
-    with atomic_file(path, force=request.force) as beside:
-        _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
-    return path
-
-
-def guess_name(image: str) -> str:
-    """Return the catalog name for a reference: ``pytorch:2.9`` for ``docker://nvcr.io/nvidia/pytorch:2.9``."""
-    last = image.partition("@")[0].rstrip("/").rpartition("/")[2]
-    if "://" in image:
-        name, _, tag = last.partition(":")
-        return f"{name}:{tag or 'latest'}"
-    return Path(last).stem
-
-
-def _copy(source: Path, target: Path, *, keep: bool) -> None:
-    """Hard-link a file of the cache, which nobody writes to; copy any other file."""
-    if keep:
-        try:
-            os.link(source, target)
-        except OSError as error:
-            if error.errno not in NO_LINK:
-                raise
-        else:
-            return
-    shutil.copyfile(source, target)

@@ -18,7 +18,6 @@ from argosy.core.suggest import suggest_word
 from argosy.launch.model import LaunchRequest, Wanted, as_pattern, option
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, is_list, plain_values, types
-from argosy.recipes.project_file import read_project
 from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, slurm_time
@@ -62,6 +61,8 @@ def _join_project(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Join options with the project file of the current folder, if there is one."""
     if not path.is_file():
         return dict(options)
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+
     project, name = read_project(path), str(options["image"])
     if name in project.table.job or not (options.get("command") or "/" in name or Path(name).exists()):
         return with_job(project, name, {key: value for key, value in options.items() if key != "image"})
@@ -81,6 +82,8 @@ def configured_settings(host: Host) -> dict[str, Setting]:
     found |= {key: Setting(key, host.environment[name], name) for key, name in presets.items()}
     path = Path(host.cwd, PROJECT_FILE)
     if path.is_file():
+        from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+
         project = read_project(path)
         written = project.table.launch.given()
         found |= {key: Setting(key, _text(value), project.where("launch", key)) for key, value in written.items()}

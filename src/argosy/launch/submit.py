@@ -6,8 +6,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,12 +21,12 @@ from argosy.jobs.advice import warn_before
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
+from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, RANK_FILE, render_end, render_rank
-from argosy.sites.detect import sites_here
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
 
@@ -174,17 +172,6 @@ def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> N
         note_local(session, plan)
 
 
-def note_local(session: Session, plan: LaunchPlan) -> None:
-    """Note that the site is ``local`` on a machine with Slurm, outside of jobs: the user may expect a job."""
-    host = session.host
-    if plan.site != "local" or host.environment.get("SLURM_JOB_ID") or not {"sbatch", "srun"} & host.programs.keys():
-        return
-    names = [each.name for each in sites_here(host)]
-    known = " or ".join(f"--site {name}" for name in names) or "--site NAME ('argosy sites ls' lists them)"
-    place = f"the site is 'local', so the program runs on {host.hostname} itself"
-    session.reporter.note(f"{place}; to submit a job to Slurm, use {known}, or set site in argosy.toml")
-
-
 def absolute_profile(name: str, host: Host) -> str:
     """Return a profile's path as an absolute path, so that it is found from other folders; a name stays unchanged."""
     return str(Path(host.cwd, name)) if name.endswith(".toml") else name
@@ -236,23 +223,6 @@ def _render_record(plan: LaunchPlan) -> str:
         json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
         + "\n"
     )
-
-
-def write_script(plan: LaunchPlan, path: Path) -> None:
-    """Write the script to a file of the user."""
-    require_writable_folder(path.parent)
-    with translate_os_errors(path.parent), _umask(0o077 if plan.private else 0o022):
-        write_text(path, plan.script)
-        path.chmod(0o700 if plan.private else 0o755)
-
-
-@contextmanager
-def _umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 PATIENCE_S = "10"

@@ -14,7 +14,6 @@ from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, Host,
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.host.emulation import is_emulated, machine_named
 from argosy.host.gpu_probe import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
@@ -22,13 +21,10 @@ from argosy.images.find import find_image
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
-from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.sif.write import FileSlice
-from argosy.images.signatures import find_signers
 from argosy.images.squashfs.source import Source, slices_of
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
-from argosy.runtimes.edf import parse_edf
 from argosy.runtimes.image_entry import plan_entry
 from argosy.sites.detect import sites_here
 from argosy.sites.profile import Site
@@ -108,6 +104,8 @@ def _running(image: Image, host: Host) -> Host:
     """Return the host with the emulated architecture, if an emulator runs the image's programs."""
     if image.arch in {"", GO_ARCH.get(host.target, host.target)}:
         return host
+    from argosy.host.emulation import is_emulated, machine_named  # noqa: PLC0415 - only for foreign images
+
     machine = machine_named(image.arch)
     return replace(host, emulated=machine) if is_emulated(machine) else host
 
@@ -133,6 +131,8 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
     """Verify the signature of an image and return the signer; a dry run only returns the accepted signers."""
     if dry:
         return Choice(ChoiceKey.SIGNED_BY, " or ".join(request.signed_by), "verified at the start", "option")
+    from argosy.images.signatures import find_signers  # noqa: PLC0415 - only with --signed-by
+
     path, host = opened.image.path, session.host
     signer = find_signers(opened.sif, path, request.signed_by, session.runner, host.programs)[0]
     return Choice(ChoiceKey.SIGNED_BY, signer.fingerprint, f"verified; {signer.name}", "option")
@@ -149,6 +149,8 @@ def _checked(image: Image) -> Image:
     path = Path(image.path).expanduser().absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
         return image
+    from argosy.runtimes.edf import parse_edf  # noqa: PLC0415 - only for EDF files
+
     parse_edf(path.read_text(errors="replace", encoding="utf-8"), str(path))
     return replace(image, path=str(path))
 
@@ -160,6 +162,8 @@ def _tree_paths(parts: list[_Part], session: Session) -> tuple[str, ...]:
 
 
 def _unpack(parts: list[_Part], session: Session) -> tuple[str, ...]:
+    from argosy.images.rootfs_cache import unpack_cached  # noqa: PLC0415 - a dry run does not unpack
+
     return tuple(
         str(
             unpack_cached(

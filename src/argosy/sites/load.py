@@ -12,7 +12,6 @@ from argosy.core.model import Host
 from argosy.sites.binding import plan_masks
 from argosy.sites.profile import Site
 from argosy.sites.read import DATA, describe_source, profile_folders, read_site
-from argosy.sites.show import explain_site
 
 
 class LoadedSite(msgspec.Struct, frozen=True):
@@ -63,6 +62,8 @@ def locate_profile_errors(name: str, host: Host) -> Iterator[None]:
         yield
     except ArgosyError as error:
         if error.key:
+            from argosy.sites.show import explain_site  # noqa: PLC0415 - only for an error
+
             rows = explain_site(name, profile_folders(host))
             origin = next((row.origin for row in rows if row.key == error.key), "")
             if origin.startswith(f"{DATA}/"):

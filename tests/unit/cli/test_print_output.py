@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.cli.cmd_launch import render_explained
+from argosy.cli.cmd_explain import render_explained
 from argosy.cli.output import NO_LIMIT, output_width, render_table
 from argosy.launch.explain import Explained
 

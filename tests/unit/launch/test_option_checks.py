@@ -19,6 +19,7 @@ from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
+from argosy.launch.dry_run import write_script
 from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
@@ -28,7 +29,7 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request, with_defaults, with_job
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_staging, render_well
-from argosy.launch.submit import make_output_folders, output_folders, write_record, write_script, write_submission
+from argosy.launch.submit import make_output_folders, output_folders, write_record, write_submission
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from argosy.cli.__main__ import run_app
-from argosy.cli.cmd_launch import render_explained
+from argosy.cli.cmd_explain import render_explained
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, Variable
 from argosy.core.records import replace

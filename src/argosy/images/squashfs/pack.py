@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from pathlib import Path
 
@@ -161,6 +160,8 @@ def _set_mode(path: str, mode: int) -> None:
     try:
         os.chmod(path, mode)  # noqa: PTH101 - 30,000 of them
     except PermissionError:
+        import shutil  # noqa: PLC0415 - see process.find_program
+
         with atomic_file(Path(path), force=True, flush=False) as beside:
             shutil.copyfile(path, beside)
             beside.chmod(mode)

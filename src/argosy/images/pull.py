@@ -1,0 +1,84 @@
+"""Pull an image into the catalog or to a file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.core.store import atomic_file, refuse_existing
+from argosy.images.catalog import new_file
+from argosy.images.find import find_image
+from argosy.images.open import open_image
+
+NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
+"""Errors of link(2) across disks, or on file systems and files without hard links. The file is copied then."""
+
+
+class PullRequest(msgspec.Struct, frozen=True):
+    """The arguments of `argosy images pull`.
+
+    Attributes
+    ----------
+    image
+        An image as `argosy run` accepts it.
+    name
+        Name in the catalog; None uses the name in the reference.
+    output
+        File to write instead of a catalog entry.
+    """
+
+    image: str
+    name: str | None = None
+    output: Path | None = None
+    force: bool = False
+
+
+def pull_image(request: PullRequest, session: Session) -> Path:
+    """Fetch or copy an image into the catalog or to a file, and return its path.
+
+    Raises
+    ------
+    ArgosyError
+        As raised by `find_image`; UsageError if the target exists.
+    """
+    name = guess_name(request.image) if request.name is None else request.name
+    wanted = request.output or new_file(name, session)
+    refuse_existing(wanted, force=request.force)
+    source = find_image(request.image, session)
+    if source.is_dir():
+        hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
+        raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
+    path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
+    open_image(source)
+    with atomic_file(path, force=request.force) as beside:
+        _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
+    return path
+
+
+def guess_name(image: str) -> str:
+    """Return the catalog name for a reference: ``pytorch:2.9`` for ``docker://nvcr.io/nvidia/pytorch:2.9``."""
+    last = image.partition("@")[0].rstrip("/").rpartition("/")[2]
+    if "://" in image:
+        name, _, tag = last.partition(":")
+        return f"{name}:{tag or 'latest'}"
+    return Path(last).stem
+
+
+def _copy(source: Path, target: Path, *, keep: bool) -> None:
+    """Hard-link a file of the cache, which nobody writes to; copy any other file."""
+    if keep:
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+        else:
+            return
+    shutil.copyfile(source, target)
