@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from argosy.bench.collectives import OPERATIONS, as_benchmark, benchmark_command
 from argosy.bench.nodes import as_node_test, node_test_command
@@ -80,32 +81,50 @@ def _nodes(ctx: click.Context, /, **options: Any) -> None:
     _measure(ctx, options, as_node_test)
 
 
-RUN_OPTIONS = ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose", "ssh", "html", "svg")
-"""Options of the execution, which are not part of a launch request."""
+class Mode(msgspec.Struct, frozen=True):
+    """How a measurement is carried out: the options that are not part of a launch request."""
+
+    dry_run: bool
+    script: Path | None
+    in_allocation: bool
+    follow: bool
+    as_json: bool
+    verbose: bool
+    html: Path | None
+    svg: Path | None
+    ssh: str = ""
+
+
+def _take_mode(options: dict[str, Any]) -> Mode:
+    """Take the options of the mode out of the options of a command."""
+    return Mode(**{name: options.pop(name) for name in Mode.__struct_fields__ if name in options})
+
 
 Change = Callable[[LaunchRequest], LaunchRequest]
 
 
 def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> None:
     """Launch a measurement; with --follow, verify the run at the end."""
-    dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
-    check_pictures(html, svg, follow=follow)
-    session = open_session(verbose=verbose)
-    request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=in_allocation)
-    if ssh:
-        cmd_launch.refuse_with_ssh(ssh, in_allocation=in_allocation, script=script is not None)
-    if dry_run or script is not None:
-        plan = cmd_launch.plan_dry(request, session, script_only=script is not None, ssh=ssh)
-        ctx.exit(cmd_launch.show_plan(plan, None if dry_run else script, as_json=as_json))
-    if html or svg:
-        _require_job(cmd_launch.plan_dry(request, session, script_only=False, ssh=ssh), in_allocation=in_allocation)
-    launched = cmd_launch.start(request, session, ssh)
+    mode = _take_mode(options)
+    check_pictures(mode.html, mode.svg, follow=mode.follow)
+    session = open_session(verbose=mode.verbose)
+    request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=mode.in_allocation)
+    if mode.ssh:
+        cmd_launch.refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
+    if mode.dry_run or mode.script is not None:
+        plan = cmd_launch.plan_dry(request, session, script_only=mode.script is not None, ssh=mode.ssh)
+        ctx.exit(cmd_launch.show_plan(plan, None if mode.dry_run else mode.script, as_json=mode.as_json))
+    if mode.html or mode.svg:
+        _require_job(
+            cmd_launch.plan_dry(request, session, script_only=False, ssh=mode.ssh), in_allocation=mode.in_allocation
+        )
+    launched = cmd_launch.start(request, session, mode.ssh)
     if not launched.job:
         ctx.exit(launched.code)
-    code = cmd_launch.report_submitted(launched, session, follow=follow)
-    if (html or svg) and (code == 0 or request.apart):
-        report_results(session, (launched.job,), html=html, svg=svg)
-    if follow and (code == 0 or request.apart):
+    code = cmd_launch.report_submitted(launched, session, follow=mode.follow)
+    if (mode.html or mode.svg) and (code == 0 or request.apart):
+        report_results(session, (launched.job,), html=mode.html, svg=mode.svg)
+    if mode.follow and (code == 0 or request.apart):
         _verify(ctx, launched.job)
     ctx.exit(code)
 
@@ -129,69 +148,66 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
     from argosy.bench.sweep import launch_sweep
 
-    dry_run, script, in_allocation, follow, as_json, verbose, ssh, html, svg = map(options.pop, RUN_OPTIONS)
-    check_pictures(html, svg, follow=follow)
-    if in_allocation or script is not None:
-        option_name = "--in-allocation" if in_allocation else "--script"
+    mode = _take_mode(options)
+    check_pictures(mode.html, mode.svg, follow=mode.follow)
+    if mode.in_allocation or mode.script is not None:
+        option_name = "--in-allocation" if mode.in_allocation else "--script"
         raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")
     if options["ranks"]:
         raise UsageError(
             "--ranks cannot be used with several --nodes", hint="use --ranks-per-node or --gpus-per-node instead"
         )
-    session = open_session(verbose=verbose)
+    session = open_session(verbose=mode.verbose)
     requests = [change(cmd_launch.read_request(session, **{**options, "nodes": count})) for count in counts]
 
     def preview(request: LaunchRequest) -> LaunchPlan:
-        return cmd_launch.plan_dry(request, session, script_only=False, ssh=ssh)
+        return cmd_launch.plan_dry(request, session, script_only=False, ssh=mode.ssh)
 
-    if dry_run:
+    if mode.dry_run:
         for request in requests:
-            cmd_launch.show_plan(preview(request), None, as_json=as_json)
+            cmd_launch.show_plan(preview(request), None, as_json=mode.as_json)
         ctx.exit(0)
-    launched = launch_sweep(requests, preview, lambda request: cmd_launch.start(request, session, ssh))
+    launched = launch_sweep(requests, preview, lambda request: cmd_launch.start(request, session, mode.ssh))
     code = 0
     for each in launched:
-        code = max(code, cmd_launch.report_submitted(each, session, follow=follow))
-    if follow:
-        report_results(session, (launched[0].job,), html=html, svg=svg)
+        code = max(code, cmd_launch.report_submitted(each, session, follow=mode.follow))
+    if mode.follow:
+        report_results(session, (launched[0].job,), html=mode.html, svg=mode.svg)
     else:
         click.echo(f"see all of them at the end with: argosy bench compare {launched[0].job}", err=True)
     ctx.exit(code)
 
 
 def _settings(
-    ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, html: Path | None,
-    svg: Path | None, **options: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context, /, *, tries: tuple[str, ...], rounds: int, phrase: str, of: str, **options: Any
+) -> None:
     """Compare settings of a program: submit the job, or report one that was submitted."""
     from argosy.bench import settings
 
-    dry_run, script, in_allocation, follow, as_json, verbose = (
-        options.pop(name) for name in ("dry_run", "script", "in_allocation", "follow", "as_json", "verbose")
-    )
-    check_pictures(html, svg, follow=follow or bool(of))
-    session = open_session(verbose=verbose)
+    mode = _take_mode(options)
+    check_pictures(mode.html, mode.svg, follow=mode.follow or bool(of))
+    session = open_session(verbose=mode.verbose)
     if of:
-        _print_comparison(*settings.report_of(of, session), as_json=as_json)
-        _draw(session, of, html, svg)
+        _print_comparison(*settings.report_of(of, session), as_json=mode.as_json)
+        _draw(session, of, mode.html, mode.svg)
         return
     if not options["image"]:
         raise UsageError(
             "no image and no job is given",
             hint="write: argosy bench settings IMAGE --try NAME=VALUE -- COMMAND; or, for its report: --of JOB",
         )
-    if dry_run or script is not None:
+    if mode.dry_run or mode.script is not None:
         raise UsageError(
             "--dry-run and --script cannot show this job, which has several scripts",
             hint="show one with: argosy launch --dry-run --env NAME=VALUE …",
         )
     variants = settings.parse_variants(tries, session.host.environment)
-    request = replace(cmd_launch.read_request(session, **options), in_allocation=in_allocation)
+    request = replace(cmd_launch.read_request(session, **options), in_allocation=mode.in_allocation)
     launched = settings.launch_variants(request, variants, session, rounds=rounds, phrase=phrase)
-    code = cmd_launch.report_submitted(launched, session, follow=follow) if launched.job else launched.code
-    if follow or not launched.job:
-        _print_comparison(*settings.read_report(Path(launched.record)), as_json=as_json)
-        _draw(session, launched.job, html, svg)
+    code = cmd_launch.report_submitted(launched, session, follow=mode.follow) if launched.job else launched.code
+    if mode.follow or not launched.job:
+        _print_comparison(*settings.read_report(Path(launched.record)), as_json=mode.as_json)
+        _draw(session, launched.job, mode.html, mode.svg)
     ctx.exit(code)
 
 
