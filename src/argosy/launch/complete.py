@@ -12,9 +12,9 @@ from argosy.core.records import replace
 from argosy.launch.context import choose_job_shape, with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted, option
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
+from argosy.sites.demands import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
-from argosy.sites.resolve import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.slurm.option_checks import check_options
 from argosy.slurm.text import JobOptions
 

@@ -9,8 +9,8 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
+from argosy.sites.demands import evident_choice
 from argosy.sites.profile import Site
-from argosy.sites.resolve import evident_choice
 
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ from argosy.launch.site_settings import (
 )
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import render_core_list
+from argosy.sites.demands import SiteDemands
 from argosy.sites.profile import Site
-from argosy.sites.resolve import SiteDemands
 from argosy.slurm.option_checks import describe_short_time
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
 from argosy.version import VERSION

@@ -16,8 +16,8 @@ from argosy.launch.model import option
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
+from argosy.sites.demands import SiteDemands, choose_demands, evident_choice, full_address
 from argosy.sites.profile import Site
-from argosy.sites.resolve import SiteDemands, evident_choice, full_address, resolve
 from argosy.slurm.text import USER_DEFAULTS, JobOptions
 
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
@@ -73,7 +73,7 @@ def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Map
 def plan_demands(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> SiteDemands:
     """Return the settings, paths and options that the profile adds to a job."""
     facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
-    return resolve(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
+    return choose_demands(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
 
 
 class JobDefaults(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ import msgspec
 from argosy.core.errors import SiteError
 from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.suggest import suggest_word
+from argosy.sites.demands import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site
-from argosy.sites.resolve import at_partition, evident_choice, gpus_of
 
 
 class Demand(msgspec.Struct, frozen=True):

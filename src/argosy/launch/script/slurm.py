@@ -52,8 +52,8 @@ from argosy.launch.script.parts import (
 )
 from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
+from argosy.sites.demands import SiteDemands
 from argosy.sites.profile import Site
-from argosy.sites.resolve import SiteDemands
 from argosy.slurm.text import JobOptions, render_directive
 
 

@@ -9,10 +9,10 @@ from argosy.core.findings import FileFinding, State
 from argosy.core.sbatch_options import Option
 from argosy.sites.binding import parse_ranges
 from argosy.sites.conditions import judge_condition
+from argosy.sites.demands import full_address
 from argosy.sites.lint.job_script import Job, Script
 from argosy.sites.lint.rule import Fault, Rule
 from argosy.sites.partitions import Demand, refuse_demand
-from argosy.sites.resolve import full_address
 
 PROFILE = "the site's profile: argosy sites show"
 

@@ -151,7 +151,7 @@ def _has_usual_nodes(site: Site, partition: Partition) -> bool:
     return same_model and same_cores and gpus_of(site, partition) == site.node.gpus
 
 
-def resolve(site: Site, facts: Facts, devices: int) -> SiteDemands:
+def choose_demands(site: Site, facts: Facts, devices: int) -> SiteDemands:
     """Return everything that the profile adds to a job with these facts.
 
     Parameters
