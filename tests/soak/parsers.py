@@ -24,7 +24,8 @@ from argosy.diagnostics.discover.discover import DiscoverRequest, discover_site
 from argosy.diagnostics.discover.questions import LOGIN
 from argosy.diagnostics.validate.merge import read_result
 from argosy.diagnostics.verify.verify import verify_job, verify_logs
-from argosy.diagnostics.why.rules import find_errors, read_signatures
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
 from argosy.host.cdi import choose_devices, parse_cdi
 from argosy.images import oci
 from argosy.images.identify import identify_file

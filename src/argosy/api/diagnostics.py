@@ -16,7 +16,7 @@ from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
 from argosy.diagnostics.verify.rules import Verdict
 from argosy.diagnostics.verify.verify import Evidence, verify_runs
-from argosy.diagnostics.why import rules as why
+from argosy.diagnostics.why import explain as why
 
 
 def examine_machine(*, site: str = "", session: Session | None = None) -> tuple[Finding, ...]:

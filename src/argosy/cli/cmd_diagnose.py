@@ -95,7 +95,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     A log is a file, a job number, or - for standard input. The exit code is 7 if no known error is found. Add your own
     errors in ~/.config/argosy/signatures.toml.
     """
-    from argosy.diagnostics.why.rules import explain_log, render_errors
+    from argosy.diagnostics.why.explain import explain_log, render_errors
 
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]

@@ -235,7 +235,7 @@ def _report_end(session: Session, facts: JobFacts) -> None:
     if is_output_elsewhere(facts):
         click.echo(f"its output {facts.output} is not on this machine: launch from a shared folder", err=True)
     elif facts.code:
-        from argosy.diagnostics.why.rules import explain_job_end
+        from argosy.diagnostics.why.explain import explain_job_end
 
         why = explain_job_end(session, facts)
         click.echo(why, err=True, nl=bool(why))

@@ -18,7 +18,7 @@ from argosy.diagnostics.check.contents import parse_contents
 from argosy.diagnostics.discover.replies import parse_nodes
 from argosy.diagnostics.validate.merge import read_result
 from argosy.diagnostics.verify.network_log import parse_bandwidth, parse_netlog, read_ends_of
-from argosy.diagnostics.why.rules import read_signatures
+from argosy.diagnostics.why.signatures import read_signatures
 from argosy.host.cdi import parse_cdi
 from argosy.images.oci import parse_config
 from argosy.images.registry.convert import parse_sif_layer

@@ -17,7 +17,7 @@ from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.drawings import draw_node, draw_timeline
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
 from argosy.diagnostics.report.page import render_page
-from argosy.diagnostics.why.rules import KnownError
+from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.query import JobFacts

@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
-from argosy.diagnostics.why.rules import (
-    SHIPPED,
-    Signature,
-    explain_job_end,
-    explain_log,
-    find_errors,
-    read_signatures,
-    render_errors,
-    signature_files,
-    without_digits,
-)
+from argosy.diagnostics.why.explain import explain_job_end, explain_log, render_errors
+from argosy.diagnostics.why.find import find_errors, without_digits
+from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
 from argosy.host.probe import open_session
 from argosy.jobs.query import JobFacts
 from tests.unit.machines import make_session
@@ -86,7 +78,7 @@ def test_a_line_of_megabytes_and_control_characters_do_no_harm() -> None:
 def test_a_long_log_is_read_from_its_end_and_lines_keep_their_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("argosy.diagnostics.why.rules.MOST_BYTES", 1000)
+    monkeypatch.setattr("argosy.diagnostics.why.explain.MOST_BYTES", 1000)
     log = tmp_path / "long.out"
     log.write_text("a line of sixteen\n" * 500 + "ModuleNotFoundError: No module named 'einops'\n")
     (found,) = explain_log(open_session(), str(log)).errors
@@ -99,7 +91,7 @@ def test_a_progress_bar_is_one_line_as_in_an_editor() -> None:
 
 
 def test_only_the_end_of_a_long_stream_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("argosy.diagnostics.why.rules.MOST_BYTES", 1000)
+    monkeypatch.setattr("argosy.diagnostics.why.explain.MOST_BYTES", 1000)
     text = "RuntimeError: No CUDA GPUs are available\n" + "a line of sixteen\n" * 500 + "Disk quota exceeded\n"
     told = CliRunner().invoke(app, ["why", "-", "--json"], input=text)
     assert [(each["name"], each["line"]) for each in json.loads(told.output)[0]["errors"]] == [("quota", 502)]
@@ -134,7 +126,7 @@ def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> 
     assert not find_errors("Disk quota exceeded\n", signatures)
     own.write_text('[[signature]]\nname = "x"\nmatch = "("\ncause = "c"\nfix = "f"\n')
     with pytest.raises(UsageError) as raised:
-        read_signatures((own, SHIPPED))
+        read_signatures((own, *SHIPPED))
     assert str(own) in str(raised.value)
     assert "not a regular expression" in str(raised.value)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.diagnostics.why.rules import find_errors, read_signatures
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
 
 SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "

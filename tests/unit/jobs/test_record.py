@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.diagnostics.why.rules import find_errors, read_signatures
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.record import (
     Run,

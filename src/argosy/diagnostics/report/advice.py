@@ -9,7 +9,7 @@ from pathlib import Path
 from argosy.bench.result import BUS, BenchResult
 from argosy.core.findings import Finding, State
 from argosy.core.shell import quote
-from argosy.diagnostics.why.rules import KnownError
+from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import read_submitted

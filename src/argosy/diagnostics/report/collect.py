@@ -24,7 +24,8 @@ from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
 from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
 from argosy.diagnostics.verify.network_log import read_ends_of
 from argosy.diagnostics.verify.verify import verify_facts
-from argosy.diagnostics.why.rules import KnownError, explain_log
+from argosy.diagnostics.why.explain import explain_log
+from argosy.diagnostics.why.find import KnownError
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.history import diff_jobs, past_jobs, read_job, read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan

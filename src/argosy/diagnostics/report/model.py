@@ -6,7 +6,7 @@ import msgspec
 
 from argosy.bench.result import BenchResult
 from argosy.core.findings import Finding
-from argosy.diagnostics.why.rules import KnownError
+from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 

@@ -1,0 +1,174 @@
+"""Explain why a job failed: read its log, find the known errors, and render them."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.records import replace
+from argosy.core.session import Session
+from argosy.diagnostics.why.find import KnownError, find_errors
+from argosy.diagnostics.why.signatures import read_signatures, signature_files
+from argosy.jobs.first_failure import judge_end, last_runs
+from argosy.jobs.query import JobFacts, find_job
+from argosy.jobs.record import can_read
+from argosy.slurm.text import ENDED, FROM_OUTSIDE, is_job_id
+
+
+def _count(error: KnownError) -> str:
+    return f", {error.times} times" if error.times > 1 else ""
+
+
+def _render_error(error: KnownError, log: str) -> str:
+    """Render a known error: place, cause, fix and source."""
+    perhaps = "perhaps " if error.level == "maybe" else ""
+    lines = [
+        f"{log}{':' if log else 'line '}{error.line}{_count(error)}: {error.text}",
+        f"  cause  {perhaps}{error.cause}",
+        f"  fix    {error.fix}",
+    ]
+    return "\n".join([*lines, f"  see    {error.source}"] if error.source else lines)
+
+
+def render_errors(errors: Sequence[KnownError], log: str = "") -> str:
+    """Render the causes in full and the symptoms in one line each; without a cause, the first symptom in full."""
+    causes = [each for each in errors if each.level != "symptom"]
+    full = causes or list(errors[:1])
+    rest = [each for each in errors if each not in full]
+    lines = [_render_error(each, log) for each in full]
+    lines += [f"line {each.line}{_count(each)}: {each.cause}" for each in rest]
+    return "\n".join(lines)
+
+
+MOST_BYTES = 2 << 20
+"""Bytes at the end of a log that are searched; errors are usually at the end."""
+
+BLOCK = 1 << 20
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A log, its known errors, and how the job ended or which rank failed first."""
+
+    log: str
+    errors: tuple[KnownError, ...]
+    end: str = ""
+
+
+def explain_log(session: Session, log: str) -> Explained:
+    """Find the known errors in a log. For a job that was ended from outside, symptoms are left out.
+
+    Parameters
+    ----------
+    log
+        A file, a job number, or ``-`` for standard input.
+
+    Raises
+    ------
+    UsageError
+        When the file or job does not exist, or has written nothing.
+    """
+    signatures = read_signatures(signature_files(session.host.environment))
+    if log == "-":
+        text, before = _read_stream_end(sys.stdin.buffer)
+        piped = find_errors(text, signatures)
+        shown = tuple(replace(each, line=each.line + before) for each in piped)
+        return Explained("standard input", shown, describe_first_rank(text, piped))
+    path, facts = _find_log(session, log)
+    text, before = _read_end(path)
+    found = [each for each in find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
+    if facts is None:
+        end = describe_first_rank(text, found)
+    else:
+        end = facts.verdict if facts.kind == ENDED else f"job {log} {facts.meaning}"
+    return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
+
+
+def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
+    """Name the rank that failed first: by the messages of srun or torchrun, else the one that wrote the first cause."""
+    judged = judge_end(text)
+    if judged:
+        return judged.text
+    cause = next((each for each in found if each.level != "symptom"), None)
+    return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
+
+
+def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
+    """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
+    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level == "symptom")
+
+
+def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
+    """Return the file of a log, and, for a job number, the facts about the job."""
+    path = Path(log)
+    # Python 3.14's is_file() hides errors such as a name that is too long.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if stat.S_ISREG(path.stat().st_mode):
+            return path, None
+    if not is_job_id(log):
+        raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, or - for standard input")
+    facts = find_job(session, log, or_record=True)
+    if not facts.output or not can_read(facts.output):
+        raise UsageError(
+            f"job {log} has no output",
+            evidence=f"it {facts.meaning}; output: {facts.output}",
+            hint=f"see its state and its reason: argosy jobs show {log}",
+        )
+    return Path(facts.output), facts
+
+
+def _read_end(path: Path) -> tuple[str, int]:
+    """Read the end of a log, and count the lines before it.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    before, left = 0, 0
+    try:
+        with path.open("rb") as source:
+            left = max(0, source.seek(0, 2) - MOST_BYTES)
+            source.seek(0)
+            while left > 0:
+                block = source.read(min(left, BLOCK))
+                before, left = before + block.count(b"\n"), left - max(1, len(block))
+            return source.read(MOST_BYTES).decode(errors="replace"), before
+    except OSError as error:
+        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
+
+
+def _read_stream_end(source: IO[bytes]) -> tuple[str, int]:
+    """Read the end of a stream, and count the lines before it."""
+    end, before = b"", 0
+    while block := source.read(BLOCK):
+        end += block
+        extra = max(0, len(end) - MOST_BYTES)
+        before, end = before + end.count(b"\n", 0, extra), end[extra:]
+    return end.decode(errors="replace"), before
+
+
+def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...]:
+    """Find the known errors of a job's last run. A requeued job appends to its output."""
+    signatures = read_signatures(signature_files(session.host.environment))
+    text, before = _read_end(output)
+    for start, run in last_runs(text):
+        if found := find_errors(run, signatures):
+            lines = before + text.count("\n", 0, start)
+            return tuple(replace(each, line=each.line + lines) for each in found)
+    return ()
+
+
+def explain_job_end(session: Session, facts: JobFacts) -> str:
+    """Render the first cause of a failed job with its fix; empty if no error is known or nothing failed."""
+    if not facts.code or not facts.output or not can_read(facts.output):
+        return ""
+    found = _errors_of_last_run(session, Path(facts.output))
+    relevant = [each for each in found if _is_relevant(each, facts)]
+    return _render_error(relevant[0], facts.output) if relevant else ""

@@ -1,0 +1,122 @@
+"""Find known errors in the text of a log, and separate causes from symptoms; pure."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from argosy.diagnostics.why.lines import Line, rank_of, split_lines
+from argosy.diagnostics.why.program_error import find_program_error
+from argosy.diagnostics.why.signatures import LEVELS, Signature
+
+SHOWN = 200
+"""Characters of a line that are shown."""
+
+NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
+class KnownError(msgspec.Struct, frozen=True):
+    """A known error in a text.
+
+    Attributes
+    ----------
+    line
+        Number of the first line with the error, from 1.
+    text
+        That line, shortened.
+    times
+        Number of lines with the error.
+    rank
+        The rank that wrote that line; empty if the log does not show it.
+    """
+
+    name: str
+    level: str
+    line: int
+    text: str
+    times: int
+    cause: str
+    fix: str
+    source: str
+    rank: str = ""
+
+
+def without_digits(lines: Iterable[str]) -> str:
+    """Return the lines without their digits, each once."""
+    return "\n".join({line.translate(NO_DIGITS) for line in lines})
+
+
+def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
+    """Find the known errors of a text: causes first, in the order of the text, then symptoms.
+
+    Without a known cause, the uncaught exception that ended the program is the cause.
+    """
+    lines = split_lines(text)
+    places = _find_places([line.text for line in lines], signatures)
+    found = [
+        _describe(signature, lines, places[signature.name]) for signature in signatures if signature.name in places
+    ]
+    if not any(each.level == "cause" for each in found):
+        explained = {number for each in places.values() for number in each}
+        error = find_program_error([line.text for line in lines], explained)
+        if error:
+            line = lines[error.at]
+            shown = KnownError(
+                "program-error", "cause", line.number, _short(line.text), 1, error.cause, error.fix, "", rank_of(line)
+            )
+            found.append(shown)
+    return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.line)))
+
+
+def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:
+    first, s = lines[places[0]], signature
+    return KnownError(
+        s.name,
+        s.level,
+        first.number,
+        _short(first.text),
+        len(places),
+        s.cause,
+        s.fix,
+        s.source,
+        rank_of(first),
+    )
+
+
+def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:
+    """Return the lines (from 0) of each signature. The first signature that matches a line names it."""
+    whole, starts = "\n".join(lines), _starts(lines)
+    places: dict[str, list[int]] = {}
+    taken: set[int] = set()
+    # Most lines of a log differ only in their digits, so searching this short text first is ten times faster.
+    short = without_digits(lines)
+    for signature in signatures:
+        if signature.needs and not any(word in short for word in signature.needs):
+            continue
+        numbers = sorted(set(_matches(signature, whole, starts)) - taken)
+        if numbers:
+            places[signature.name] = numbers
+            taken.update(numbers)
+    return places
+
+
+def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[int]:
+    """Find the line numbers (from 0) that match a signature. Searching the whole text is faster than each line."""
+    for match in re.finditer(signature.match, text, re.MULTILINE):
+        yield bisect.bisect_right(starts, match.start()) - 1
+
+
+def _starts(lines: Sequence[str]) -> list[int]:
+    starts, offset = [], 0
+    for line in lines:
+        starts.append(offset)
+        offset += len(line) + 1
+    return starts
+
+
+def _short(line: str) -> str:
+    text = "".join(c if c.isprintable() else " " for c in line).strip()
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -1,0 +1,70 @@
+"""Split a log into lines, and read which rank wrote each of them; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+LONGEST_LINE = 2000
+"""Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
+
+LABEL = re.compile(r"\s*(\d+): ?|\[\d+,(\d+)\]<std\w+>: ?")
+"""Label of a line's rank: by ``srun --label``, or by ``mpirun --tag-output``."""
+NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
+"""A rank in the text of a line, as PyTorch writes it."""
+LABELLED_SHARE = 0.5
+"""Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a log.
+
+    Attributes
+    ----------
+    number
+        From 1. The parts of a progress bar share one, as in an editor.
+    text
+        Without the label of the rank.
+    rank
+        The rank that wrote it; empty if the log does not show it.
+    """
+
+    number: int
+    text: str
+    rank: str = ""
+
+
+def split_lines(text: str) -> tuple[Line, ...]:
+    """Split a log into lines, without the labels of their ranks."""
+    lines = tuple(_split(text))
+    return tuple(_take_label(line) for line in lines) if _has_labels(lines) else lines
+
+
+def _split(text: str) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n"), 1):
+        for part in line.split("\r"):
+            yield Line(number, part[:LONGEST_LINE])
+
+
+def _has_labels(lines: Sequence[Line]) -> bool:
+    """Return whether most lines have a label; srun and slurmstepd write some without."""
+    texts = [line.text for line in lines if line.text.strip() and not line.text.startswith(("srun: ", "slurmstepd"))]
+    labelled = sum(1 for text in texts if LABEL.match(text))
+    return labelled > 1 and labelled >= LABELLED_SHARE * len(texts)
+
+
+def _take_label(line: Line) -> Line:
+    label = LABEL.match(line.text)
+    if not label:
+        return line
+    return Line(line.number, line.text[label.end() :], (label[1] or label[2]).lstrip("0") or "0")
+
+
+def rank_of(line: Line) -> str:
+    """Return the rank of a line: its label, or the rank that its text names; empty if there is none."""
+    if line.rank:
+        return line.rank
+    named = NAMED.search(line.text)
+    return next(filter(None, named.groups()), "") if named else ""

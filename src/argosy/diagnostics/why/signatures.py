@@ -1,0 +1,93 @@
+"""Read the known errors: the user's, the system's and those that Argosy ships."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.parse import parse_toml
+
+DATA = Path(__file__).with_name("signatures")
+
+FILES = (
+    *("memory", "disks", "containers", "images", "gpus", "libraries", "nccl", "fabrics", "mpi", "rendezvous"),
+    *("python", "models", "packages", "shell", "slurm", "general", "symptoms"),
+)
+SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
+"""The files of known errors. The first pattern that matches a line names it, so special cases come first."""
+
+Level = Literal["cause", "maybe", "symptom"]
+LEVELS: tuple[Level, ...] = ("cause", "maybe", "symptom")
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A known error.
+
+    Attributes
+    ----------
+    match
+        Regular expression, searched in each line.
+    needs
+        Words without digits. A line that matches contains at least one of them; empty if that is unknown.
+    level
+        ``cause``, ``maybe`` (not always the reason) or ``symptom`` (follows from another error).
+    example
+        A line as a program prints it.
+    """
+
+    name: str
+    match: str
+    needs: tuple[str, ...] = ()
+    cause: str
+    fix: str
+    source: str = ""
+    level: Level = "cause"
+    example: str = ""
+
+    def __post_init__(self) -> None:
+        """Reject an invalid regular expression."""
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"match of {self.name!r} is not a regular expression: {error}") from error
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    signature: tuple[Signature, ...] = ()
+
+
+def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the files of signatures: the user's, the system's, then the shipped ones."""
+    home = environment.get("HOME", "")
+    user = environment.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    own = (Path(user) / "argosy/signatures.toml",) if user else ()
+    return (*(path for path in (*own, Path("/etc/argosy/signatures.toml")) if path.is_file()), *SHIPPED)
+
+
+def read_signatures(files: Iterable[Path] = SHIPPED) -> tuple[Signature, ...]:
+    """Read signatures. If two have the same name, the first one counts.
+
+    Raises
+    ------
+    UsageError
+        When a file cannot be read or is invalid.
+    """
+    found: dict[str, Signature] = {}
+    for path in files:
+        try:
+            table = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), _File)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            raise UsageError(
+                "cannot read the known errors",
+                evidence=f"{path}: {error}",
+                hint="a signature needs name, match, cause and fix; needs, source, level and example are optional",
+            ) from error
+        for signature in table.signature:
+            found.setdefault(signature.name, signature)
+    return tuple(found.values())

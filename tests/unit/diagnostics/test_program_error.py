@@ -1,0 +1,122 @@
+"""The exception that ended a program is its cause; one that the program caught is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.diagnostics.why.explain import describe_first_rank
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
+
+SIGNATURES = read_signatures()
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/ada/train.py", line 40, in <module>
+    main()
+  File "/home/ada/model.py", line 7, in main
+    width = sizes["width"]
+KeyError: 'width'
+"""
+IN_PACKAGE = """\
+Traceback (most recent call last):
+  File "/home/ada/train.py", line 40, in <module>
+    read(path)
+  File "/opt/env/lib/python3.12/site-packages/einops/einops.py", line 9, in read
+    raise EinopsError(text)
+einops.EinopsError: Shape mismatch
+"""
+TORCHRUN = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/ada/train.py", line 12, in <module>
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/ada/train.py", line 30, in <module>
+[rank1]:     assert step < 5
+[rank1]: AssertionError
+[rank0]:     dist.barrier()
+[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error
+Traceback (most recent call last):
+  File "/opt/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def cause_of(text: str) -> tuple[str, str]:
+    """Return name and cause of the first error with a cause; empty without one."""
+    first = next((each for each in find_errors(text, SIGNATURES) if each.level != "symptom"), None)
+    return (first.name, first.cause) if first else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (TRACEBACK, "the program raised KeyError: 'width' at model.py:7"),
+        (IN_PACKAGE, "the program raised EinopsError: Shape mismatch at train.py:40, in the package einops"),
+        (TORCHRUN, "the program raised AssertionError at train.py:12"),
+        ("[rank3]: KeyError: 'width'\n", "the program ended with KeyError: 'width'"),
+        (
+            "terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::_M_range_check\n",
+            "the program ended with std::out_of_range: vector::_M_range_check",
+        ),
+        (
+            "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --epoch 5\n",
+            "the program refused its arguments: unrecognized arguments: --epoch 5",
+        ),
+    ],
+)
+def test_the_exception_that_ended_the_program_is_the_cause(text: str, cause: str) -> None:
+    assert cause_of(f"epoch 1\n{text}") == ("program-error", cause)
+
+
+def test_a_known_error_is_preferred_to_the_exception() -> None:
+    text = TRACEBACK.replace("KeyError: 'width'", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+    assert cause_of(text)[0] == "gpu-memory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRACEBACK + "epoch 2\n" * 30,
+        f"Exception ignored in: <function Store.__del__ at 0x7f>\n{TRACEBACK}",
+        "--- Logging error ---\n" + TRACEBACK,
+    ],
+)
+def test_an_exception_after_which_the_program_continues_is_not_a_cause(text: str) -> None:
+    assert cause_of(f"epoch 1\n{text}") == ("", "")
+
+
+def test_of_two_chained_exceptions_the_last_one_is_named() -> None:
+    chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert cause_of(TRACEBACK + chain + TRACEBACK.replace("KeyError: 'width'", "ValueError: no width"))[1].startswith(
+        "the program raised ValueError: no width"
+    )
+
+
+LABELLED = """\
+0: step 1
+1: step 1
+2: step 1
+3: Traceback (most recent call last):
+3:   File "/home/ada/train.py", line 40, in <module>
+0: step 2
+3:     width = sizes["width"]
+3: KeyError: 'width'
+0: NCCL WARN socketProgress: Connection closed by remote peer n2<4>
+"""
+
+
+def test_labels_of_srun_show_the_rank_that_failed_first() -> None:
+    first, *rest = find_errors(LABELLED, SIGNATURES)
+    assert (first.cause, first.rank, first.line) == ("the program raised KeyError: 'width' at train.py:40", "3", 8)
+    assert [each.name for each in rest] == ["connection-lost"]
+    assert describe_first_rank(LABELLED, (first, *rest)) == "rank 3 wrote the first error"
+    ended = "srun: error: n2: task 3: Exited with exit code 1\n"
+    assert describe_first_rank(LABELLED + ended, (first, *rest)) == "rank 3 on n2 failed first (code 1)"
+
+
+def test_labels_of_mpirun_are_read_and_numbered_lines_of_other_programs_are_not() -> None:
+    (tagged,) = find_errors("[1,0]<stdout>:step 1\n[1,3]<stderr>: MemoryError\n", SIGNATURES)
+    assert (tagged.name, tagged.rank) == ("host-memory", "3")
+    (numbered,) = find_errors("12: x\na\nb\nMemoryError\n", SIGNATURES)
+    assert (numbered.name, numbered.rank) == ("host-memory", "")
