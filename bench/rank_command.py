@@ -1,4 +1,4 @@
-"""The commands with which `--launcher srun` starts ranks in a container, and the variables that srun sets for them."""
+"""The commands that start ranks in a container, those of `--launcher srun` and of a shell; the variables of srun."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def rank_command(program: tuple[str, ...], ranks: int) -> tuple[str, ...]:
     """Return the command of a container with one rank, which is a task of Slurm, or of one that starts its ranks."""
     python = "python3" if ranks > 1 else ""
     return tuple(map(str, srun(LauncherSpec(program, Counts("1", str(ranks)), python=python)).command))
+
+
+def shell_command(program: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    """Return the least that starts several ranks in a container: a shell that starts them at once, and waits."""
+    start = 'left=$1; shift; while [ "$left" -gt 0 ]; do "$@" & left=$((left - 1)); done; wait'
+    return ("/bin/sh", "-c", start, "sh", str(ranks), *program)

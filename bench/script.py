@@ -47,15 +47,23 @@ def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - co
     if missing:
         return Outcome((), (f"script: {missing}",))
     rows = [row for nodes in (FEW, MANY) for row in _counted(nodes)]
+    by_srun = len(_script_of(FEW, "srun").encode())
+    rows.append(one("script.bytes.srun", f"script of {FEW} nodes with --launcher srun: size", by_srun, "bytes"))
     remark = (
-        "script: the submitted form, torchrun on 8 GPUs a node; counted by strace up to the first srun of the ranks"
+        "script: the submitted form, torchrun on 8 GPUs a node; counted by strace up to the first srun of the ranks. "
+        "With --launcher srun, the script also contains the Python program that starts the ranks of a node"
     )
     return Outcome(tuple(rows), (remark,))
 
 
+def _script_of(nodes: int, launcher: str = "") -> str:
+    wanted = Wanted(nodes=nodes, gpus_per_node=8)
+    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted, launcher=launcher)
+    return prepare_launch(request, open_session(bench_cache()), dry=True, record=RECORD).script
+
+
 def _counted(nodes: int) -> list[Row]:
-    request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), Wanted(nodes=nodes, gpus_per_node=8))
-    text = prepare_launch(request, open_session(bench_cache()), dry=True, record=RECORD).script
+    text = _script_of(nodes)
     before = run_until_srun(text, nodes)
     what = f"script of {nodes:,} nodes"
     return [

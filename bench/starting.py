@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.runtimes.run import RunRequest, plan_run
 from bench.inputs import open_session
 from bench.meter import run_timed
-from bench.rank_command import TASK, rank_command
+from bench.rank_command import TASK, rank_command, shell_command
 from bench.tasks import RANK, Series, StartAnswer, StartTask
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {"true": ("true",), "python": ("python3", "-c", "pass")}
@@ -49,14 +49,18 @@ def run_start_task(task: StartTask) -> StartAnswer:
 
 
 def _rank_series(task: StartTask) -> Iterator[Series]:
-    """Time one rank, all ranks of a node in one container, and in a container each."""
-    session = open_session(Path(task.cache))
-    shapes = {"one": (1, 1), "together": (1, task.ranks), "apart": (task.ranks, 1)}
+    """Time one rank, all ranks of a node in one container, by Argosy and by a shell, and in a container each."""
+    session, program = open_session(Path(task.cache)), COMMANDS["python"]
+    shapes = {
+        "one": (1, rank_command(program, 1)),
+        "together": (1, rank_command(program, task.ranks)),
+        "shell": (1, shell_command(program, task.ranks)),
+        "apart": (task.ranks, rank_command(program, 1)),
+    }
     taken: dict[str, list[float]] = {case: [] for case in shapes}
     for _ in range(task.batches[0].times):
-        for case, (containers, ranks) in shapes.items():
-            request = RunRequest(task.flat, rank_command(("true",), ranks), ContainerRequest(runtime=task.runtime))
-            _, command = plan_run(request, session)
+        for case, (containers, words) in shapes.items():
+            _, command = plan_run(RunRequest(task.flat, words, ContainerRequest(runtime=task.runtime)), session)
             taken[case].append(run_timed(command.argv, {**(command.env or {}), **TASK}, copies=containers))
     for case, (containers, _) in shapes.items():
         yield Series(case, RANK, containers, tuple(taken[case]))
