@@ -37,18 +37,6 @@ def complete(kind: str, incomplete: str, parameters: Parameters) -> list[Complet
     return [*found, *([CompletionItem(incomplete, type=FILES[kind])] if kind in FILES else [])]
 
 
-def _images(_parameters: Parameters) -> Iterable[str]:
-    return [str(held.name) for held in list_catalog(open_session(quiet=True))]
-
-
-def _sites(_parameters: Parameters) -> Iterable[str]:
-    return site_names(search_path(os.environ, Path.cwd()))
-
-
-def _jobs(_parameters: Parameters) -> Iterable[str]:
-    return [job.id for job in past_jobs(open_session(quiet=True), most=JOBS)]
-
-
 def _partitions(parameters: Parameters) -> Iterable[str]:
     """Return the partitions of the site, else those of the Slurm on this machine."""
     site = fill_options({"site": parameters.get("site")}, ("site",), os.environ)["site"]
@@ -60,14 +48,14 @@ def _partitions(parameters: Parameters) -> Iterable[str]:
 
 COMPLETIONS: Mapping[str, Callable[[Parameters], Iterable[str]]] = MappingProxyType(
     {
-        "image": _images,
-        "site": _sites,
-        "job": _jobs,
+        "image": lambda _: [str(held.name) for held in list_catalog(open_session(quiet=True))],
+        "site": lambda _: site_names(search_path(os.environ, Path.cwd())),
+        "job": lambda _: [job.id for job in past_jobs(open_session(quiet=True), most=JOBS)],
         "partition": _partitions,
-        "launcher": lambda _parameters: LAUNCHERS,
-        "key": lambda _parameters: KEYS,
-        "file": lambda _parameters: (),
-        "folder": lambda _parameters: (),
+        "launcher": lambda _: LAUNCHERS,
+        "key": lambda _: KEYS,
+        "file": lambda _: (),
+        "folder": lambda _: (),
     }
 )
 """Kind of value -> function that returns all values."""

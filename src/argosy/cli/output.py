@@ -33,7 +33,7 @@ def output_width() -> int:
     return max(NARROWEST, columns)
 
 
-def render_table(rows: Sequence[Sequence[str]], width: int, *, indent: str = "") -> str:
+def render_table(rows: Sequence[Sequence[str]], width: int) -> str:
     """Render rows in columns; text that does not fit continues on the next line, and nothing is cut.
 
     Parameters
@@ -44,11 +44,11 @@ def render_table(rows: Sequence[Sequence[str]], width: int, *, indent: str = "")
     most = max((len(row) for row in rows), default=1)
     heads = [row[: most - 1] for row in rows]
     widths = [max((len(head[n]) for head in heads if n < len(head)), default=0) for n in range(most - 1)]
-    left = len(indent) + sum(widths) + 2 * len(widths)
+    left = sum(widths) + 2 * len(widths)
     lines: list[str] = []
     for row, head in zip(rows, heads, strict=True):
         text = row[most - 1] if len(row) == most else ""
-        start = indent + "".join(f"{cell:<{size}}  " for cell, size in zip(head, widths, strict=False))
+        start = "".join(f"{cell:<{size}}  " for cell, size in zip(head, widths, strict=False))
         lines += _render_row(start, text, left, width)
     return "\n".join(lines)
 
@@ -70,10 +70,10 @@ def wrap_text(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def print_table(rows: Sequence[Sequence[str]], *, indent: str = "") -> None:
+def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print a table that fits the terminal."""
     if rows:
-        click.echo(render_table(rows, output_width(), indent=indent))
+        click.echo(render_table(rows, output_width()))
 
 
 def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object) -> int:

@@ -1,6 +1,6 @@
 """Read pip's configuration files and variables in pip's order, then the variables of uv.
 
-Later ones win: global, user, site, the file in PIP_CONFIG_FILE, variables. In all files, [install] wins over [global].
+Later ones win: global, user, the file in PIP_CONFIG_FILE, variables. In all files, [install] wins over [global].
 Source: "Configuration" in pip's documentation.
 """
 
@@ -126,15 +126,8 @@ class PipConfig(msgspec.Struct, frozen=True):
         return os.path.normpath(Path(self.cwd) / path)
 
 
-def read_pip_config(
-    environment: Mapping[str, str], home: Path, prefix: Path | None = None, *, cwd: Path | None = None
-) -> PipConfig:
-    """Read pip's configuration.
-
-    Parameters
-    ----------
-    prefix
-        The Python installation whose ``pip.conf`` is the site's; None means no such file.
+def read_pip_config(environment: Mapping[str, str], home: Path, *, cwd: Path | None = None) -> PipConfig:
+    """Read pip's configuration for a Python without a ``pip.conf`` of its own.
 
     Raises
     ------
@@ -142,7 +135,7 @@ def read_pip_config(
         If a configuration file is invalid; pip also fails then.
     """
     found: dict[str, dict[str, PipSetting]] = {section: {} for section in SECTIONS}
-    for file in _config_files(environment, home, prefix):
+    for file in _config_files(environment, home):
         for section, setting in _read_file(file):
             found[section][setting.key] = setting
     settings: dict[str, PipSetting] = {}
@@ -169,7 +162,7 @@ def _joined(before: PipSetting | None, setting: PipSetting) -> PipSetting:
     return PipSetting(setting.key, f"{before.value} {setting.value}", f"{before.source}, {setting.source}")
 
 
-def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | None) -> Iterator[Path]:
+def _config_files(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     """Yield the paths of pip's configuration files; later files win."""
     named = environment.get("PIP_CONFIG_FILE")
     if named == os.devnull:
@@ -180,8 +173,6 @@ def _config_files(environment: Mapping[str, str], home: Path, prefix: Path | Non
     if not named or not Path(named).exists():
         yield home / ".pip" / "pip.conf"
         yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
-    if prefix is not None:
-        yield prefix / "pip.conf"
     if named:
         yield Path(named)
 

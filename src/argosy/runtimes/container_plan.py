@@ -169,7 +169,7 @@ def _landing(path: str, binds: list[Bind], links: Mapping[str, str], *, contain:
     seen = [*binds, *(() if contain else (Bind(path, path) for path in TEMPORARY))]
     for _ in links:
         link = next(
-            (link for link in links if _lies_below(path, link) and any(_covers(bind, link) for bind in seen)), ""
+            (link for link in links if lies_below(path, link) and any(_covers(bind, link) for bind in seen)), ""
         )
         if not link:
             break
@@ -202,10 +202,11 @@ def _is_there(bind: Bind, binds: list[Bind]) -> bool:
 
 
 def _covers(bind: Bind, path: str) -> bool:
-    return bind.source == bind.target and _lies_below(path, bind.source)
+    return bind.source == bind.target and lies_below(path, bind.source)
 
 
-def _lies_below(path: str, folder: str) -> bool:
+def lies_below(path: str, folder: str) -> bool:
+    """Return whether a path is a folder or below it, by its text alone."""
     return (path + "/").startswith(folder.rstrip("/") + "/")
 
 

@@ -10,6 +10,7 @@ from argosy.core.model import Entry
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.images.programs import names_without
+from argosy.runtimes.container_plan import lies_below
 
 BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
 """Commands of the shell that people begin a command line with, although they are not programs."""
@@ -61,11 +62,7 @@ def _may_come_from_elsewhere(program: str, entry: Entry) -> bool:
         places = [os.path.join(bind.source, folder) for bind in entry.binds for folder in PERSONAL]  # noqa: PTH118 - text alone
         return "/" in program or any(os.path.lexists(os.path.join(place, program)) for place in places)  # noqa: PTH118 - likewise
     path = os.path.normpath(program)
-    return os.path.lexists(path) or any(_lies_in(path, bind.target) for bind in entry.binds)
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    return (path + "/").startswith(folder.rstrip("/") + "/")
+    return os.path.lexists(path) or any(lies_below(path, bind.target) for bind in entry.binds)
 
 
 def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:

@@ -207,6 +207,7 @@ def judge_files(
         (_sum(name, paths, files, used) for name, paths in members.items()), key=lambda g: (-g.unopened_size, g.name)
     )
     idle = [group.name for group in groups if group.unopened == group.files and group.size >= WORTH_BYTES]
+    own = {path for path in files if path.startswith(OWN) and not path.startswith(LAYER)}
     return Slimming(
         image=image,
         command=command,
@@ -214,7 +215,7 @@ def judge_files(
         groups=tuple(groups),
         packages=tuple(name.rpartition("/")[2] for name in idle if PACKAGE.match(f"{name}/")),
         folders=tuple(f"/{name}" for name in idle if name and not PACKAGE.match(f"{name}/") and not NEEDED.match(name)),
-        results=tuple(f"/{path}" for path in sorted(opened) if path in files and _is_own(path)),
+        results=tuple(f"/{path}" for path in sorted(opened & own)),
     )
 
 
@@ -222,10 +223,6 @@ def _sum(name: str, paths: Iterable[str], files: Mapping[str, int], used: frozen
     sizes = [(files[path], path in used) for path in paths]
     left = [size for size, was_used in sizes if not was_used]
     return Group(name, len(sizes), sum(size for size, _ in sizes), len(left), sum(left))
-
-
-def _is_own(path: str) -> bool:
-    return path.startswith(OWN) and not path.startswith(LAYER)
 
 
 def render_slimming(found: Slimming, *, suggest: bool) -> str:

@@ -174,7 +174,7 @@ def choose_demands(site: Site, facts: Facts, devices: int) -> SiteDemands:
         *_left_out(site, facts),
     )
     return SiteDemands(
-        variables=(*(Variable(s.name, _setting_word(s, devices)) for s in settings), *cached),
+        variables=(*(Variable(s.name, late_word(s.late, devices) if s.late else s.value) for s in settings), *cached),
         binds=tuple(plain),
         late_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
         folders=folders,
@@ -229,11 +229,6 @@ def _part_name(part: Conditional) -> str:
             return part.to
         case _:
             return "bind"
-
-
-def _setting_word(setting: Setting, devices: int) -> Word:
-    """Return the value of a setting, verbatim or as a shell expression."""
-    return late_word(setting.late, devices) if setting.late else setting.value
 
 
 def late_word(text: str, devices: int) -> Word:

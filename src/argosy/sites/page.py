@@ -35,10 +35,6 @@ def render_site(site: Site, rows: Sequence[Row]) -> str:
             picture=Markup(render_picture(site)),  # noqa: S704 - the picture escapes its texts
             missing=picture_missing(site.node),
             sections=sections,
-            sources=_sources,
+            sources=lambda row: row.source.split("; ") if row.source else [],
         )
     )
-
-
-def _sources(row: Row) -> list[str]:
-    return [each for each in row.source.split("; ") if each]

@@ -159,12 +159,7 @@ def _write_wrappers(folder: Path, commands: CommandsPlan, number: int) -> None:
     for command in commands.commands:
         file = folder / command.name
         file.write_text(render_wrapper(command.name, number), encoding="utf-8")
-        file.chmod(0o777 & ~_umask(folder))
-
-
-def _umask(folder: Path) -> int:
-    """Return the caller's umask, derived from a new folder, without changing it for other threads."""
-    return 0o777 & ~folder.stat().st_mode
+        file.chmod(0o777 & folder.stat().st_mode)  # the umask, without changing it for other threads
 
 
 def _write_inside(folder: Path, commands: CommandsPlan, identity: str) -> None:

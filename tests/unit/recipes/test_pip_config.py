@@ -69,9 +69,9 @@ def home_with(tmp_path: Path, text: str, where: str = ".config/pip/pip.conf") ->
     return tmp_path
 
 
-def read(home: Path, environment: Mapping[str, str] | None = None, prefix: Path | None = None) -> PipConfig:
+def read(home: Path, environment: Mapping[str, str] | None = None) -> PipConfig:
     # The machine's own /etc/pip.conf is read as well; no test asks for a key that one would have there.
-    return read_pip_config({"XDG_CONFIG_DIRS": str(home / "xdg")} | dict(environment or {}), home, prefix, cwd=home)
+    return read_pip_config({"XDG_CONFIG_DIRS": str(home / "xdg")} | dict(environment or {}), home, cwd=home)
 
 
 @given(
@@ -124,11 +124,10 @@ def test_any_pip_conf_parses_or_raises_an_argosy_error(tmp_path_factory: pytest.
 def test_later_files_win_and_each_value_names_its_source(tmp_path: Path) -> None:
     home_with(tmp_path, "[global]\nretries = 1\ntimeout = 1\npre = 1\n", "xdg/pip/pip.conf")
     home_with(tmp_path, "[global]\nretries = 2\ntimeout = 2\n", ".pip/pip.conf")
-    home_with(tmp_path, "[global]\nretries = 3\n")
-    home_with(tmp_path, "[global]\nproxy = site:1\nretries = 4\n", "prefix/pip.conf")
-    config = read(tmp_path, {"PIP_PROXY": "own:2"}, tmp_path / "prefix")
+    home_with(tmp_path, "[global]\nproxy = site:1\nretries = 3\n")
+    config = read(tmp_path, {"PIP_PROXY": "own:2"})
     found = {one.key: (one.value, one.source) for one in config.settings}
-    assert found["retries"] == ("4", f"{tmp_path}/prefix/pip.conf [global]")
+    assert found["retries"] == ("3", f"{tmp_path}/.config/pip/pip.conf [global]")
     assert found["timeout"] == ("2", f"{tmp_path}/.pip/pip.conf [global]")
     assert found["pre"] == ("1", f"{tmp_path}/xdg/pip/pip.conf [global]")
     assert found["proxy"] == ("own:2", "variable PIP_PROXY")

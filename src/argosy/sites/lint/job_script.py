@@ -226,7 +226,7 @@ def _read_command(command: Statement, offset: int, depth: int, calls: list[Call]
         nested += inner
         calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
     words = command.words
-    if words and _program(words) not in PRINTING:
+    if words and source_text(words[0]).rpartition("/")[2] not in PRINTING:
         inner = [word for word in words if _is_shell_text(word)]
         nested += inner
         calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
@@ -241,10 +241,6 @@ def _read_command(command: Statement, offset: int, depth: int, calls: list[Call]
 def _is_shell_text(word: Word) -> bool:
     text = source_text(word)
     return len(text.split()) > 1 and word[0].kind != "shell" and bool(SHELL_TEXT.search(text))
-
-
-def _program(words: tuple[Word, ...]) -> str:
-    return source_text(words[0]).rpartition("/")[2]
 
 
 def _passed(words: tuple[Word, ...]) -> Iterator[tuple[str, str, Word]]:
