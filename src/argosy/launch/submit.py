@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -137,8 +138,12 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
 
 
 def new_record_folder(session: Session) -> Path:
-    """Return a new path for the record of a launch; the folder is not created."""
-    return session.paths.state / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+    """Return a new path for the record of a launch; the folder is not created.
+
+    Records are listed in the order of their names, so the name has the local time with microseconds.
+    """
+    name = f"{dt.datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{os.urandom(2).hex()}"
+    return session.paths.state / "runs" / name
 
 
 def make_private_folder(folder: Path) -> None:

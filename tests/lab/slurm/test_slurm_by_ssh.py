@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -126,6 +127,21 @@ def test_nodes_are_tried_from_afar(laptop: Laptop, torch_image: Path) -> None:
     where = ("--ssh", f"far:{laptop.desk.folder}", "--site", "site.toml", "--nodes", "2")
     told = laptop.argosy("bench", "nodes", image, *where, "--gpu", "none", "--follow", check=False)
     assert "2 node(s)" in told.stdout, told.stderr
+
+
+@pytest.mark.soak
+def test_a_sweep_over_numbers_of_nodes_is_measured_from_afar(laptop: Laptop, torch_image: Path) -> None:
+    image = laptop.desk.with_image(torch_image).image
+    where = ("--ssh", f"far:{laptop.desk.folder}", "--site", "site.toml", "--gpu", "none", "--ranks-per-node", "2")
+    sweep = ("bench", "collectives", image, *where, "--nodes", "1,2", "--max-size", "1M")
+    said = laptop.argosy(*sweep, "--follow", check=False)
+    assert said.code == 0, said.stderr
+    table = said.stdout[said.stdout.rindex("nodes") :]
+    assert [line.split()[0] for line in table.splitlines()[1:3]] == ["1", "2"]
+    jobs = re.findall(r"job (\d+) ended well", said.stderr)
+    assert len(jobs) == 2
+    compared = json.loads(laptop.argosy("bench", "compare", jobs[1], "--json").stdout)
+    assert {figure["nodes"] for figure in compared[0]["figures"]} == {1, 2}
 
 
 def test_all_tasks_of_an_array_are_followed_from_afar(laptop: Laptop) -> None:

@@ -147,6 +147,6 @@ def test_the_report_of_a_run_without_slurm(desk: Desk) -> None:
     ran = desk.argosy("launch", "bare:", "--gpu", "none", "--launcher", "none", "--", "sh", "-c", "exit 4", check=False)
     assert ran.code == 4
     said, page = report(desk, "last", "local")
-    assert re.search(r"Run \d+-\d+-\w+ ended with an error \(code 4\)", said)
+    assert re.search(r"Run [\w-]+ ended with an error \(code 4\)", said)
     assert "run.log" in page
     assert "job.sh" in section(page, "commands")

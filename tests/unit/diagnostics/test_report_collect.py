@@ -39,7 +39,7 @@ def test_a_hostile_log_of_ten_megabytes_makes_a_small_page(tmp_path: Path) -> No
     state = f"JobId=7 JobState=FAILED Reason=None Restarts=0 ExitCode=3:0 NodeList=n1 StdOut={output} Power=\n"
     runner = FakeRunner([(("scontrol",), Reply(0, state, ""))])
     session = make_session(tmp_path, make_host(), runner)
-    keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps({"job": "7", "output": str(output)})})
+    keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps({"job": "7", "output": str(output)})})
     report = collect_report(session, "7")
     page = render_page(report)
     assert len(page) < 300_000
@@ -50,13 +50,13 @@ def test_a_hostile_log_of_ten_megabytes_makes_a_small_page(tmp_path: Path) -> No
 
 def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_last_one(tmp_path: Path) -> None:
     session = make_session(tmp_path)
-    keep(session, "20260102-030405-abcdef", **{"end.json": '{"code": 3}'})
-    for name in ("last", "20260102-030405-abcdef", str(session.paths.state / "runs/20260102-030405-abcdef")):
+    keep(session, "20260102-030405-123456-abcd", **{"end.json": '{"code": 3}'})
+    for name in ("last", "20260102-030405-123456-abcd", str(session.paths.state / "runs/20260102-030405-123456-abcd")):
         report = collect_report(session, name)
-        assert report.summary == "Run 20260102-030405-abcdef ended with an error (code 3)."
+        assert report.summary == "Run 20260102-030405-123456-abcd ended with an error (code 3)."
         assert "run it again: sh " in report.advice.lower()
-    keep(session, "20260102-040000-abcdef")
-    assert collect_report(session, "last").summary == "Run 20260102-040000-abcdef runs, or was interrupted."
+    keep(session, "20260102-040000-123456-abcd")
+    assert collect_report(session, "last").summary == "Run 20260102-040000-123456-abcd runs, or was interrupted."
 
 
 def test_without_any_launch_there_is_no_last_one(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_timeline_of_a_job_that_failed_early_has_the_times_of_slurm(tmp_path
     )
     session = make_session(tmp_path, make_host(), runner)
     note = {"job": "7", "time": "2026-01-02T03:04:05", "output": "/gone.out"}
-    keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps(note)})
+    keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps(note)})
     report = collect_report(session, "7")
     assert [each.text for each in report.timeline] == ["submitted", "started (Slurm)", "ended (Slurm)"]
     assert report.timeline[2].seconds - report.timeline[0].seconds == 64
@@ -83,7 +83,7 @@ def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
     state = "JobId=7 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 StdOut=/gone.out Power=\n"
     session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
     note = {"job": "7", "time": "2026-01-02T03:04:05+0000", "output": "/gone.out"}
-    record = keep(session, "20260102-030405-abcdef", **{"submitted.json": json.dumps(note)})
+    record = keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps(note)})
     begin = 1767323050
     (record / "ends").write_text(f"7 0 0 n1 {begin} {begin + 9}\n")
     (record / "ranks-n1").write_text("job=7 restart=0 rank=0 local=0 host=n1 cores=0-3 devices=0\n")

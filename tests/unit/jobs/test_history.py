@@ -10,6 +10,9 @@ from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
+from argosy.jobs.live.sources import LOCAL_RUN
+from argosy.launch.submit import new_record_folder
+from tests.unit.machines import make_session
 
 NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}
 PLAN = {
@@ -126,3 +129,12 @@ def test_a_missing_and_a_damaged_record_are_clear_errors(state: Path) -> None:
     assert isinstance(ask("diff", "1", "9").exception, UsageError)
     next((state / "runs").glob("*")).joinpath("job.json").write_text("[")
     assert ask("diff", "1", "1").exit_code == 0
+
+
+def test_the_records_of_jobs_of_one_second_are_in_the_order_of_their_submission(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    folders = [new_record_folder(session) for _ in range(200)]
+    made = [folder.name.rpartition("-")[0] for folder in folders]
+    assert made == sorted(made)
+    assert len(set(made)) > 10, "a second has many names"
+    assert LOCAL_RUN.fullmatch(folders[0].name)

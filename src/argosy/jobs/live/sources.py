@@ -18,7 +18,7 @@ from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, lis
 from argosy.jobs.record import read_plan, read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 
-LOCAL_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+LOCAL_RUN = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 """The name of the record of a run on this machine."""
 
 STARTED, END = "started.json", "end.json"
