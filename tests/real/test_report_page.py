@@ -63,7 +63,7 @@ def test_the_report_in_a_real_browser(browser: Any, tmp_path: Path, scheme: str,
     page.locator("details.choice summary").first.click()
     assert page.locator("details.choice p").first.is_visible()
     assert page.locator("section h2").all_inner_texts() == [
-        "Failure", "Checks of the run", "Commands", "Plan", "Ranks", "Measured", "Timeline",
+        "Failure", "What to type next", "Checks of the run", "Nodes and ranks", "Measured", "Timeline", "Plan",
         "Changes since the previous job", "End of the output",
     ]  # fmt: skip
 

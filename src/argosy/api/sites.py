@@ -58,7 +58,7 @@ def draw_site(name: str, *, session: Session | None = None) -> str:
     SiteError
         If the profile does not describe enough of the node.
     """
-    return node_picture.draw_node(read_site(name, _folders(session)))
+    return node_picture.draw_site_node(read_site(name, _folders(session)))
 
 
 def lint_profile(name: str, *, session: Session | None = None) -> tuple[FileFinding, ...]:

@@ -144,6 +144,13 @@ def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
     return parse_ranks("".join(file.read_text(errors="replace", encoding="utf-8") for file in files), job)
 
 
+def read_first_output(record: Path | None, job: str = "") -> dict[tuple[str, int], int]:
+    """Read when the ranks of each run wrote their first line: job and restart -> seconds since 1970."""
+    rows = [line.split() for line in _text(record, "first-output").splitlines()]
+    whole = [row for row in rows if len(row) == 3 and job in ("", row[0])]  # noqa: PLR2004
+    return {(number, parse_int(restart)): parse_int(time) for number, restart, time in whole}
+
+
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     """Return the rank that a job, or one task of an array, recorded as the first to fail in its last run."""
     rows = [line.split() for line in _text(record, "first").splitlines()]
@@ -297,7 +304,7 @@ MOST_LOGS, LOG_BYTES = 16, 262_144
 
 NOTES = r"""
 logs=0
-for name in ends first ranks-* nccl-*; do
+for name in ends first first-output ranks-* nccl-*; do
     [ -f "$name" ] || continue
     size=$(($(wc -c < "$name")))
     [ "$size" -le $most_bytes ] || size=$most_bytes
@@ -308,7 +315,7 @@ done
 """
 """Prints each file of the record, and logs whose size differs from the copy here."""
 
-NAME = re.compile(r"(?:ends|first|(?:ranks|nccl)-[\w.-]+)\Z")
+NAME = re.compile(r"(?:ends|first|first-output|(?:ranks|nccl)-[\w.-]+)\Z")
 
 
 def session_of(session: Session, record: Path | None) -> Session:

@@ -27,7 +27,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
-from argosy.launch.script.parts import END_FILE, RANK_FILE, render_end, render_rank
+from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
 
@@ -159,8 +159,14 @@ def write_record(plan: LaunchPlan, folder: Path) -> Path:
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
-        own = {END_FILE: render_end(plan.cores), RANK_FILE: render_rank(plan.image)} if plan.is_job else {}
-        for name, text in {ATTACH: plan.attach, **own}.items():
+        texts = {ATTACH: plan.attach}
+        if plan.is_job:
+            texts |= {
+                END_FILE: render_end(plan.cores),
+                RANK_FILE: render_rank(plan.image),
+                OUTPUT_FILE: render_output(),
+            }
+        for name, text in texts.items():
             if text:
                 write_text(folder / name, text)
     return script

@@ -29,7 +29,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
-from argosy.launch.script.parts import END_FILE, RANK_FILE
+from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
 from argosy.launch.submit import (
     Launched,
     absolute_profile,
@@ -230,7 +230,7 @@ def _submission(
     yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
     if folders or request.logs:
         yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
-    for name in ("job.sh", ATTACH, END_FILE, RANK_FILE):
+    for name in ("job.sh", ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
         if (folder / name).is_file():
             yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
     yield FORGET

@@ -124,7 +124,7 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
     if partition.cores not in {0, node.cores}:
         node = replace(node, reserved="", sockets=0, numa=0)
     if not _has_usual_nodes(site, partition):
-        node = replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=())
+        node = replace(node, gpu_cpus=(), gpu_numa=(), gpu_pci=(), gpu_nics=())
     node = replace(
         node,
         gpus=gpus_of(site, partition),

@@ -104,6 +104,9 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Type of the cards.
     nic_gbit
         Speed of one card, in Gbit/s.
+    gpu_nics
+        For each GPU the number of the card that it is attached to, from 0. GPUs with the same number share a card. The
+        operating system may number the cards in another order.
     local_disk
         Whether nodes have a local disk.
     tmp_in_memory
@@ -132,6 +135,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nics: Count = 0
     nic: str = ""
     nic_gbit: Count = 0
+    gpu_nics: tuple[int, ...] = ()
     local_disk: bool | None = None
     tmp_in_memory: bool | None = None
 

@@ -98,7 +98,8 @@ warn_ranks() {
     [ -z "$argosy_warned" ] || return 0
     argosy_warned=yes
     pass_signal "$argosy_warning"
-    echo "argosy: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
+    argosy_now=$(date +%Y-%m-%dT%H:%M:%S%z)
+    echo "argosy: $argosy_now: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
     (
         sleep "$argosy_patience"
         kill -s ALRM $$

@@ -14,13 +14,16 @@ from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.advice import advise, relevant_findings, summarize, summarize_results
 from argosy.diagnostics.report.bundle import write_bundle
-from argosy.diagnostics.report.drawings import draw_node, draw_timeline
-from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
+from argosy.diagnostics.report.drawings import describe_phases, draw_timeline
+from argosy.diagnostics.report.model import Change, Moment, Phase, RankRow, Report
+from argosy.diagnostics.report.node_view import draw_job_node, job_node
 from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.query import JobFacts
+from argosy.sites.profile import Node
 
 HOSTILE = "</style></pre><script>alert('1')</script><img src=http://x onerror=alert(2)>\x1b[31m"
 
@@ -53,7 +56,12 @@ REPORT = Report(
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
     errors=(KnownError("oom", "cause", 12, HOSTILE, 1, "the GPU has no memory left", "use smaller batches", ""),),
-    timeline=(Moment(100.0, "submitted"), Moment(160.0, "started"), Moment(400.0, "ended")),
+    timeline=(
+        Moment(100.0, "submitted", Phase.QUEUE, HOSTILE),
+        Moment(160.0, "started", Phase.START),
+        Moment(400.0, HOSTILE, Phase.END),
+    ),
+    unknown=(("first output", HOSTILE),),
     ranks=RANKS,
     measured=summarize_results((MEASURED,)),
     results=(MEASURED, replace(MEASURED, label="job 5")),
@@ -63,8 +71,8 @@ REPORT = Report(
     packages=(("torch", "2.7"),),
     output=HOSTILE,
     commands=(("See the output", "argosy logs 7 'a\"b'"),),
-    cores=8,
-    gpus=2,
+    node=Node(cores=8, gpus=2, nics=2, nic=HOSTILE),
+    networks={"node1": NetFacts(networks=(HOSTILE,))},
     argosy="0.1.0",
 )
 
@@ -95,7 +103,7 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
 def test_every_section_is_there() -> None:
     page = render_page(REPORT)
     assert Page(page).ids == [
-        "failure", "verdict", "commands", "plan", "ranks", "measured", "timeline", "changes", "output",
+        "failure", "commands", "verdict", "ranks", "measured", "timeline", "plan", "changes", "output",
     ]  # fmt: skip
     for text in ("rank 3 on node2 failed first", "The GPU has no memory left", "Use smaller batches", "90.2"):
         assert text in page
@@ -104,7 +112,7 @@ def test_every_section_is_there() -> None:
 def test_a_job_without_a_record_has_a_page_too() -> None:
     empty = replace(
         REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), results=(), evidence=(), changes=(),
-        previous="", packages=(), commands=(), facts=replace(FACTS, code=0, first=None, last_lines=()),
+        previous="", packages=(), commands=(), unknown=(), facts=replace(FACTS, code=0, first=None, last_lines=()),
     )  # fmt: skip
     page = render_page(empty)
     assert "Argosy has no record of this job" in page
@@ -159,17 +167,65 @@ def test_the_measured_bandwidth_is_compared_in_a_sentence() -> None:
 
 
 def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:
-    right = draw_node("node1", RANKS[:2], 8, 2)
-    wrong = draw_node("node1", (replace(RANKS[0], cores="2-3"), replace(RANKS[1], cores="0-1")), 8, 2)
-    assert "missed" not in right
-    assert wrong.count("missed") == 4
+    node = Node(cores=8, gpus=2)
+    right = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts()))
+    swapped = (replace(RANKS[0], cores="2-3"), replace(RANKS[1], cores="0-1"))
+    wrong = drawn(draw_job_node("node1", swapped, node, NetFacts()))
+    assert 'missed"' not in right
+    assert wrong.count('missed"') == 4
     assert "core 0: rank 1, planned for rank 0" in wrong
-    assert right.count("GPU ") == 2
+    assert right.count("use not shown") == 2
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_timeline((Moment(1, "submitted"),)) == ""
-    assert draw_node("n", (), 0, 0).startswith("<svg")
+    assert draw_timeline((Moment(1, "submitted", Phase.QUEUE),)) == ""
+    assert draw_job_node("n", (), Node(), NetFacts()).startswith("<svg")
+
+
+def drawn(picture: str) -> str:
+    """Return a picture without its style sheet."""
+    return re.sub(r"<style>.*?</style>", "", picture, flags=re.DOTALL)
+
+
+def test_the_network_cards_and_gpus_show_what_the_logs_of_the_node_show() -> None:
+    node = Node(cores=8, gpus=2, gpu_cpus=("0-3", "4-7"), nics=2, nic="HDR", gpu_nics=(0, 1))
+    fast = NetFacts(
+        networks=("IB",), interfaces="[0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]", devices=(("node1", "41"), ("node1", "81"))
+    )
+    picture = drawn(draw_job_node("node1", RANKS[:2], node, fast))
+    for text in (">mlx5_0<", ">mlx5_1<", ">used<", "IB, 2 of 2 card(s) in the log: mlx5_0, mlx5_1", "2 of 2 used"):
+        assert text in picture, text
+    assert "absent" not in picture
+    slow = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts(networks=("Socket",), interfaces="[0]eth0:10.0.0.1")))
+    assert slow.count('class="absent"') == 2
+    assert "TCP sockets over eth0:10.0.0.1 instead of 2 x HDR" in slow
+    silent = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts()))
+    assert silent.count('class="open"') == 4
+    assert "the logs of this node name no network" in silent
+    half = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts(networks=("AWS Libfabric",), provider="cxi", nics=1)))
+    assert "AWS Libfabric (cxi), 1 of 2 card(s) in the log" in half
+    assert half.count(">NIC ?<") == 2
+
+
+def test_a_gpu_that_no_rank_saw_is_marked() -> None:
+    blind = tuple(replace(each, gpus=1) for each in RANKS[:2])
+    picture = drawn(draw_job_node("node1", blind, Node(cores=8, gpus=2), NetFacts()))
+    assert picture.count('class="absent"') == 1
+    assert "1 of 2 visible to the ranks" in picture
+
+
+def test_a_job_with_some_gpus_of_a_node_has_no_map_of_them() -> None:
+    node = Node(cores=8, gpus=2, gpu_cpus=("0-3", "4-7"), nics=2, gpu_nics=(0, 1))
+    assert job_node(node, 2) == node
+    assert job_node(node, 1).gpu_cpus == ()
+
+
+def test_the_durations_of_the_phases_are_summed_up() -> None:
+    moments = (
+        Moment(0, "submitted", Phase.QUEUE), Moment(5, "started", Phase.START), Moment(10, "first", Phase.RUN),
+        Moment(140, "ended", Phase.QUEUE), Moment(150, "again", Phase.START), Moment(160, "ended", Phase.END),
+    )  # fmt: skip
+    assert describe_phases(moments) == "in the queue 15 s, starting 15 s, running 2 min 10 s"
 
 
 def luminance(color: str) -> float:
@@ -191,10 +247,8 @@ def test_text_has_contrast_in_both_modes() -> None:
     for mode in modes:
         colors = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", mode))
         for name in ("text", "soft", "ok", "fail", "warn", "unknown"):
-            for back in ("back", "box"):
+            for back in ("back", "box", *(("start", "run", "stop") if name == "text" else ())):
                 assert contrast(colors[name], colors[back]) >= 4.5, (name, back)
-    for color in re.findall(r"\.r\d \{ fill: (#[0-9a-f]{6})", css):
-        assert contrast(color, "#ffffff") >= 4.5
 
 
 def test_a_bundle_has_the_report_the_records_and_the_output_without_credentials(tmp_path: Path) -> None:

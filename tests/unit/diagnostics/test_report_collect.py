@@ -73,7 +73,8 @@ def test_the_timeline_of_a_job_that_failed_early_has_the_times_of_slurm(tmp_path
     note = {"job": "7", "time": "2026-01-02T03:04:05", "output": "/gone.out"}
     keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps(note)})
     report = collect_report(session, "7")
-    assert [each.text for each in report.timeline] == ["submitted", "started (Slurm)", "ended (Slurm)"]
+    assert [each.text for each in report.timeline] == ["submitted", "started", "ended"]
+    assert [each.source for each in report.timeline] == ["record of the submission", "Slurm", "Slurm"]
     assert report.timeline[2].seconds - report.timeline[0].seconds == 64
     assert report.summary == "Job 7 failed before its first rank started (code 3)."
     assert report.output == ""

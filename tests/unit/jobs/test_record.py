@@ -21,6 +21,7 @@ from argosy.jobs.record import (
     parse_cores,
     parse_ranks,
     read_first,
+    read_first_output,
     read_ranks,
     read_runs,
 )
@@ -31,8 +32,11 @@ from argosy.launch.script.parts import (
     DATA,
     END_CALL,
     END_FILE,
+    OUTPUT_CALL,
+    OUTPUT_FILE,
     RANK_FILE,
     render_end,
+    render_output,
     render_rank,
 )
 
@@ -137,6 +141,33 @@ def test_a_rank_by_srun_numbers_itself_and_notes_it_in_one_shell(record: Path, s
     assert (told.rank, told.local, told.host) == (3, 1, "n2")
     (record / RANK_FILE).unlink()
     assert subprocess.run(line, env=task | where, capture_output=True, text=True, check=True).stdout == done.stdout
+
+
+def run_with_output(record: Path, program: str, restart: int = 0) -> None:
+    """Run a job script that waits until the first line of its program is recorded, or the watch has ended."""
+    (record / OUTPUT_FILE).write_text(render_output())
+    text = "\n".join([*render_script_functions(OUTPUT_CALL), "echo before", OUTPUT_CALL, program, "wait"])
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restart)}
+    environment["argosy_record"] = str(record)
+    with (record / "out").open("a") as stream:
+        subprocess.run(("/bin/sh", "-euc", text), env=environment, stdout=stream, stderr=stream, check=True)
+
+
+def test_the_first_line_of_the_ranks_is_recorded_for_each_run(record: Path) -> None:
+    for restart in (0, 1):
+        run_with_output(record, "echo 'argosy: not a line of a rank'; echo 'srun: neither'; echo epoch 1", restart)
+    found = read_first_output(record)
+    assert list(found) == [("7", 0), ("7", 1)]
+    assert all(abs(time - (record / "first-output").stat().st_mtime) < 600 for time in found.values())
+    assert read_first_output(record, "8") == {}
+
+
+def test_a_job_whose_ranks_write_nothing_has_no_time_of_a_first_line(record: Path) -> None:
+    (record / OUTPUT_FILE).write_text(render_output())
+    with (record / "out").open("a") as stream:
+        words = ("/bin/sh", "-c", f'sh "{record / OUTPUT_FILE}" 999999999 0')
+        subprocess.run(words, env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}, stdout=stream, check=True)
+    assert read_first_output(record) == {}
 
 
 def test_a_removed_record_ends_a_job_silently(record: Path) -> None:

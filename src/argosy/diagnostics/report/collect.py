@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.bench.result import BenchResult
@@ -21,8 +20,10 @@ from argosy.diagnostics.report.advice import (
     summarize_results,
 )
 from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
-from argosy.diagnostics.report.model import Change, Moment, RankRow, Report
-from argosy.diagnostics.verify.network_log import read_ends_of
+from argosy.diagnostics.report.model import Change, RankRow, Report
+from argosy.diagnostics.report.node_view import job_node
+from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
+from argosy.diagnostics.verify.network_log import parse_by_host, read_ends_of
 from argosy.diagnostics.verify.verify import verify_facts
 from argosy.diagnostics.why.explain import explain_log
 from argosy.diagnostics.why.find import KnownError
@@ -30,7 +31,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.history import diff_jobs, past_jobs, read_job, read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import Run, can_read, read_submitted
+from argosy.jobs.record import can_read, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED
@@ -39,10 +40,8 @@ from argosy.version import VERSION
 OUTPUT_LINES, LONGEST_LINE = 200, 400
 """Lines of the output's end on the page, and characters of each."""
 
-LATEST, MOST_PACKAGES, NETWORK_LINES = 200, 500, 12
-"""Jobs that are searched for an earlier one, packages of the image, and lines about the network on the page."""
-
-RANKS_STARTED = "last rank started"
+LATEST, MOST_PACKAGES, NETWORK_LINES, MOST_LOGS = 200, 500, 12, 64
+"""Jobs that are searched for an earlier one, packages, lines about the network on the page, and logs that are read."""
 
 NETWORK = re.compile(
     r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA).*$", re.MULTILINE
@@ -73,6 +72,7 @@ def collect_report(session: Session, job: str) -> Report:
     errors = _errors(session, facts)
     site = _site(session, facts, plan)
     packages = _packages(session, plan)
+    logs = _network_logs(facts, output)
     previous, changes = _previous(session, facts, plan, packages)
     return Report(
         facts=facts,
@@ -82,18 +82,19 @@ def collect_report(session: Session, job: str) -> Report:
         plan=plan,
         findings=findings,
         errors=errors,
-        timeline=_timeline(facts),
+        timeline=plan_timeline(facts, output),
+        unknown=tuple(unknown_times(facts, plan, output)),
         ranks=tuple(_ranks(facts, plan)),
         results=results,
         measured=summarize_results(results),
-        evidence=_network_lines(facts, output),
+        evidence=_network_lines(logs),
         changes=changes,
         previous=previous,
         packages=tuple(packages.items())[:MOST_PACKAGES],
         output=_end_of(output),
         commands=tuple(list_commands(facts, plan, findings, errors)),
-        cores=site.node.cores,
-        gpus=plan.shape.gpus_per_node if plan else 0,
+        node=job_node(site.node, plan.shape.gpus_per_node if plan else 0),
+        networks=parse_by_host(logs),
         argosy=VERSION,
     )
 
@@ -128,41 +129,6 @@ def _site(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> Site:
         return Site()
 
 
-def _timeline(facts: JobFacts) -> tuple[Moment, ...]:
-    """Return the events in their order; those of one second are in the order of a run."""
-    return tuple(sorted(_moments(facts), key=lambda each: (each.seconds, _place(each.text))))
-
-
-def _place(text: str) -> int:
-    """Return the place of an event within a second."""
-    return 3 if "ended" in text else 2 if text == RANKS_STARTED else 1 if "started" in text else 0
-
-
-def _moments(facts: JobFacts) -> Iterator[Moment]:
-    if facts.submitted:
-        yield Moment(dt.datetime.fromisoformat(facts.submitted).timestamp(), "submitted")
-    if facts.ranks and facts.record and not read_submitted(Path(facts.record)).get("ssh"):  # a copy has another time
-        times = (file.stat().st_mtime for file in Path(facts.record).glob("ranks-*"))
-        yield Moment(int(max(times)), RANKS_STARTED)
-    for run in facts.runs:
-        yield from _run_moments(run, facts.runs)
-    if not facts.runs:  # the script records the end of a run, but not if it is killed or fails early
-        for text, time in (("started", facts.began), ("ended", facts.ended)):
-            if time:
-                yield Moment(dt.datetime.fromisoformat(time).timestamp(), f"{text} (Slurm)")
-
-
-def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
-    """Yield start and end of a run; with several runs, they name the restart, or the job of an array's task."""
-    name = ""
-    if len(runs) > 1:
-        name = f"job {run.job} " if len({each.job for each in runs}) > 1 else f"run {run.restart + 1} "
-    if run.started:
-        yield Moment(run.started, f"{name}started")
-    if run.ended:
-        yield Moment(run.ended, f"{name}ended on {run.nodes} (code {run.code})")
-
-
 def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:
     planned = plan.cores if plan else ()
     for each in facts.ranks:
@@ -188,11 +154,15 @@ def _measured(session: Session, job: str) -> tuple[BenchResult, ...]:
     return ()
 
 
-def _network_lines(facts: JobFacts, output: str) -> tuple[str, ...]:
-    """Return the lines about the network in the output, and in the logs of NCCL or RCCL that the ranks wrote."""
-    files = sorted(Path(facts.record).glob("nccl-*.log"))[:8] if facts.record else []
-    text = "\n".join((output, *(read_ends_of(str(file)) for file in files)))
-    lines = dict.fromkeys(redact(line.strip())[:LONGEST_LINE] for line in NETWORK.findall(text))
+def _network_logs(facts: JobFacts, output: str) -> str:
+    """Return the output with the logs of NCCL or RCCL that the ranks of the last run wrote."""
+    files = sorted(Path(facts.record).glob(f"nccl-{facts.restarts}-*.log"))[:MOST_LOGS] if facts.record else []
+    return "\n".join((output, *(read_ends_of(str(file)) for file in files)))
+
+
+def _network_lines(logs: str) -> tuple[str, ...]:
+    """Return the lines that name the network."""
+    lines = dict.fromkeys(redact(line.strip())[:LONGEST_LINE] for line in NETWORK.findall(logs))
     return tuple(lines)[:NETWORK_LINES]
 
 

@@ -1,85 +1,56 @@
-"""Draw the pictures of a report as SVG: ranks on cores, and the timeline; pure.
+"""Draw the timeline of a job as SVG; pure.
 
-The colours come from the page's style sheet, so that the pictures follow its light and dark modes.
+The colours come from the page's style sheet, so that the picture follows its light and dark modes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
-from argosy.diagnostics.report.model import Moment, RankRow
-from argosy.jobs.record import parse_cores
+from argosy.diagnostics.report.model import Moment, Phase
 
-MOST_NODES = 8
-"""Nodes that are drawn; the table has all ranks."""
+WIDTH, HEIGHT = 880, 30
+"""Size of the timeline in pixels."""
 
-CELL, GAP, COLUMNS = 22, 3, 32
-WIDTH = 720
-"""Width of the timeline in pixels."""
-
-RANK_COLORS = 8
-"""Number of colours for ranks in the style sheet: classes r0 to r7."""
-
-
-def draw_node(host: str, ranks: Sequence[RankRow], cores: int, gpus: int) -> str:
-    """Draw a node: each core with the rank that ran on it; cores that were planned and not used are dashed.
-
-    Parameters
-    ----------
-    ranks
-        Ranks of the node.
-    cores, gpus
-        Numbers of the node; 0 if they are unknown.
-    """
-    seen = {core: each for each in ranks for core in parse_cores(each.cores)}
-    planned = {core: each for each in ranks for core in parse_cores(each.planned)}
-    number = max((cores, *(core + 1 for core in (*seen, *planned))), default=0)
-    rows = -(-number // COLUMNS)
-    head = 24 + (30 if gpus else 0)
-    width, height = COLUMNS * (CELL + GAP) + 2, head + rows * (CELL + GAP) + 4
-    label = escape(f"Cores of {host}: " + "; ".join(f"rank {each.rank}: {each.cores}" for each in ranks))
-    parts = [f'<svg class="drawing" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">']
-    parts.append(f'<text x="1" y="15" class="title">{escape(host)}</text>')
-    for gpu in range(gpus):
-        parts.append(f'<rect x="{1 + gpu * 62}" y="24" width="56" height="22" rx="4" class="gpu"/>')
-        parts.append(f'<text x="{29 + gpu * 62}" y="39" class="middle">GPU {gpu}</text>')
-    for core in range(number):
-        parts += _draw_core(
-            core, (1 + core % COLUMNS * (CELL + GAP), head + core // COLUMNS * (CELL + GAP)), seen, planned
-        )
-    return "".join((*parts, "</svg>"))
-
-
-def _draw_core(
-    core: int, corner: tuple[int, int], seen: dict[int, RankRow], planned: dict[int, RankRow]
-) -> Iterator[str]:
-    (left, top), rank, plan = corner, seen.get(core), planned.get(core)
-    kind = f"r{rank.local % RANK_COLORS}" if rank else "free"
-    title = f"core {core}: " + (f"rank {rank.rank}" if rank else "no rank")
-    if plan and (rank is None or rank.rank != plan.rank):
-        kind, title = f"{kind} missed", f"{title}, planned for rank {plan.rank}"
-    text = str(rank.rank) if rank else ""
-    yield f'<g><title>{title}</title><rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="3" class="{kind}"/>'
-    yield f'<text x="{left + CELL / 2:g}" y="{top + 15}" class="middle small">{text}</text></g>'
+CHARACTER = 7.5
+"""Width of a character in pixels, to leave out texts that do not fit."""
 
 
 def draw_timeline(moments: Sequence[Moment]) -> str:
-    """Draw the events of a job on a line; waiting time and run time are in proportion."""
+    """Draw the phases of a job as a bar in proportion to their durations; empty for fewer than two moments."""
     if len(moments) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
-    first, last = moments[0].seconds, moments[-1].seconds
-    span = max(1.0, last - first)
-    height = 34 + 22 * len(moments)
-    parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Timeline of the job">']
-    parts.append(f'<line x1="10" x2="{WIDTH - 10}" y1="14" y2="14" class="axis"/>')
-    for number, moment in enumerate(moments):
-        at = 10 + (moment.seconds - first) / span * (WIDTH - 20)
-        row = 34 + 22 * number
-        anchor = "end" if at > WIDTH / 2 else "start"
-        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="14" y2="{row - 10}" class="grid"/>')
-        parts.append(f'<circle cx="{at:.1f}" cy="14" r="5" class="point"/>')
-        after = f"+{moment.seconds - first:.0f} s" if number else ""
-        text = escape(f"{moment.text} {after}".strip())
-        parts.append(f'<text x="{at:.1f}" y="{row + 4}" text-anchor="{anchor}">{text}</text>')
+    first, span = moments[0].seconds, max(1.0, moments[-1].seconds - moments[0].seconds)
+    label = escape(f"Timeline: {describe_phases(moments)}")
+    parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT + 2}" role="img" aria-label="{label}">']
+    for before, after in pairwise(moments):
+        left, right = ((each.seconds - first) / span * WIDTH for each in (before, after))
+        text = f"{before.phase} {render_seconds(after.seconds - before.seconds)}"
+        parts.append(
+            f'<g><title>{escape(text)}</title><rect x="{left:.1f}" y="1" width="{max(1, right - left):.1f}" '
+            f'height="{HEIGHT}" class="{before.phase.name.lower()}"/>'
+        )
+        if len(text) * CHARACTER < right - left:
+            parts.append(f'<text x="{(left + right) / 2:.1f}" y="20" class="middle">{escape(text)}</text>')
+        parts.append("</g>")
     return "".join((*parts, "</svg>"))
+
+
+def describe_phases(moments: Sequence[Moment]) -> str:
+    """Say how long each phase took, for example ``in the queue 5 s, running 2 min 10 s``."""
+    took: dict[Phase, float] = {}
+    for before, after in pairwise(moments):
+        took[before.phase] = took.get(before.phase, 0.0) + after.seconds - before.seconds
+    return ", ".join(f"{phase} {render_seconds(seconds)}" for phase, seconds in took.items() if phase is not Phase.END)
+
+
+def render_seconds(seconds: float) -> str:
+    """Render a duration, for example ``75 s``, ``12 min 5 s`` or ``3 h 20 min``."""
+    whole = round(seconds)
+    if whole < 120:  # noqa: PLR2004 - up to two minutes
+        return f"{whole} s"
+    if whole < 7200:  # noqa: PLR2004 - up to two hours
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from argosy.bench.result import BenchResult
 from argosy.core.findings import Finding
+from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
+from argosy.sites.profile import Node
+
+
+class Phase(StrEnum):
+    """The phase of a job that an event begins."""
+
+    QUEUE = "in the queue"
+    START = "starting"
+    RUN = "running"
+    STOP = "stopping"
+    END = "ended"
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """An event in the life of a job.
+    """An event in the life of a job, with its evidence.
 
     Attributes
     ----------
@@ -20,10 +34,14 @@ class Moment(msgspec.Struct, frozen=True):
         Time since 1970 in seconds.
     text
         The event, for example ``submitted``.
+    source
+        The record, log or clock that has the time.
     """
 
     seconds: float
     text: str
+    phase: Phase
+    source: str = ""
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -73,6 +91,8 @@ class Report(msgspec.Struct, frozen=True):
         Findings of `argosy verify`.
     errors
         Known errors in the output, the causes first.
+    unknown
+        Events whose time is unknown: event and reason.
     results
         Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
     measured
@@ -85,6 +105,10 @@ class Report(msgspec.Struct, frozen=True):
         The end of the output.
     commands
         Command lines that are useful now: purpose and line.
+    node
+        A node as the profile describes it, with the GPUs of the job.
+    networks
+        Host -> the network that its logs show.
     """
 
     facts: JobFacts
@@ -95,6 +119,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     errors: tuple[KnownError, ...]
     timeline: tuple[Moment, ...]
+    unknown: tuple[tuple[str, str], ...]
     ranks: tuple[RankRow, ...]
     results: tuple[BenchResult, ...]
     measured: str
@@ -104,6 +129,6 @@ class Report(msgspec.Struct, frozen=True):
     packages: tuple[tuple[str, str], ...]
     output: str
     commands: tuple[tuple[str, str], ...]
-    cores: int
-    gpus: int
+    node: Node
+    networks: dict[str, NetFacts]
     argosy: str

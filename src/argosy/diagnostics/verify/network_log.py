@@ -102,6 +102,7 @@ NICS = re.compile(r"\(found (\d{1,9}) nics?\)")
 NETWORK = re.compile(r"NCCL INFO (?:\S+: )?Using network (.+?)\s*$", re.MULTILINE)
 IB = re.compile(r"NET/IB : Using (\[\d.+)$", re.MULTILINE)
 """Does not match the form without a card: ``NET/IB : Using [RO]; OOB eth0:…``."""
+CARD = re.compile(r"\[\d+\]([\w-]+):\d+/")
 SOCKET = re.compile(r"NET/Socket : Using (.+)$", re.MULTILINE)
 CCL_PROVIDER = re.compile(r"\|CCL_INFO\| +provider: (\S+)")
 CCL_NIC = re.compile(r"\|CCL_INFO\| +nic: \{ name (?:[\w-]+:)?([^\s,}]+)")
@@ -187,6 +188,11 @@ class NetFacts(msgspec.Struct, frozen=True):
         return bool(self.networks)
 
     @property
+    def cards(self) -> tuple[str, ...]:
+        """The InfiniBand cards that the logs name; several ports of a card are one card."""
+        return _once(CARD.findall(self.interfaces)) if "IB" in self.networks else ()
+
+    @property
     def slow(self) -> bool:
         """Whether any rank used TCP sockets."""
         return any(name.lower() == "socket" for name in self.networks)
@@ -218,6 +224,14 @@ def parse_netlog(text: str) -> NetFacts:
         failure=next(iter(FAILURE.findall(text)), ""),
         measured=parse_bandwidth(text),
     )
+
+
+def parse_by_host(text: str) -> dict[str, NetFacts]:
+    """Parse the lines of each host apart; lines without the name of a host are skipped."""
+    lines: dict[str, list[str]] = {}
+    for match in LINE.finditer(LONG_LINE.sub(r"\1", text)):
+        lines.setdefault(match["host"], []).append(match[0])
+    return {host: parse_netlog("\n".join(own)) for host, own in lines.items()}
 
 
 def _from_channels(text: str) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ def render_enough() -> str:
 DATA = Path(__file__).with_name("data")
 RANK_FILE = "rank.sh"
 END_FILE = "end.sh"
+OUTPUT_FILE = "first_output.sh"
 
 CORES = "@CORES@"
 """Placeholder for the planned cores in ``end.sh``."""
@@ -94,6 +95,14 @@ def render_well(least_nodes: int) -> str:
 
 END_CALL = f'note_end "$argosy_record/{END_FILE}"'
 """Line of a script that records the end of a run, if its record still exists."""
+
+OUTPUT_CALL = f'note_output "$argosy_record/{OUTPUT_FILE}"'
+"""Line of a script that records when the ranks write their first line."""
+
+
+def render_output() -> str:
+    """Render the script that records when the ranks write their first line."""
+    return (DATA / OUTPUT_FILE).read_text(encoding="utf-8")
 
 
 def render_rank(image: str) -> str:

@@ -37,6 +37,7 @@ from argosy.launch.script.helpers import (
 from argosy.launch.script.local import VENDOR_NODES, ScriptFacts, render_environment, render_head
 from argosy.launch.script.parts import (
     END_CALL,
+    OUTPUT_CALL,
     Resume,
     before_command,
     render_before,
@@ -117,6 +118,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         "",
         heading(f"Start: {_how(facts)}", indent=STATEMENT).lstrip(),
         *_before(facts, before_words),
+        *((OUTPUT_CALL,) if facts.record else ()),
         *_start(facts, words),
         *_end(facts),
     ]
@@ -134,9 +136,8 @@ STATEMENT = "    "
 
 def _how(facts: SlurmFacts) -> str:
     """Return the text of the heading: how the ranks start."""
-    if facts.script.started.per_rank:
-        return "one container per rank"
-    return "one container per node, which starts its ranks"
+    nodes = "one container per node, which starts its ranks"
+    return "one container per rank" if facts.script.started.per_rank else nodes
 
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:

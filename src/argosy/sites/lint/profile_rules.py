@@ -134,10 +134,12 @@ def _wrong_map(profile: Profile) -> Iterator[Fault]:
         plan_masks(node)
     except SiteError as error:
         yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}")
-    for key in ("gpu_numa", "gpu_pci"):
+    for key in ("gpu_numa", "gpu_pci", "gpu_nics"):
         rows = getattr(node, key)
         if rows and len(rows) != node.gpus:
             yield Fault(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs")
+    if any(card not in range(node.nics) for card in node.gpu_nics):
+        yield Fault(profile.line("node", "gpu_nics"), f"gpu_nics has numbers of cards that nics = {node.nics} excludes")
 
 
 def _misspelt_setting(profile: Profile) -> Iterator[Fault]:

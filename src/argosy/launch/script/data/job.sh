@@ -69,7 +69,8 @@ warn_ranks() {
     [ -z "$argosy_warned" ] || return 0
     argosy_warned=yes
     pass_signal "$argosy_warning"
-    echo "argosy: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
+    argosy_now=$(date +%Y-%m-%dT%H:%M:%S%z)
+    echo "argosy: $argosy_now: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
     (
         sleep "$argosy_patience"
         kill -s ALRM $$
@@ -184,6 +185,13 @@ prepare_mpiexec() {
     unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURMD_NODENAME SLURM_NODEID
     export SLURM_EXPORT_ENV=ALL
     argosy_hosts=$(echo "$argosy_hosts" | paste -s -d , -)
+}
+
+# Record in the background when the ranks write their first line.
+note_output() {
+    [ -r "$1" ] || return 0
+    argosy_written=$(stat -Lc %s "/proc/$$/fd/1") || return 0
+    sh "$1" $$ "$argosy_written" &
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

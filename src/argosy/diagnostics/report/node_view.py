@@ -1,0 +1,124 @@
+"""Draw a node of a job as SVG: what its ranks, GPUs and network cards did, against what was planned; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from argosy.core.records import replace
+from argosy.diagnostics.report.model import RankRow
+from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.jobs.record import parse_cores
+from argosy.sites.node_drawing import COLORS, NodeParts, Part, draw_node
+from argosy.sites.profile import Node
+
+MOST_NODES = 8
+"""Nodes that are drawn; the table has all ranks."""
+
+
+def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts) -> str:
+    """Draw a node of a job.
+
+    Parameters
+    ----------
+    ranks
+        Ranks of the node.
+    node
+        The node as the profile describes it, with the GPUs of the job. Cores that it lacks are added.
+    net
+        The network that the logs of this node show.
+    """
+    numbers = [core for each in ranks for core in (*parse_cores(each.cores), *parse_cores(each.planned))]
+    least = max(numbers, default=0) + 1
+    node = node if node.cores >= least else Node(cores=least, gpus=node.gpus, nics=node.nics, nic=node.nic)
+    notes = tuple(filter(None, (_network_note(node, net), _gpu_note(node, ranks, net))))
+    return draw_node(
+        node,
+        NodeParts(
+            title=host,
+            facts=" · ".join(f"rank {each.rank}: {_cores_note(each)}" for each in ranks[:4])
+            + (f" · and {len(ranks) - 4} more" if len(ranks) > 4 else ""),  # noqa: PLR2004 - what fits in a line
+            description="; ".join((*(f"rank {each.rank}: {_cores_note(each)}" for each in ranks), *notes)),
+            cores=dict(_cores(node, ranks)),
+            gpus=tuple(_gpus(node, ranks, net)),
+            cards=_cards(node, net),
+            notes=notes,
+        ),
+    )
+
+
+def _cores_note(rank: RankRow) -> str:
+    wrong = rank.planned and parse_cores(rank.planned) != parse_cores(rank.cores)
+    return (f"cores {rank.cores}" if rank.cores else "cores unknown") + (f", planned {rank.planned}" if wrong else "")
+
+
+def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
+    """Yield each core with the rank that could use it."""
+    seen = {core: each for each in ranks for core in parse_cores(each.cores)}
+    planned = {core: each for each in ranks for core in parse_cores(each.planned)}
+    for core in range(node.cores):
+        rank, plan = seen.get(core), planned.get(core)
+        kind = f"c{rank.local % COLORS}" if rank else "free"
+        title = f"core {core}: " + (f"rank {rank.rank}" if rank else "no rank")
+        if plan and (rank is None or rank.rank != plan.rank):
+            kind, title = f"{kind} missed", f"{title}, planned for rank {plan.rank}"
+        yield core, Part(kind, str(rank.rank) if rank else "", title, on_color=rank is not None)
+
+
+def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]:
+    """Yield the GPUs. A device file shows that a rank could see a GPU; only the network library's log that it was used.
+
+    If the log has fewer GPUs than the node, it is unknown which of them were used.
+    """
+    seen = max((each.gpus for each in ranks), default=0)
+    used = len(net.devices)
+    for gpu in range(node.gpus):
+        name = f"GPU {gpu}"
+        if used >= node.gpus:
+            yield Part("plain", name, f"{name}: used", "used", on_color=True)
+        elif gpu >= seen:
+            yield Part("absent", name, f"{name}: no rank saw its device file", "not seen")
+        else:
+            yield Part("open", name, f"{name}: visible, but no log shows whether it was used", "use not shown")
+
+
+def _cards(node: Node, net: NetFacts) -> tuple[Part, ...]:
+    if net.slow:
+        return (Part("absent", "NIC not used", "the ranks used TCP sockets instead"),) * node.nics
+    names = net.cards
+    if max(net.nics, len(names)) < node.nics or not net.has_network:
+        return (Part("open", "NIC ?", "the logs do not show whether this card was used"),) * node.nics
+    labels = names if len(names) == node.nics else ("NIC",) * node.nics
+    return tuple(Part("plain", name, "used, by the log of the network library", on_color=True) for name in labels)
+
+
+def _network_note(node: Node, net: NetFacts) -> str:
+    expected = f"{node.nics} x {node.nic or 'network card'}" if node.nics else ""
+    if not net.has_network:
+        return f"Network: {expected} expected; the logs of this node name no network" if expected else ""
+    if net.slow:
+        over = net.interfaces.split("<")[0].removeprefix("[0]")
+        return f"Network: TCP sockets over {over or 'an unknown interface'}" + (
+            f" instead of {expected}" if expected else ""
+        )
+    count = max(net.nics, len(net.cards))
+    cards = f", {count}" + (f" of {node.nics}" if node.nics else "") + " card(s) in the log" if count else ""
+    names = f": {', '.join(net.cards)}" if net.cards else ""
+    return f"Network: {' and '.join(net.networks)}{f' ({net.provider})' if net.provider else ''}{cards}{names}"
+
+
+def _gpu_note(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> str:
+    if not node.gpus:
+        return ""
+    seen = min(node.gpus, max((each.gpus for each in ranks), default=0))
+    used = f"{len(net.devices)} of {node.gpus} used" if net.devices else "no log shows their use"
+    return f"GPUs: {seen} of {node.gpus} visible to the ranks; {used}"
+
+
+def job_node(node: Node, gpus: int) -> Node:
+    """Return the profile's node for a job that got this many GPUs of it.
+
+    With fewer GPUs than the node has, the numbers of the GPUs in the job are not those of the profile.
+    """
+    if gpus == node.gpus:
+        return node
+    return replace(node, gpus=gpus, gpu_cpus=(), gpu_numa=(), gpu_pci=(), gpu_nics=())

@@ -1,0 +1,96 @@
+"""Collect the events of a job from its records, its output and Slurm; an event without evidence stays unknown."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from argosy.diagnostics.report.model import Moment, Phase
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import JobFacts
+from argosy.jobs.record import Run, read_first_output, read_submitted
+
+WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
+"""The line of the job script that passes the warning of Slurm on to the ranks."""
+
+ORDER = tuple(Phase)
+"""Order of events within a second."""
+
+
+def plan_timeline(facts: JobFacts, output: str) -> tuple[Moment, ...]:
+    """Return the events in their order; those of one second are in the order of a run."""
+    return tuple(sorted(_moments(facts, output), key=lambda each: (each.seconds, ORDER.index(each.phase))))
+
+
+def unknown_times(facts: JobFacts, plan: LaunchPlan | None, output: str) -> Iterator[tuple[str, str]]:
+    """Yield events that happened, or were requested, but whose time nothing shows: event and reason."""
+    record = Path(facts.record) if facts.record else None
+    if not facts.submitted and plan is not None and plan.is_job:
+        yield "submitted", "the record of the submission has no time"
+    if facts.ranks and not _knows_rank_times(facts):
+        yield "last rank started", "the record is a copy by ssh, whose files have other times"
+    if facts.ranks and not read_first_output(record):
+        own = "each rank writes to a file of its own" if plan and plan.logs else "nothing recorded it"
+        yield "first output", own
+    if plan and _warning(plan) and not WARNED.search(output):
+        yield "warning signal", f"{_warning(plan)} was requested, but no record shows that it was sent"
+    missing = facts.restarts + 1 - len({run.restart for run in facts.runs})
+    if facts.runs and facts.restarts and missing > 0 and facts.ended:
+        yield f"end of {missing} earlier run(s)", "Slurm ended them from outside, so the script recorded nothing"
+
+
+def _warning(plan: LaunchPlan) -> str:
+    """Return the warning signal that a job requested, for example ``--signal=USR1@60``."""
+    return next((option for option in plan.directives if option.startswith("--signal=")), "")
+
+
+def _knows_rank_times(facts: JobFacts) -> bool:
+    return bool(facts.record) and not read_submitted(Path(facts.record)).get("ssh")
+
+
+def _moments(facts: JobFacts, output: str) -> Iterator[Moment]:
+    if facts.submitted:
+        yield Moment(_seconds(facts.submitted), "submitted", Phase.QUEUE, "record of the submission")
+    for run in facts.runs:
+        yield from _run_moments(run, facts.runs)
+    first = read_first_output(Path(facts.record)) if facts.record else {}
+    if facts.ranks and _knows_rank_times(facts):
+        times = (file.stat().st_mtime for file in Path(facts.record).glob("ranks-*"))
+        phase = Phase.START if first else Phase.RUN
+        yield Moment(int(max(times)), "last rank started", phase, "record of the ranks")
+    for (job, restart), seconds in first.items():
+        yield Moment(seconds, f"{_name(job, restart, facts.runs)}first output", Phase.RUN, "watch of the output")
+    for time, signal in WARNED.findall(output):
+        yield Moment(
+            _seconds(time), f"warning signal {signal}: the time limit is near", Phase.STOP, "output of the job"
+        )
+    if not facts.runs:  # the script records the end of a run, but not if it is killed or fails early
+        for text, time, phase in (("started", facts.began, Phase.START), ("ended", facts.ended, Phase.END)):
+            if time:
+                yield Moment(_seconds(time), text, phase, "Slurm")
+
+
+def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
+    """Yield start and end of a run."""
+    name = _name(run.job, run.restart, runs)
+    if run.started:
+        yield Moment(run.started, f"{name}started", Phase.START, "record of the run")
+    if run.ended:
+        again = any(each.job == run.job and each.restart > run.restart for each in runs)
+        end = ", back into the queue" if again else ""
+        phase = Phase.QUEUE if again else Phase.END
+        yield Moment(run.ended, f"{name}ended on {run.nodes} (code {run.code}){end}", phase, "record of the run")
+
+
+def _name(job: str, restart: int, runs: Sequence[Run]) -> str:
+    """Return which run an event belongs to if there are several: the restart, or the job of an array's task."""
+    if len({each.job for each in runs}) > 1:
+        return f"job {job} "
+    return f"run {restart + 1} " if restart or len(runs) > 1 else ""
+
+
+def _seconds(time: str) -> float:
+    """Return seconds since 1970; a time without a zone is local."""
+    return dt.datetime.fromisoformat(time).timestamp()

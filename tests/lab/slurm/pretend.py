@@ -1,0 +1,68 @@
+# ruff: noqa: T201 - its output is what the tests read
+"""A training program for the reports of lab jobs: it trains nothing, and writes the log of NCCL that a site would have.
+
+The lab's GPUs are files without a function, so NCCL cannot run there. Usage: pretend.py ib|sockets [RANK_THAT_FAILS]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+RANK, LOCAL = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+HOST = os.environ["SLURMD_NODENAME"]
+BUS = ("41000", "81000")
+NETWORKS = {
+    "ib": ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.10.0.7<0>", "Using network IB"),
+    "sockets": (
+        "NET/IB : No device found.",
+        "NET/Socket : Using [0]eth0:10.77.0.11<0>",
+        "Using network Socket",
+    ),
+}
+SPEEDS = {"ib": (2.1, 9.4, 23.1), "sockets": (0.2, 0.8, 1.1)}
+SIZES = ("64 KiB", "1 MiB", "1 GiB")
+BATCHES: list[dict[str, int]] = [{"image": 7, "label": 1}] * 3 + [{"image": 7}]
+
+
+def write_log_of_nccl(network: str) -> None:
+    """Write the lines that NCCL 2.27 writes when it starts (tests/corpus/nccl)."""
+    pattern = os.environ.get("NCCL_DEBUG_FILE", "")
+    if not pattern:
+        return
+    start = f"{HOST}:{os.getpid()}:{os.getpid()} [{LOCAL}] NCCL INFO "
+    used = f"ncclCommInitRankConfig comm 0x1 rank {RANK} nranks {os.environ['WORLD_SIZE']} cudaDev {LOCAL}"
+    lines = ("NCCL version 2.27.5+cuda12.9", *NETWORKS[network], f"{used} busId {BUS[LOCAL]} - Init START")
+    file = Path(pattern.replace("%h", HOST).replace("%p", str(os.getpid())))
+    file.write_text("".join(f"{start}{line}\n" for line in lines))
+
+
+def measure(network: str) -> None:
+    """Print the table of `argosy bench collectives`."""
+    print("# all_reduce · 4 ranks on 2 node(s) · nccl on A100 · torch 2.7")
+    for size, speed in zip(SIZES, SPEEDS[network], strict=True):
+        print(f"  {size:>10} 1.000 ms {speed:.3f} {speed:.3f} {speed * 0.9:.3f} {speed * 1.1:.3f}")
+    print(f"# Peak bus bandwidth : {SPEEDS[network][-1]:.3f} GB/s at {SIZES[-1]}", flush=True)
+
+
+def load_label(step: int) -> int:
+    """Return the label of a batch; the batch of step 3 has none."""
+    return BATCHES[step % len(BATCHES)]["label"]
+
+
+def train(network: str, fails: int) -> None:
+    """Train: all ranks print their steps."""
+    write_log_of_nccl(network)
+    time.sleep(2)
+    if RANK == 0 and fails < 0:
+        measure(network)
+    for step in range(8):
+        label = load_label(step) if fails == RANK else 1
+        print(f"rank {RANK} step {step} loss {1.9 / (step + 1):.3f} label {label}", flush=True)
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else -1)
