@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import os
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +22,21 @@ import os, sys
 if os.environ["RANK"] == "1":
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
 """
-SOCKETS = """\
-import os
-if os.environ["RANK"] == "0":
-    print("node1:7:7 [0] NCCL INFO NET/Socket : Using [0]eth0:10.77.0.2<0>")
-    print("node1:7:7 [0] NCCL INFO Using network Socket")
-    print("# all_reduce · 2 ranks on 2 node(s) · nccl on H100 · torch 2.7")
-    for size, speed in (("64 KiB", 0.2), ("1 MiB", 0.8), ("1 GiB", 1.1)):
-        print(f"  {size:>10} 1.000 ms {speed:.3f} {speed:.3f} {speed * 0.9:.3f} {speed * 1.1:.3f}")
-    print("# Peak bus bandwidth : 1.100 GB/s at 1 GiB")
-"""
-NETWORK = """
+PRETEND = Path(__file__).with_name("pretend.py")
+CLUSTER = """
+gpu_model = "A100"
+gpu_cpus = ["0", "1"]
+nics = 2
+nic = "InfiniBand HDR"
+nic_gbit = 200
+gpu_nics = [0, 1]
 [network]
 proof_lines = ["NET/IB"]
-expected = [{ nodes = 2, gpus_per_node = 0, gigabytes = 24.0 }]
+expected = [{ nodes = 2, gpus_per_node = 2, gigabytes = 24.0 }]
 why = "the fabric of the tests"
+[slurm]
 """
+"""Two cores, so that the masks are real on any machine that runs the tests."""
 KEPT = os.environ.get("ARGOSY_KEEP_REPORTS", "")
 """Folder that keeps the pages, for readers."""
 
@@ -73,34 +74,33 @@ def test_the_report_of_a_job_that_failed(desk: Desk) -> None:
 
 
 @pytest.mark.soak
-def test_the_report_of_a_slow_job_shows_the_network_and_the_bandwidth_that_the_site_expects(desk: Desk) -> None:
-    site = desk.write("fabric.toml", (desk.cluster.shared / "site.toml").read_text() + NETWORK)
-    shape = ("--nodes", "2", "--ranks", "2", "--launcher", "srun", "--name", "slow", "--site", site, "--follow")
-    jobs = []
-    for _ in range(2):
-        desk.argosy("launch", desk.image, *shape, "--", "python", "-c", SOCKETS, check=False)
-        jobs = sorted(int(each.stem.removeprefix("slow-")) for each in desk.here.glob("slow-*.out"))
-    said, page = report(desk, str(jobs[-1]), "slow")
-    assert "ended well" in said
-    assert "TCP sockets" in section(page, "verdict")
-    assert f"argosy check {desk.image} --site {site}" in section(page, "commands")
-    assert "24" in section(page, "verdict")
-    measured = section(page, "measured")
-    assert f"job {jobs[0]}" in measured
-    assert "the site's profile expects 24 GB/s on 2 node(s)" in measured
-    assert "1 GiB" in measured
-    assert "Next:" in page
-
-
-@pytest.mark.soak
-def test_the_report_of_a_good_job(desk: Desk) -> None:
-    desk.follow("--nodes", "2", "--ranks", "4", "--launcher", "srun", "--name", "good", command=desk.telling)
-    (output,) = desk.here.glob("good-*.out")
-    said, page = report(desk, output.stem.removeprefix("good-"), "good")
-    assert "ended well" in said
-    assert section(page, "failure") == ""
-    assert "4 on 2 node(s)" in section(page, "verdict")
-    assert "Next:" not in page
+def test_the_reports_of_a_failed_a_slow_and_a_good_job_with_gpus(
+    new_desk: Callable[..., AbstractContextManager[Desk]],
+) -> None:
+    with new_desk("--cpus", "1:2:1", "--gpus", "2", "2") as desk:
+        profile = (desk.cluster.shared / "gpu-site.toml").read_text().replace("cores = 8", "cores = 2")
+        site = desk.write("cluster.toml", profile.replace("[slurm]", CLUSTER))
+        desk.write("train.py", PRETEND.read_text())
+        shape = ("--site", site, "--nodes", "2", "--ranks", "4", "--gpus-per-node", "2", "--launcher", "srun")
+        pages = {}
+        for name, words in (("good", ("ib",)), ("slow", ("sockets",)), ("failed", ("ib", "3"))):
+            command = ("--follow", "--name", name, "--", "python", "train.py", *words)
+            desk.argosy("launch", desk.image, *shape, *command, check=False)
+            pages[name] = report(desk, "last", name)
+        said, page = pages["good"]
+        assert "ended well" in said
+        assert section(page, "failure") == ""
+        assert "2 of 2 card(s) in the log: mlx5_0, mlx5_1" in section(page, "ranks")
+        assert "first output" in section(page, "timeline")
+        assert "Next:" not in page
+        said, page = pages["slow"]
+        assert "ended well, but 2 check(s) failed: network, bandwidth" in said
+        assert "TCP sockets over eth0" in section(page, "ranks")
+        assert f"argosy check {desk.image} --site {site}" in section(page, "commands")
+        assert "the site's profile expects 24 GB/s on 2 node(s)" in section(page, "measured")
+        said, page = pages["failed"]
+        assert "rank 3 on node2 failed first (code 1): KeyError: 'label'" in said
+        assert "Rank 3 raised KeyError: 'label' in" in html.unescape(page)
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
-from argosy.diagnostics.report.advice import advise, relevant_findings, summarize, summarize_results
+from argosy.diagnostics.report.advice import advise, find_exception, relevant_findings, summarize, summarize_results
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.drawings import describe_phases, draw_timeline
 from argosy.diagnostics.report.model import Change, Moment, Phase, RankRow, Report
@@ -127,6 +127,25 @@ def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check_th
     assert advise(FACTS, (), ()) == "the output contains no error that Argosy knows: read its last lines below."
     assert advise(replace(FACTS, code=0, advice="wait"), (), (failed,)) == "Wait."
     assert advise(replace(FACTS, code=0), (), ()) == ""
+
+
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "/home/ada/train.py", line 51, in load_label',
+    '  File "/opt/argosy/lib/python3.12/site-packages/torch/utils/data.py", line 9, in get',
+    "KeyError: 'label'",
+)
+
+
+def test_an_exception_of_the_program_is_named_with_its_place_in_the_users_code() -> None:
+    raised = replace(FACTS, last_lines=TRACEBACK)
+    symptom = replace(REPORT.errors[0], level="symptom")
+    told = "Rank 3 raised KeyError: 'label' in /home/ada/train.py, line 51 (load_label). "
+    assert advise(raised, (symptom,), ()) == f"{told}Correct the program, and launch it again."
+    assert advise(raised, REPORT.errors, ()).startswith("The GPU has no memory left"), "a known cause comes first"
+    assert summarize("job 7", raised, (), "").endswith("rank 3 on node2 failed first (code 3): KeyError: 'label'.")
+    assert find_exception(("[rank3]: torch.OutOfMemoryError: full",)) == ("torch.OutOfMemoryError: full", "")
+    assert find_exception(("no error here", "Error")) is None
 
 
 def test_the_summary_says_what_happened() -> None:

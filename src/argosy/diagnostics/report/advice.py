@@ -20,6 +20,15 @@ OF_GPUS = ("GPUs", "network")
 SCRIPT_SAYS = re.compile(r"^argosy: (?!job |verdict:)(.+)$", re.MULTILINE)
 """A line of the job script about a failure; it also writes how the job ended, and the verdict."""
 
+RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+"""The last line of a Python traceback: the exception, with the rank that torchrun or srun writes before it."""
+
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""A frame of a Python traceback."""
+
+PACKAGES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen")
+"""Parts of the paths of frames that do not belong to the user's program."""
+
 UNKNOWN_CAUSE = "the output contains no error that Argosy knows: read its last lines below"
 
 
@@ -36,7 +45,8 @@ def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding], output
     if facts.kind != ENDED:
         return f"{name} {facts.meaning}{restarts}."
     if facts.first:
-        return f"{name} failed: {facts.first.text}{restarts}."
+        raised = find_exception(facts.last_lines)
+        return f"{name} failed: {facts.first.text}{f': {raised[0]}' if raised else ''}{restarts}."
     if facts.code and _failed_early(facts):
         reasons = SCRIPT_SAYS.findall(output)
         reason = f": {reasons[-1]}" if reasons else f" (code {facts.code})"
@@ -54,7 +64,12 @@ def _failed_early(facts: JobFacts) -> bool:
 
 def advise(facts: JobFacts, errors: Sequence[KnownError], findings: Sequence[Finding]) -> str:
     """Say what to do next: the fix of the first known cause, else the hint of the first failed check."""
-    causes = [each for each in errors if each.level != "symptom"] or list(errors[:1])
+    causes = [each for each in errors if each.level != "symptom"]
+    raised = find_exception(facts.last_lines) if facts.code and not causes else None
+    if raised:
+        who = f"Rank {facts.first.rank}" if facts.first else "The program"
+        return f"{who} raised {raised[0]}{raised[1]}. Correct the program, and launch it again."
+    causes = causes or list(errors[:1])
     if facts.code and causes:
         return f"{_sentence(causes[0].cause)}. {_sentence(causes[0].fix)}."
     if facts.advice:
@@ -63,6 +78,24 @@ def advise(facts: JobFacts, errors: Sequence[KnownError], findings: Sequence[Fin
     if hints:
         return hints[0]
     return f"{UNKNOWN_CAUSE}." if facts.kind == ENDED and facts.code else ""
+
+
+def find_exception(lines: Sequence[str]) -> tuple[str, str] | None:
+    """Find the Python exception at the end of a program: its text, and its place in the user's code.
+
+    Parameters
+    ----------
+    lines
+        The last lines of the program.
+    """
+    found = [(number, match) for number, line in enumerate(lines) if (match := RAISED.match(line))]
+    if not found:
+        return None
+    number, match = found[-1]
+    frames = [frame for line in lines[:number] if (frame := FRAME.search(line))]
+    own = [frame for frame in frames if not any(part in frame[1] for part in PACKAGES)]
+    place = f" in {own[-1][1]}, line {own[-1][2]} ({own[-1][3]})" if own else ""
+    return match[1].rstrip("."), place
 
 
 def _failed(finding: Finding) -> bool:
@@ -107,13 +140,13 @@ def list_commands(
     if plan and not plan.is_job:
         yield "Run it again", f"sh {quote(str(Path(facts.record) / 'job.sh'))}"
         return
-    yield "See the output", f"argosy logs {facts.id}"
-    if errors:
-        yield "Explain the failure", f"argosy why {facts.id}"
     failed = {each.what for each in findings if each.state is State.FAIL}
     if plan and "network" in failed:
         site = read_submitted(Path(facts.record)).get("profile") or plan.site
         yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
+    yield "See the output", f"argosy logs {facts.id}"
+    if errors:
+        yield "Explain the failure", f"argosy why {facts.id}"
     yield "Verify network, GPUs and cores", f"argosy verify {facts.id}"
     if plan and plan.is_job and facts.record:
         yield "Submit the same script again", f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"

@@ -25,7 +25,8 @@ def draw_timeline(moments: Sequence[Moment]) -> str:
     first, span = moments[0].seconds, max(1.0, moments[-1].seconds - moments[0].seconds)
     label = escape(f"Timeline: {describe_phases(moments)}")
     parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT + 2}" role="img" aria-label="{label}">']
-    for before, after in pairwise(moments):
+    changes = [each for number, each in enumerate(moments) if not number or each.phase != moments[number - 1].phase]
+    for before, after in pairwise([*changes, moments[-1]]):
         left, right = ((each.seconds - first) / span * WIDTH for each in (before, after))
         text = f"{before.phase} {render_seconds(after.seconds - before.seconds)}"
         parts.append(
