@@ -16,7 +16,8 @@ import pytest
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.backends.plan import RootfsSpec
 from argosy.builder.conda import Compile
-from argosy.builder.python.bytecode import COMPILE, PLAIN, BytecodeCache, compile_conda, compile_layer
+from argosy.builder.python.bytecode import BytecodeCache, compile_conda, compile_layer
+from argosy.builder.python.bytecode_compiler import COMPILE, PLAIN
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.model import Choice
 from argosy.core.process import Command, FakeRunner, OnLine, Reply

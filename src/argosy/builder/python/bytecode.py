@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.python.base_python import BasePython, library_folders, site_folders
+from argosy.builder.python.bytecode_compiler import render_group, run_compiler
 from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
-from argosy.core.process import OnLine
 from argosy.core.session import Step
 from argosy.core.store import remove_tree
 
@@ -37,7 +37,7 @@ BYTECODE = "bytecode"
 
 MODULE_LIST = "list.json"
 
-METHOD = 2
+METHOD = 3
 """Version of the compile method.  A new method may give other bytes, so that cached byte code is not used."""
 
 
@@ -165,90 +165,11 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-LIST = "compile.txt"
 GROUP = 64
 """Number of modules of a package that one process compiles; the byte code depends on it."""
 
 TESTS = frozenset({"test", "tests"})
 """Names of folders of tests inside packages."""
-
-PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
-START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-W", "ignore", "-c")
-"""Starts the environment's Python with only the modules of its standard library.  Up to Python 3.10, byte code contains
-sets in the order of their hashes, which would be random with -I."""
-
-COMPILE = """\
-import sys
-sys.path.remove("")
-import errno, importlib.util, marshal, os
-if not hasattr(importlib.util, "source_hash"):
-    sys.exit()  # Python 3.6 and older do not support unchecked byte code
-# The tree is read-only: unchecked byte code saves a stat() for each import, and does not contain a time.
-UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
-ENDING = ".%s.pyc" % sys.implementation.cache_tag
-
-def compile_file(root, path):
-    with open(root + path, "rb") as file:
-        source = file.read()
-    try:
-        code = compile(source, path, "exec", dont_inherit=True)
-    except Exception:
-        return  # test data of packages is often invalid Python
-    folder, _, name = (root + path).rpartition("/")
-    folder += "/__pycache__"
-    write(folder, name[:-3] + ENDING, UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code))
-
-def write(folder, name, data):
-    target = folder + "/" + name
-    os.makedirs(folder, exist_ok=True)
-    if os.path.isfile(target):
-        os.unlink(target)  # it may be a hard link to the cache
-    try:
-        with open(target, "xb") as file:
-            file.write(data)
-    except OSError as error:
-        if not isinstance(error, FileExistsError):
-            os.unlink(target)
-        raise
-
-def compile_group(head, *paths):
-    root = head[len("root "):]
-    for path in paths:
-        try:
-            compile_file(root, path)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                sys.stderr.write("%s: %s\\n" % (path, os.strerror(error.errno)))
-                sys.stderr.flush()
-                return 1
-    return 0
-
-text = open(sys.argv[1], encoding="utf-8", errors="surrogateescape").read()
-groups = [group.split("\\n") for group in text[:-1].split("\\n\\n")]
-waiting, most, started, done, ended = groups[::-1], int(sys.argv[2]), {}, 0, False
-while waiting or started:
-    if waiting and len(started) < most:
-        group = waiting.pop()
-        child = os.fork()
-        if not child:
-            os._exit(compile_group(*group))
-        started[child] = len(group) - 1
-        continue
-    child, code = os.wait()
-    if code:
-        waiting, ended = [], True
-    done += started.pop(child)
-    sys.stderr.write("compiling byte code: %d of %d modules\\n" % (done, sum(map(len, groups)) - len(groups)))
-    sys.stderr.flush()
-if ended:
-    sys.exit("a compiling process failed")
-"""
-"""Compiles modules with the environment's Python, like compileall, which takes a tenth more time and does not report a
-full disk.  A module that cannot be compiled, or written for another reason, is skipped.
-
-Each group of modules is a paragraph: a line ``root FOLDER``, and the final paths of the modules, which are now below
-that folder. It gets a new process, because byte code marks the objects that are referenced more than once, and
-earlier modules in the same process would count as references."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -324,7 +245,7 @@ def _compile(
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
     step.say(f"compiling byte code: {len(todo)} modules")
-    _run_compiler(build_container, work, [_render_group("", prefix, group) for group in groups], step.say)
+    run_compiler(build_container, work, [render_group("", prefix, group) for group in groups], step.say)
     for package, entry in missing:
         cache.store(package, entry)
 
@@ -355,25 +276,9 @@ def compile_wheels(
                 cache.drop(package)
             sizes = {path: size for size, path, _ in _modules(str(site), cache.tag)}
             for group in _groups(sizes, packages):
-                groups.append((sum(sizes[path] for path in group), _render_group(root, prefix, group)))
+                groups.append((sum(sizes[path] for path in group), render_group(root, prefix, group)))
     if groups:
-        _run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
-
-
-def _render_group(root: str, prefix: Path, group: Iterable[str]) -> str:
-    """Render a group of modules for the compiler: where they are now, and their final paths."""
-    return f"root {root}\n" + "".join(f"{ENV_PREFIX}{path[len(str(prefix)) :]}\n" for path in group)
-
-
-def _run_compiler(
-    build_container: BuildContainer, work: Path, groups: Sequence[str], on_line: OnLine | None = None
-) -> None:
-    (work / LIST).write_text("\n".join(groups), encoding="utf-8")
-    build_container.run_checked(
-        *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(build_container.session.host.cpus)),
-        doing="compiling byte code",
-        on_line=on_line,
-    )
+        run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
 
 
 def _groups(sizes: Mapping[str, int], packages: Iterable[Modules]) -> list[list[str]]:
