@@ -24,6 +24,10 @@ def run_commands(inputs: Inputs, *, quick: bool) -> Outcome:
     rows = [row for key, words in asked.items() for row in _rows(key, names[key], (*program, *words), quick=quick)]
     nothing = [run_cpu((sys.executable, "-c", "pass")) * MILLI for _ in range(3 if quick else 20)]
     rows.append(many("commands.nothing.cpu", "python -c pass, for comparison: CPU", nothing, "ms"))
+    if shutil.which("strace"):
+        libraries = run_counted((sys.executable, "-c", "import click, msgspec"))
+        what = "python -c 'import click, msgspec', for comparison: file-system calls"
+        rows.append(one("commands.libraries.calls", what, libraries.every, ""))
     return Outcome(tuple(rows))
 
 

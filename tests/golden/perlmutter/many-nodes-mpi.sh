@@ -110,7 +110,7 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
+# End with the exit code of the ranks, on which other jobs may depend.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"
@@ -122,9 +122,10 @@ stop() {
     exit "$2"
 }
 
-# What runs on the nodes travels as text, since Slurm copies this file to the first node only.
+# Slurm copies this file to the first node only, so functions for all nodes are passed as text:
+# sh -c "$argosy_helpers" NAME ARGUMENTS... calls the function NAME.
 argosy_helpers=$(cat <<'HELPERS'
-# Print the first port from $1 on that no socket of this node uses.
+# Print the first free port from $1 on.
 free_port() {
     argosy_port=$1
     while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do

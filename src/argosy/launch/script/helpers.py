@@ -50,7 +50,8 @@ def render_program(main: list[str], helpers: Helpers) -> Iterator[str]:
     yield ""
     yield from render_script_functions("\n".join(main))
     if helpers.definitions or helpers.texts:
-        yield "# What runs on the nodes travels as text, since Slurm copies this file to the first node only."
+        yield "# Slurm copies this file to the first node only, so functions for all nodes are passed as text:"
+        yield '# sh -c "$argosy_helpers" NAME ARGUMENTS... calls the function NAME.'
         yield from render_helpers(helpers)
         yield ""
     yield "set -eu"

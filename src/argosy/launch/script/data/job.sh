@@ -217,7 +217,7 @@ note_end() {
     [ ! -r "$1" ] || sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
 }
 
-# End with the exit code of the ranks, for Slurm and for jobs that depend on this one.
+# End with the exit code of the ranks, on which other jobs may depend.
 finish() {
     [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
     exit "$argosy_code"

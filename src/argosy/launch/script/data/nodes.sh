@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # Functions that job scripts pass to the nodes, separated by blank lines.
 
-# Print the first port from $1 on that no socket of this node uses.
+# Print the first free port from $1 on.
 free_port() {
     argosy_port=$1
     while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
