@@ -21,6 +21,7 @@ from argosy.api.builds import build, bundle, check_lock, lock, new_project, prev
 from argosy.api.diagnostics import check_image, examine_machine, explain_failure, report_job, verify_run
 from argosy.api.images import (
     clean_cache,
+    clean_images,
     describe_image,
     diff_images,
     export_image,
@@ -120,6 +121,7 @@ __all__ = [
     "check_lock",
     "check_wrap",
     "clean_cache",
+    "clean_images",
     "collect_stacks",
     "compare_bench",
     "describe_image",

@@ -13,7 +13,7 @@ from argosy.builder.output import export, push
 from argosy.core.session import Session
 from argosy.diagnostics import scan
 from argosy.diagnostics.check.catalog import check_entries
-from argosy.images import cache, catalog, describe, find, pull, send, signatures
+from argosy.images import cache, catalog, describe, find, pull, send, signatures, superseded
 from argosy.images.describe import parse_requirements
 from argosy.images.formats import OutputFormat
 from argosy.images.open import inspect_squashfs, open_image
@@ -76,6 +76,21 @@ def tag_image(image: str, alias: str, *, session: Session | None = None) -> tupl
 def remove_image(name: str, *, session: Session | None = None) -> catalog.Removed:
     """Remove an image and its aliases from the catalog, as ``argosy images rm`` does."""
     return catalog.remove_image(name, use_session(session))
+
+
+def clean_images(
+    *, older_than: float = 30 * 86400.0, dry_run: bool = False, session: Session | None = None
+) -> tuple[superseded.SupersededImage, ...]:
+    """Remove superseded versions of images from the catalog, as ``argosy images gc`` does, and return them.
+
+    Parameters
+    ----------
+    older_than
+        Seconds since the version was written.
+    dry_run
+        Whether nothing is removed.
+    """
+    return superseded.remove_superseded(time.time() - older_than, use_session(session), dry=dry_run)
 
 
 def verify_image(

@@ -11,14 +11,17 @@ import click
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import print_json, print_table
+from argosy.cli.parameters import AGE
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_size
 from argosy.core.records import asdict
 from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.images.describe import render_age
 
+UNUSED_SECONDS = 30 * 86400.0
+"""Default age of entries that gc removes."""
+
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
-SPANS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @click.group(cls=WholeLines)
@@ -52,7 +55,8 @@ def info(*, verbose: bool, as_json: bool) -> None:
 @click.option(
     "--older-than",
     "older",
-    default="",
+    type=AGE,
+    default=None,
     metavar="TIME",
     help="Remove entries unused for TIME, for example 12h, 30d or 8w.",
 )
@@ -64,11 +68,11 @@ def info(*, verbose: bool, as_json: bool) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @json_option
-def gc(older: str, keep: str, *, dry_run: bool, as_json: bool) -> None:
+def gc(older: float | None, keep: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove entries that were unused for 30 days, or those that the options select; entries in use are kept."""
     now = time.time()
-    age = _parse_span(older or ("" if keep else "30d"))
-    limits = Limits(now - age if age is not None else 0.0, _parse_bytes(keep))
+    age = UNUSED_SECONDS if older is None and not keep else older
+    limits = Limits(0.0 if age is None else now - age, _parse_bytes(keep))
     removed = collect(limits, open_session(quiet=as_json), dry=dry_run)
     if as_json:
         print_json([asdict(entry) for entry in removed])
@@ -85,13 +89,6 @@ def _row(entry: CacheEntry, now: float) -> tuple[str, str]:
 
 def _size(entries: Sequence[CacheEntry]) -> str:
     return f"{render_size(sum(entry.bytes for entry in entries)):>9}"
-
-
-def _parse_span(text: str) -> float | None:
-    found = re.fullmatch(r"(\d+)([hdw])", text)
-    if text and found is None:
-        raise UsageError(f"invalid --older-than {text!r}", hint="write a number with h, d or w, for example 30d")
-    return int(found[1]) * SPANS[found[2]] if found else None
 
 
 def _parse_bytes(text: str) -> int:

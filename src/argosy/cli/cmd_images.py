@@ -11,11 +11,11 @@ import msgspec
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
 from argosy.cli.output import print_json, print_table
-from argosy.cli.parameters import COMMAND, IMAGE, SITE
+from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.progress import render_size
 from argosy.core.records import asdict
-from argosy.images.describe import describe_image, render_description
+from argosy.images.describe import describe_image, render_age, render_description
 from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
 from argosy.images.open import inspect_squashfs, open_image
@@ -209,6 +209,42 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     for each in removed:
         more = f", with its aliases {', '.join(each.aliases)}" if each.aliases else ""
         click.echo(f"removed {each.path}{f': {render_size(each.bytes)}' if each.bytes else ''}{more}")
+
+
+@images.command("gc")
+@click.option(
+    "--older-than",
+    "older",
+    type=AGE,
+    default="30d",
+    show_default=True,
+    metavar="TIME",
+    help="Remove versions that were written TIME ago or earlier, for example 12h, 30d or 8w.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@json_option
+def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
+    """Remove old versions NAME:TAG from your own folder if NAME has a newer version.
+
+    A version stays if an alias points to it, or if a job that you launched within TIME uses it.
+
+    \b
+    argosy images gc --older-than 8w --dry-run
+    """
+    from argosy.images.superseded import remove_superseded
+
+    now = time.time()
+    found = remove_superseded(now - older, open_session(quiet=True), dry=dry_run)
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    verb = "would remove" if dry_run else "removed"
+    for each in found:
+        what = f"{each.path}, {render_size(each.bytes)}, {render_age(now - each.changed)} old"
+        click.echo(f"kept {what}: {each.kept}" if each.kept else f"{verb} {what}")
+    gone = [each for each in found if not each.kept]
+    images_gone = "1 image" if len(gone) == 1 else f"{len(gone)} images"
+    click.echo(f"{verb} {render_size(sum(each.bytes for each in gone))} in {images_gone}")
 
 
 @images.command("verify")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from argosy.core.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -28,6 +31,29 @@ class Completed(click.types.StringParamType):
         from argosy.cli.complete import complete
 
         return complete(self.kind, incomplete, ctx.params)
+
+
+SPANS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class Age(click.types.FloatParamType):
+    """An age such as ``12h``, ``30d`` or ``8w``, in seconds."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds.
+
+        Raises
+        ------
+        UsageError
+            If the value is not a number with a unit.
+        """
+        found = re.fullmatch(r"(\d{1,9})([hdw])", value)
+        if found is None:
+            option = param.opts[0] if param else "age"
+            raise UsageError(f"invalid {option} {value!r}", hint="write a number with h, d or w, for example 30d")
+        return int(found[1]) * SPANS[found[2]]
 
 
 class Program(Completed):
@@ -62,3 +88,6 @@ BY_METAVAR = {"FILE": FILE, "PATH": FILE, "DIR": FOLDER, "SRC[:DST[:ro]]": FILE}
 def text_type(name: str, metavar: str) -> Completed | click.types.StringParamType:
     """Return the type of an option that takes a text, by its name or the name of its value in the help."""
     return BY_NAME.get(name) or BY_METAVAR.get(metavar) or click.types.StringParamType()
+
+
+AGE = Age()

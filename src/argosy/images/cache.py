@@ -69,7 +69,7 @@ class Limits(msgspec.Struct, frozen=True):
 def list_entries(session: Session) -> tuple[CacheEntry, ...]:
     """Return all entries of the cache, by kind, the largest first."""
     cache = session.paths.cache
-    used, scripts = read_pins(cache), list(_job_scripts(session))
+    used, scripts = read_pins(cache), list(job_scripts(session))
     found = [_entry(cache, kind, path, used, scripts) for kind, path in _paths(cache)]
     return tuple(sorted(found, key=lambda each: (list(KINDS).index(each.kind), -each.bytes)))
 
@@ -88,7 +88,7 @@ def _is_lease(path: Path) -> bool:
 
 
 def _entry(
-    cache: Path, kind: str, path: Path, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]
+    cache: Path, kind: str, path: Path, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]
 ) -> CacheEntry:
     name = str(path.relative_to(cache))
     kept = _why_kept(cache, name, used, scripts)
@@ -100,19 +100,19 @@ def _entry(
     return CacheEntry(name, kind, 0, 0.0, kept)
 
 
-def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str]]) -> str:
+def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]) -> str:
     """Return why an entry cannot be removed: a running process uses it, or a job script names it; empty if it can."""
     owner = used.get(name) or (None if name.startswith("trees/") else used.get(BUILD))
     if owner:
         return f"in use by {owner}"
-    return next((f"named by {script}" for script, text in scripts if str(cache / name) in text), "")
+    return next((f"named by {script}" for script, text, _ in scripts if str(cache / name) in text), "")
 
 
-def _job_scripts(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield path and text of all job scripts: they may run, or be submitted again without Argosy."""
+def job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
+    """Yield path, text and modification time of all job scripts: they may run, or be submitted again without Argosy."""
     for script in sorted((session.paths.state / "runs").glob("*/*.sh")):
         with contextlib.suppress(OSError):
-            yield str(script), script.read_text(errors="replace", encoding="utf-8")
+            yield str(script), script.read_text(errors="replace", encoding="utf-8"), script.stat().st_mtime
 
 
 def disk_bytes(path: Path) -> int:
@@ -168,7 +168,7 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
         hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
         # Processes that started after the listing have pinned their entries; later ones wait for the lock.
-        used, scripts = read_pins(cache), list(_job_scripts(session))
+        used, scripts = read_pins(cache), list(job_scripts(session))
         chosen = tuple(each for each in chosen if not _why_kept(cache, each.name, used, scripts))
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):

@@ -183,10 +183,14 @@ def _with_newest(images: list[CatalogImage]) -> Iterator[CatalogImage]:
 def list_catalog(session: Session) -> list[CatalogImage]:
     """Return all images of the catalog. If two folders contain a name, the first folder counts."""
     images: dict[str, CatalogImage] = {}
-    for folder in catalog_folders(session):
-        for each in _list_folder(folder):
-            images.setdefault(str(each.name), each)
+    for each in list_folders(session):
+        images.setdefault(str(each.name), each)
     return list(images.values())
+
+
+def list_folders(session: Session) -> list[CatalogImage]:
+    """Return the images in all folders of the catalog, also those whose name an earlier folder has."""
+    return [each for folder in catalog_folders(session) for each in _list_folder(folder)]
 
 
 def suggest_catalog_name(text: str, session: Session) -> str:
@@ -303,8 +307,8 @@ def remove_image(name: str, session: Session) -> Removed:
     if not path.is_symlink():
         aliases = [each for each in _list_folder(folder) if each.alias_of == str(path.resolve())]
         removed = replace(removed, bytes=path.stat().st_size, aliases=tuple(str(each.name) for each in aliases))
-        _unlink([each.path for each in aliases], folder)
-    _unlink([path], folder)
+        unlink_images([each.path for each in aliases], folder)
+    unlink_images([path], folder)
     return removed
 
 
@@ -315,7 +319,8 @@ def _dangling(name: str, session: Session) -> Path | None:
     return next((link for link in links if link.is_symlink()), None)
 
 
-def _unlink(paths: list[Path], folder: Path) -> None:
+def unlink_images(paths: list[Path], folder: Path) -> None:
+    """Remove files of a folder of the catalog, and their own folders if they become empty."""
     for path in paths:
         with translate_os_errors(path.parent):
             path.unlink(missing_ok=True)
