@@ -9,15 +9,13 @@ from typing import Unpack
 from argosy.api.session import use_session
 from argosy.core.findings import Finding
 from argosy.core.model import GpuMode
-from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS, PackageOptions
-from argosy.recipes.option_row import option_name, plain_values
-from argosy.recipes.user_config import fill_options
+from argosy.recipes.build_options import PackageOptions
+from argosy.recipes.option_row import plain_values
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap import activation, check, prefix
-from argosy.wrap.model import Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
-from argosy.wrap.request import plan_recipe, refuse_unused, script_paths
+from argosy.wrap.model import Settings, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.request import plan_recipe, script_paths, with_package_options
 
 
 def wrap(
@@ -35,14 +33,9 @@ def wrap(
     paths
         Folders or programs in the image whose commands are wrapped.
     """
-    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=False, flatten=None, at="", asked_base=bool(base))
-    given = plain_values(options, PackageOptions)
-    refuse_unused(recipe, {option_name(name): given.get(name) for name in PACKAGE_ROWS if name != "site"})
     here = use_session(session)
-    if recipe.kind is SourceKind.FILES:
-        given = fill_options(given, PACKAGE_ROWS, here.host.environment)
-    choices = {PACKAGE_ROWS[name].field or name: value for name, value in given.items()}
-    recipe = replace(recipe, default_base=bool(recipe.base) and not base, **choices)
+    given = plain_values(options, PackageOptions)
+    recipe = with_package_options(plan_recipe(sources, base), given, here.host.environment)
     settings = Settings(tuple(paths), tuple(map(parse_bind, bind)), gpu=GpuMode(gpu), runtime=runtime)
     return prefix.wrap(WrapRequest(Path(to).absolute(), recipe, settings), here)
 

@@ -19,18 +19,16 @@ from argosy.core.progress import render_commands, render_size
 from argosy.core.records import replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS, PackageOptions
+from argosy.recipes.build_options import DEFAULT_BASE, PackageOptions
 from argosy.recipes.launch_options import ContainerOptions
-from argosy.recipes.option_row import option_name
-from argosy.recipes.user_config import fill_options
 from argosy.runtimes.container_plan import parse_bind
-from argosy.wrap.model import Settings, SourceKind, UpdateRequest, WrapReport, WrapRequest
+from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
 from argosy.wrap.prefix import history as read_history
 from argosy.wrap.prefix import prune as prune_prefix
 from argosy.wrap.prefix import rollback as go_back
 from argosy.wrap.prefix import update as update_prefix
 from argosy.wrap.prefix import wrap as wrap_new
-from argosy.wrap.request import plan_recipe, read_environ, refuse_unused, script_paths
+from argosy.wrap.request import plan_recipe, read_environ, script_paths, with_package_options
 from argosy.wrap.versions import open_prefix
 
 
@@ -76,6 +74,15 @@ _start_options = add_options(
 """Options for how commands start; an update keeps the values that are not given."""
 
 
+_before_option, _after_option = (
+    click.option(
+        f"--{option}", name, multiple=True, type=NAMED, metavar="FILE",
+        help=f"Script to run in the image {name} the installation; repeatable.",
+    )
+    for option, name in (("pre-install", "before"), ("post-install", "after"))
+)  # fmt: skip
+
+
 def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     """Return the given settings, completed by those of the old version."""
     paths = tuple(part for text in given["paths"] for part in text.split(",") if part)
@@ -103,22 +110,8 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
     help="Path of an installation in the container.  [default: the path it was made for]",
 )
 @table_options(PackageOptions)
-@click.option(
-    "--pre-install",
-    "before",
-    multiple=True,
-    type=NAMED,
-    metavar="FILE",
-    help="Script to run in the image before the installation; repeatable.",
-)
-@click.option(
-    "--post-install",
-    "after",
-    multiple=True,
-    type=NAMED,
-    metavar="FILE",
-    help="Script to run in the image after the installation; repeatable.",
-)
+@_before_option
+@_after_option
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option(
     "--flatten/--no-flatten",
@@ -136,13 +129,9 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     docker://NAME; or one installation: its folder, or a conda-pack archive.
     """
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
-    recipe = plan_recipe(sources, base or DEFAULT_BASE, copy=copy, flatten=flatten, at=at, asked_base=bool(base))
-    recipe = replace(recipe, default_base=bool(recipe.base) and not base)
-    refuse_unused(recipe, {option_name(name): given[name] for name in PACKAGE_ROWS if name != "site"})
-    if recipe.kind is SourceKind.FILES:
-        given = fill_options(given, PACKAGE_ROWS, session.host.environment)
-    choices = {row.field or name: given[name] for name, row in PACKAGE_ROWS.items()}
-    recipe = replace(recipe, before=script_paths(before), after=script_paths(after), **choices)
+    recipe = plan_recipe(sources, base, copy=copy, flatten=flatten, at=at)
+    recipe = with_package_options(recipe, given, session.host.environment)
+    recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
     _print_report(report, prefix, as_json=as_json, quiet=quiet)
 
@@ -150,14 +139,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
 @wrap.command("update")
 @click.argument("prefix", metavar="DIR", type=NAMED)
 @click.argument("what", nargs=-1, metavar="[PACKAGE|FILE]…")
-@click.option(
-    "--post-install",
-    "after",
-    multiple=True,
-    type=NAMED,
-    metavar="FILE",
-    help="Script to run in the image after the installation; repeatable.",
-)
+@_after_option
 @click.option("--image", default="", metavar="IMAGE", help="Use another image, or the new path of the same image.")
 @_start_options
 @report_options

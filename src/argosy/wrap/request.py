@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from argosy.builder.resolve import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
+from argosy.core.records import replace
 from argosy.images.identify import Kind, identify_file
 from argosy.images.prefix import current_version
 from argosy.images.tar_headers import read_tar_names
+from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
+from argosy.recipes.option_row import option_name
 from argosy.recipes.read import MAYBE_LOCKS
+from argosy.recipes.user_config import fill_options
 from argosy.wrap.model import Recipe, SourceKind
 from argosy.wrap.plan import parse_environ
 
@@ -20,9 +25,14 @@ FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
 
 def plan_recipe(
-    sources: tuple[str, ...], base: str, *, copy: bool, flatten: bool | None, at: str, asked_base: bool
+    sources: tuple[str, ...], base: str = "", *, copy: bool = False, flatten: bool | None = None, at: str = ""
 ) -> Recipe:
     """Return the recipe for sources: files to build from, an installation on disk, or an image.
+
+    Parameters
+    ----------
+    base
+        The base that the user chose; empty for the default.
 
     Raises
     ------
@@ -38,56 +48,61 @@ def plan_recipe(
         )
     kinds = [identify_file(path).kind for path in paths]
     for source, kind in zip(sources, kinds, strict=True):
-        is_file = asked_base or len(sources) > 1 or source.endswith(MAYBE_LOCKS)
+        is_file = base or len(sources) > 1 or source.endswith(MAYBE_LOCKS)
         if is_file and kind is Kind.MISSING:
             raise missing_file(source, Path.cwd())
     if FILES.issuperset(kinds):
-        return Recipe(SourceKind.FILES, tuple(str(path.absolute()) for path in paths), base=base, flatten=flatten)
+        files = tuple(str(path.absolute()) for path in paths)
+        return Recipe(SourceKind.FILES, files, base or DEFAULT_BASE, flatten=flatten, default_base=not base)
     if len(sources) > 1:
         raise UsageError(
             "cannot wrap several sources that are not all environment files",
             evidence=", ".join(f"{each}: {identify_file(Path(each)).description}" for each in sources),
             hint="to add packages to an image: argosy wrap FILE --base IMAGE",
         )
-    return _plan_single(sources[0], base, copy=copy, at=at, asked_base=asked_base)
+    return _plan_single(sources[0], base, copy=copy, at=at)
 
 
-def _plan_single(source: str, base: str, *, copy: bool, at: str, asked_base: bool) -> Recipe:
+def _plan_single(source: str, base: str, *, copy: bool, at: str) -> Recipe:
     """Return the recipe for a prefix, an installation or an image."""
     path = Path(source).expanduser()
-    if current_version(path) is not None and not at and not asked_base:
+    if current_version(path) is not None and not at and not base:
         # Copy it: a prune of the other prefix may remove the file.
         return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
     if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
-        return Recipe(SourceKind.FOLDER, (str(path.absolute()),), base=base, at=at)
+        folder = (str(path.absolute()),)
+        return Recipe(SourceKind.FOLDER, folder, base or DEFAULT_BASE, at=at, default_base=not base)
     if at:
         raise UsageError(
             "--at needs an installation on disk",
             evidence=f"{path} is {identify_file(path).description}",
             hint="remove --at",
         )
-    if asked_base:
+    if base:
         raise UsageError("--base needs environment files", hint=f"omit --base: {source} is wrapped unchanged")
     return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
 
 
-def refuse_unused(recipe: Recipe, options: Mapping[str, object]) -> None:
-    """Reject options for the installation of packages if the recipe installs none.
+def with_package_options(recipe: Recipe, given: Mapping[str, Any], environment: Mapping[str, str]) -> Recipe:
+    """Return the recipe with the options that choose packages, completed by variables and configuration files.
 
     Parameters
     ----------
-    options
-        Name of an option -> its value.
+    given
+        Values of `PackageOptions`; further keys are ignored.
 
     Raises
     ------
     UsageError
-        If such an option is given.
+        If an option is given for a recipe that installs no packages.
     """
-    given = next((name for name, value in options.items() if value), "")
-    if given and recipe.kind is not SourceKind.FILES:
-        raise UsageError(f"{given} needs environment files", hint=f"omit it: {recipe} is wrapped unchanged")
+    unused = [name for name in PACKAGE_ROWS if given.get(name) and name != "site"]
+    if unused and recipe.kind is not SourceKind.FILES:
+        option = option_name(unused[0])
+        raise UsageError(f"{option} needs environment files", hint=f"omit it: {recipe} is wrapped unchanged")
+    values = fill_options(given, PACKAGE_ROWS, environment) if recipe.kind is SourceKind.FILES else given
+    return replace(recipe, **{row.field or name: values[name] for name, row in PACKAGE_ROWS.items() if name in values})
 
 
 def _is_installation(folder: Path) -> bool:

@@ -38,7 +38,7 @@ from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site
 from argosy.wrap.model import Recipe, SourceKind
-from argosy.wrap.request import plan_recipe, refuse_unused
+from argosy.wrap.request import plan_recipe, with_package_options
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host()
@@ -425,7 +425,7 @@ def test_a_folder_with_a_dockerfile_is_its_context_even_with_a_project_file(in_p
 def test_wrapping_a_project_file_is_refused_with_the_command_to_build_it(in_project: Path) -> None:
     for named in (in_project, in_project / "argosy.toml"):
         with pytest.raises(UsageError, match="it is a project file") as caught:
-            plan_recipe((str(named),), "", copy=False, flatten=False, at="", asked_base=False)
+            plan_recipe((str(named),))
         assert caught.value.hint.startswith(f"first build its image: argosy build {in_project}/argosy.toml -o")
 
 
@@ -439,8 +439,8 @@ def test_every_command_takes_the_same_package_options(command: click.Command) ->
 
 def test_package_options_are_refused_when_an_image_is_wrapped() -> None:
     with pytest.raises(UsageError, match="--cuda needs environment files"):
-        refuse_unused(Recipe(SourceKind.IMAGE, ("x.sif",)), {"--cuda": "12", "--allow-replace": ()})
-    refuse_unused(Recipe(SourceKind.FILES, ("e.yml",)), {"--cuda": "12"})
+        with_package_options(Recipe(SourceKind.IMAGE, ("x.sif",)), {"cuda": "12", "allow_replace": ()}, {})
+    assert with_package_options(Recipe(SourceKind.FILES, ("e.yml",)), {"cuda": "12"}, {}).cuda == "12"
 
 
 def test_a_missing_project_file_that_was_named_is_reported(tmp_path: Path) -> None:

@@ -524,17 +524,17 @@ def test_a_torch_for_other_gpus_is_refused_and_no_torch_passes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("names", "asked_base"), [(("absent.yml",), False), (("absent",), True), (("there.txt", "absent"), False)]
+    ("names", "base"), [(("absent.yml",), ""), (("absent",), "debian:bookworm"), (("there.txt", "absent"), "")]
 )
 def test_a_missing_source_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], *, asked_base: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], base: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.txt").write_text("tabulate\n")
     with pytest.raises(UsageError, match="no such file: absent"):
-        plan_recipe(names, "debian:bookworm", copy=False, flatten=False, at="", asked_base=asked_base)
+        plan_recipe(names, base)
 
 
 def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:
-    recipe = plan_recipe((str(prefix),), "debian:bookworm", copy=False, flatten=False, at="", asked_base=False)
+    recipe = plan_recipe((str(prefix),))
     assert recipe == Recipe(SourceKind.IMAGE, (str(prefix),), copy=True)
