@@ -172,34 +172,41 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # waiting tasks, as squeue prints them: use the array
     if not is_job_id(job):  # without a number, or for 0, scontrol lists all jobs
         raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
-    record = find_record(session, job)
+    record, user = find_record(session, job), session.host.person.name
     session = session_of(session, record)
     reply, rows = _ask_controller(session, job)
     if says_no_answer(reply.stderr):
         if record is None or not or_record:
             raise no_answer(reply)
         session.reporter.note("the Slurm controller does not answer; this is from the job's record")
-        return _join(job, {"JobState": UNKNOWN_STATE}, record, session.host.person.name)
+        return _join(job, {"JobState": UNKNOWN_STATE}, record, user)
     facts = _choose_task(rows) or _ask_accounting(session, job)
-    if record is None and "ArrayJobId" in facts:
-        record = find_record(session, facts["ArrayJobId"])
-    record = record or adopt_record(session, facts)
+    record = record or _record_of(session, facts)
     if not facts and (record is None or ("_" in job and not _is_array(record))):
         raise UsageError(
             f"there is no job {job}", evidence=reply.stderr.strip(), hint="see your jobs with 'argosy jobs'"
         )
     outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
-    outputs = outputs or find_outputs(record, job, session.host.person.name)
+    outputs = outputs or find_outputs(record, job, user)
     if record and read_submitted(record).get("ssh"):
         facts, outputs = _with_copies(session, facts, outputs, record, job)
+    found = _join(_number(job, facts), facts, record, user)
     is_array = facts.get("ArrayJobId") == job
-    is_task = "ArrayJobId" in facts and facts.get("ArrayTaskId", "").isdigit()
-    found = _join(
-        f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job, facts, record, session.host.person.name
-    )
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
         found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
     return replace(found, runs=read_runs(record)) if is_array else found
+
+
+def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
+    """Find the record of a job by the number of its array, or by the path of its script."""
+    array = facts.get("ArrayJobId")
+    return (find_record(session, array) if array else None) or adopt_record(session, facts)
+
+
+def _number(job: str, facts: dict[str, str]) -> str:
+    """Return the number of a job, or of the array's task that these facts are about."""
+    is_task = "ArrayJobId" in facts and facts.get("ArrayTaskId", "").isdigit()
+    return f"{facts['ArrayJobId']}_{facts['ArrayTaskId']}" if is_task else job
 
 
 def _is_array(record: Path) -> bool:

@@ -68,7 +68,7 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
     """
     if recipe.kind is SourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
-        image, used = _built(recipe, recipe.base, files, folder, session, before=recipe.before, after=recipe.after)
+        image, used = _built(recipe, recipe.base, files, folder, session)
         return Brought(image, _with_base(recipe, used))
     if recipe.kind is SourceKind.FOLDER:
         placed = pack_folder(recipe, folder, session)
@@ -83,7 +83,7 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     if not (recipe.added or recipe.before or recipe.after):
         return taken
     base = taken.rename(folder / "base")
-    image, _ = _built(recipe, str(base), (), folder, session, before=recipe.before, after=recipe.after)
+    image, _ = _built(recipe, str(base), (), folder, session)
     base.unlink()
     return image
 
@@ -100,7 +100,7 @@ def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, a
         If the build fails.
     """
     try:
-        return Brought(_built(recipe, str(old), (), folder, session, after=after)[0], recipe)
+        return Brought(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
     except NoVersions as clash:
         if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
@@ -119,16 +119,7 @@ def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
     return Brought(place, recipe)
 
 
-def _built(
-    recipe: Recipe,
-    base: str,
-    files: tuple[Path, ...],
-    folder: Path,
-    session: Session,
-    *,
-    before: tuple[str, ...] = (),
-    after: tuple[str, ...],
-) -> tuple[Path, str]:
+def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> tuple[Path, str]:
     """Build the image of a version; return its path, and the base that was used."""
     sources = list(files)
     if recipe.added or not files:
@@ -143,8 +134,8 @@ def _built(
         cuda=recipe.cuda,
         site=recipe.site,
         torch_backend=recipe.torch_backend,
-        before=tuple(map(Path, before)),
-        after=tuple(map(Path, after)),
+        before=tuple(map(Path, recipe.before)),
+        after=tuple(map(Path, recipe.after)),
         unisolated=recipe.unisolated,
         replaceable=recipe.replaceable,
         keep=True,
