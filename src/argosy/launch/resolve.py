@@ -33,7 +33,6 @@ from argosy.launch.elsewhere import (
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
-from argosy.launch.torch_check import check_torch_build
 from argosy.runtimes.command_check import (
     refuse_missing_binds,
     refuse_missing_program,
@@ -210,6 +209,8 @@ def _checked_torch(
     """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
     if not there.gpus:
         return container
+    from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - only for jobs with GPUs
+
     return check_torch_build(request, container, site, there.gpus[0].vendor, session, start=start, here=here)
 
 
