@@ -26,6 +26,7 @@ from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
+from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.pack import run_pack
@@ -70,15 +71,15 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         If a step fails; the output is then absent, or as it was before.
     """
     request, session = plan.request, clock.session
-    with work_folder(session.work_parent()) as work:
-        base, layer = install_layer(plan, clock, work)
+    with work_folder(session.work_parent()) as work, BegunFile(request.output) as begun:
+        base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
         wheels = layer.wheels.packed if layer.wheels else ()
         cost = measure_cost(work, layer.tree)
         new = cost.new + sum(wheel.record.size for wheel in wheels)
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
-            size = _write_image(request, base, finished, layer, session)
+            size = _write_image(request, base, finished, layer, session, begun)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
@@ -126,7 +127,12 @@ def _report(
 
 
 def _write_image(
-    request: BuildRequest, base: Base, finished: FinishedLayer, layer: InstalledLayer, session: Session
+    request: BuildRequest,
+    base: Base,
+    finished: FinishedLayer,
+    layer: InstalledLayer,
+    session: Session,
+    begun: BegunFile,
 ) -> int:
     """Write the image and return the size of its layer, or of the whole output if it has no layer, in bytes.
 
@@ -142,11 +148,11 @@ def _write_image(
         if not request.flatten:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
-                return write_delta(beside, base, lock, pieces)
+                return write_delta(beside, base, lock, pieces, begun)
         if pieces:
             whole = Whole(pieces, None if content.older else content.base)
             with atomic_file(output, force=request.force) as beside:
-                return write_whole(beside, whole, content, metadata)
+                return write_whole(beside, whole, content, metadata, begun)
     return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
 
 

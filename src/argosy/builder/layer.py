@@ -14,6 +14,7 @@ from argosy.builder.downloads import static_uv
 from argosy.builder.finish import InstalledLayer, describe_base_layer, write_layer_file
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
+from argosy.builder.output.assemble import plan_known_copies
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
@@ -37,13 +38,21 @@ from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.images.oci import LABELS
+from argosy.images.sif.begin import BegunFile
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import as_locked, without_held
 
 
-def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, InstalledLayer]:
+def install_layer(
+    plan: BuildPlan, clock: Clock, work: Path, begun: BegunFile | None = None
+) -> tuple[Base, InstalledLayer]:
     """Open the base and install what the plan asks for into ``work/layer``.
+
+    Parameters
+    ----------
+    begun
+        The output, into which the base is copied meanwhile; None if it is not a SIF file.
 
     Raises
     ------
@@ -52,6 +61,8 @@ def install_layer(plan: BuildPlan, clock: Clock, work: Path) -> tuple[Base, Inst
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
     base = _open_base(plan, clock, work)
+    if begun:
+        begun.copy(plan_known_copies(base, flat=plan.request.flatten))
     with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, session, work, step)
         if plan.site and not (layer.wheels and layer.wheels.has_torch):

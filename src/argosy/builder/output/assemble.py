@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import uuid
 from pathlib import Path
@@ -17,12 +18,14 @@ from argosy.core.shell import NAME
 from argosy.core.store import remove_tree
 from argosy.images.flat import FlatLayer, layer_source, plan_base_part, unpack_source
 from argosy.images.open import LOCK_NAME, SBOM_NAME
+from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.format import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import (
     FileSlice,
     NewPart,
     Piece,
+    partition_offset,
     plan_copied_part,
     plan_json_part,
     plan_overlay_part,
@@ -191,11 +194,30 @@ COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 
 
-def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...]) -> int:
+def plan_known_copies(base: Base, *, flat: bool) -> tuple[tuple[int, FileSlice], ...]:
+    """Plan the copies of the base's bytes to their positions in a new image; these do not depend on the layer.
+
+    Parameters
+    ----------
+    flat
+        Whether base and layer are one partition, which begins with the contents of the base's files.
+    """
+    source = base.source
+    if flat:
+        at = partition_offset((plan_base_part(source, group=GROUP),)) + SUPERBLOCK.size
+        end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
+        return ((at, source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)),)
+    slices = slices_of(source)
+    starts = itertools.accumulate((part.length for part in slices), initial=partition_offset(()))
+    return tuple(zip(starts, slices, strict=False))
+
+
+def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...], begun: BegunFile | None = None) -> int:
     """Write base and layer as two partitions of one SIF, and return the layer's size in bytes."""
     system = plan_system_part(slices_of(base.source), arch=base.image.arch)
     overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
-    _write(path, [system, overlay, *_metadata_parts(base.opened.sif, lock)], lock, arch=lock.base.arch, time=lock.time)
+    parts = [system, overlay, *_metadata_parts(base.opened.sif, lock)]
+    _write(path, parts, lock, arch=lock.base.arch, time=lock.time, begun=begun)
     return overlay.size
 
 
@@ -204,13 +226,15 @@ def write_flat(path: Path, content: Content, metadata: Sif | None, session: Sess
     return write_whole(path, plan_whole(content, session, work), content, metadata)
 
 
-def write_whole(path: Path, whole: Whole, content: Content, metadata: Sif | None) -> int:
+def write_whole(
+    path: Path, whole: Whole, content: Content, metadata: Sif | None, begun: BegunFile | None = None
+) -> int:
     """Write a squashfs as the only partition of a SIF, and return its size in bytes."""
     system = plan_system_part(whole.pieces, arch=content.arch)
     # First, so that it is in the bytes that `images send` reads of each image on the other machine.
     described = [plan_base_part(whole.base, group=GROUP)] if whole.base and content.lock else []
     parts = [*described, system, *_metadata_parts(metadata, content.lock)]
-    _write(path, parts, content.lock, arch=content.arch, time=content.time)
+    _write(path, parts, content.lock, arch=content.arch, time=content.time, begun=begun)
     return system.size
 
 
@@ -268,7 +292,10 @@ def _copied_parts(sif: Sif) -> list[SifPart]:
     return [part for part in sif.parts if part.datatype in COPIED or part.name in COPIED_NAMES]
 
 
-def _write(path: Path, parts: list[NewPart], lock: Lock | None, *, arch: str, time: int) -> None:
+def _write(
+    path: Path, parts: list[NewPart], lock: Lock | None, *, arch: str, time: int, begun: BegunFile | None
+) -> None:
     known = f"{lock.base.digest} {lock.content}" if lock else f"{time} {sum(part.size for part in parts)}"
-    write_sif(path, parts, uuid=uuid.uuid5(uuid.NAMESPACE_URL, f"{known} {len(parts)}"), time=time, arch=arch)
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{known} {len(parts)}")
+    write_sif(path, parts, uuid=identity, time=time, arch=arch, begun=begun)
     verify_sif(path)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Iterable, Iterator, Sequence
 
+    from argosy.images.sif.begin import BegunFile
     from argosy.images.sif.format import Sif, SifPart
 
 ALIGNMENT = 4096
@@ -153,6 +154,7 @@ def write_sif(
     uuid: uuid.UUID,
     time: int,
     arch: str,
+    begun: BegunFile | None = None,
 ) -> None:
     """Write a new SIF file and sync it to disk; on failure, remove it.
 
@@ -170,6 +172,8 @@ def write_sif(
         Seconds since 1970, for all times in the file.
     arch
         The architecture of the primary system partition, for example ``amd64``.
+    begun
+        A file next to this one that has some of the content already.
 
     Raises
     ------
@@ -182,12 +186,13 @@ def write_sif(
     head = _pack_header(placed, uuid=uuid, time=time, arch=arch)
     table = b"".join(_pack_descriptor(number, each, time=time) for number, each in enumerate(placed, start=1))
     target = Path(path)
-    with _new_file(target) as descriptor, _write_faults(target):
+    pieces = tuple(pair for each in placed for pair in _positions(each.offset, each.part.pieces))
+    there = begun.move_to(target, pieces) if begun else frozenset()
+    with new_file(target, exists=bool(there)) as descriptor, _write_faults(target):
         _write_all(descriptor, head, 0)
         _write_all(descriptor, table, DESCRIPTORS_OFFSET)
         os.truncate(descriptor, _end(placed))
-        for each in placed:
-            _write_at(descriptor, each.offset, each.part.pieces)
+        _write_at(descriptor, (pair for pair in pieces if pair not in there))
         os.fsync(descriptor)
 
 
@@ -199,8 +204,8 @@ def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
     CheckFailed, ImageError
         As raised by `write_sif`.
     """
-    with _new_file(path) as descriptor, _write_faults(path):
-        _write_at(descriptor, 0, pieces)
+    with new_file(path) as descriptor, _write_faults(path):
+        _write_at(descriptor, _positions(0, pieces))
         os.fsync(descriptor)
 
 
@@ -211,6 +216,12 @@ def _place(parts: Sequence[NewPart]) -> Iterator[_Placed]:
         offset = -(-position // alignment) * alignment
         yield _Placed(part, offset=offset, stored=offset + part.size - position)
         position = offset + part.size
+
+
+def partition_offset(before: Sequence[NewPart]) -> int:
+    """Return the position of a partition that follows these parts, in a file with at most `DESCRIPTORS` parts."""
+    position = _table_end(DESCRIPTORS) + sum(part.size for part in before)
+    return -(-position // ALIGNMENT) * ALIGNMENT
 
 
 def _table_end(count: int) -> int:
@@ -250,11 +261,12 @@ def _pack_descriptor(number: int, placed: _Placed, *, time: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[int]:
-    """Create a file that does not exist, and remove it if an error occurs."""
+def new_file(path: Path, *, exists: bool = False) -> Iterator[int]:
+    """Create a file, or open the begun one if it exists, and remove it if an error occurs."""
+    flags = os.O_RDWR | os.O_CLOEXEC | (0 if exists else os.O_CREAT | os.O_EXCL)
     with _write_faults(path):
         # Executable, as Apptainer's files are: the launch line starts the image.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+        descriptor = os.open(path, flags, 0o755)
     try:
         yield descriptor
     except BaseException:
@@ -275,17 +287,31 @@ def _write_faults(path: Path) -> Iterator[None]:
         raise explain_os_error(error, path.parent) from error
 
 
-def _write_at(descriptor: int, offset: int, pieces: Iterable[Piece]) -> None:
+def _positions(offset: int, pieces: Iterable[Piece]) -> Iterator[tuple[int, Piece]]:
+    """Return pieces that follow each other, with their positions."""
     for piece in pieces:
+        yield offset, piece
+        offset += len(piece) if isinstance(piece, bytes) else piece.length
+
+
+def _write_at(descriptor: int, pieces: Iterable[tuple[int, Piece]]) -> None:
+    for offset, piece in pieces:
         if isinstance(piece, bytes):
             _write_all(descriptor, piece, offset)
-            offset += len(piece)
         else:
-            _copy_slice(descriptor, piece, offset)
-            offset += piece.length
+            copy_slice(descriptor, piece, offset)
 
 
-def _copy_slice(descriptor: int, source: FileSlice, offset: int) -> None:
+def copy_slice(descriptor: int, source: FileSlice, offset: int) -> None:
+    """Copy a range of a file to a position of an open file.
+
+    Raises
+    ------
+    ImageError
+        If the range cannot be read.
+    OSError
+        If the file cannot be written.
+    """
     with _open_slice(source) as origin:
         done = 0
         while done < source.length:
