@@ -22,6 +22,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
+from argosy.launch.script.helpers import render_script_functions
+from argosy.launch.script.slurm import render_modules
 from argosy.launch.site_settings import refuse_missing_options
 from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
@@ -162,28 +164,42 @@ def _without(arguments: Sequence[str], flags: frozenset[str], valued: frozenset[
     return tuple(kept)
 
 
-def render_node_script(
-    options: Argv, command: Argv, *, output: str, title: str, bundle: str = "", unload: Argv = ()
-) -> str:
-    """Render the job script of a build; it unloads modules that break builds, and removes `bundle` at the end."""
+def render_node_script(options: Argv, command: Argv, site: Site, *, output: str, title: str, bundle: str = "") -> str:
+    """Render the job script of a build, which removes `bundle` at the end."""
     lines = [
         "#!/bin/sh",
         *map(render_directive, (*options, f"--output={output}")),
         f"# {' '.join(title.split())}",
         "set -eu",
         'echo "on $(hostname): $(date)"',
+        *_render_modules(site),
     ]
-    if unload:
-        lines += [
-            "# The variables of these modules refer to folders that an image does not have, which breaks builds.",
-            f"if command -v module >/dev/null 2>&1; then module unload {' '.join(map(quote, unload))} || :; fi",
-        ]
     run = " ".join(map(quote, command))
     if bundle:
         lines += [f"code=0; {run} || code=$?", f"rm -f {quote(bundle)}", 'exit "$code"']
     else:
         lines.append(f"exec {run}")
     return "\n".join(lines) + "\n"
+
+
+def plan_step(options: Argv, command: Argv, site: Site) -> Argv:
+    """Return the srun command of a build that runs now."""
+    modules = "\n".join(_render_modules(site))
+    inside = ("sh", "-c", f'{modules}\nexec "$@"', "sh", *command) if modules else command
+    return ("srun", *options, *inside)
+
+
+def _render_modules(site: Site) -> Iterator[str]:
+    """Render the lines that load the modules of the site, and unload those that break builds."""
+    # Without purge: the Python of Argosy may come from a module of the user.
+    loads = tuple(render_modules(replace(site.modules, purge=False)))
+    if loads:
+        yield from render_script_functions("\n".join(loads))
+        yield from loads
+    if site.build.unload:
+        names = " ".join(map(quote, site.build.unload))
+        yield "# The variables of these modules refer to folders that an image does not have, which breaks builds."
+        yield f"if command -v module >/dev/null 2>&1; then module unload {names} || :; fi"
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -216,7 +232,8 @@ def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildR
     require_writable_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(arguments, site, archive)
-        return session.runner.run_foreground(Command(("srun", *options, *command), env=_node_environment(session)))
+        step = plan_step(options, command, site)
+        return session.runner.run_foreground(Command(step, env=_node_environment(session)))
 
 
 def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
@@ -238,7 +255,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     output = f"{session.host.cwd}/argosy-build-%j.out"
     command = _plan_command(arguments, site, archive)
     title = f"Builds {request.output.name}; made by argosy build --submit."
-    script = render_node_script(options, command, output=output, title=title, bundle=archive, unload=site.build.unload)
+    script = render_node_script(options, command, site, output=output, title=title, bundle=archive)
     with translate_os_errors(folder):
         make_private_folder(folder)
         write_text(folder / "job.sh", script)

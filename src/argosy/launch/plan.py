@@ -44,7 +44,7 @@ from argosy.launch.request import with_sources
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
 from argosy.launch.script.parts import RANK_PATH, WELL_FILES, plan_resume
-from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
+from argosy.launch.script.slurm import SlurmFacts, directives, render_modules, render_slurm_script
 from argosy.launch.site_settings import (
     caller_variables,
     default_options,
@@ -381,7 +381,8 @@ def _absolute(path: str, host: Host) -> str:
 
 def _attach_script(facts: LaunchFacts) -> str:
     container = with_variables(facts.container, planned_threads(facts.container.entry.variables, facts.shape))
-    return render_attach(_script_facts(facts, container, LauncherCommand(facts.request.command)))
+    script = _script_facts(facts, container, LauncherCommand(facts.request.command))
+    return render_attach(script, render_modules(facts.site.modules))
 
 
 def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[Choice, ...]]:

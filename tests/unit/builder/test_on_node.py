@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 
-from argosy.builder.on_node import NodeOptions, plan_node_arguments, plan_node_options, render_node_script
+from argosy.builder.on_node import NodeOptions, plan_node_arguments, plan_node_options, plan_step, render_node_script
 from argosy.core.errors import SiteError, UsageError
+from argosy.core.records import replace
 from argosy.sites.load import load_profile
 from argosy.sites.profile import Site, Slurm
-from argosy.sites.software import Build
+from argosy.sites.software import Build, Modules
 from tests.unit.machines import make_host
 
 PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00")
@@ -80,20 +81,38 @@ def test_with_a_bundle_the_node_gets_neither_sources_nor_base() -> None:
 
 
 def test_the_job_removes_its_bundle_and_ends_with_the_builds_code() -> None:
-    script = render_node_script(
-        ("--nodes=1",), ("argosy", "build", "-o", "a b.sif"), output="o-%j", title="t", bundle="x y"
-    )
+    words = ("argosy", "build", "-o", "a b.sif")
+    script = render_node_script(("--nodes=1",), words, SITE, output="o-%j", title="t", bundle="x y")
     assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n")
     assert script.endswith("code=0; argosy build -o 'a b.sif' || code=$?\nrm -f 'x y'\nexit \"$code\"\n")
 
 
 def test_modules_that_break_builds_are_unloaded_if_there_are_modules() -> None:
     words = ("sh", "-c", 'echo "built with $LOADED"')
-    script = render_node_script((), words, output="o-%j", title="t", unload=("apptainer-enable-mpi", "other"))
+    site = replace(SITE, build=Build(unload=("apptainer-enable-mpi", "other")))
+    script = render_node_script((), words, site, output="o-%j", title="t")
     with_modules = 'LOADED="apptainer-enable-mpi"; module() { LOADED="after $*"; export LOADED; }\n'
     for before, seen in ((with_modules, "after unload apptainer-enable-mpi other"), ("", "")):
         done = subprocess.run(("/bin/sh", "-c", before + script), capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"built with {seen}"
+
+
+def test_a_build_job_loads_the_modules_of_its_site_and_purges_none() -> None:
+    site = replace(SITE, modules=Modules(purge=True, use=("/m",), load=("singularity",)))
+    script = render_node_script((), ("sh", "-c", 'echo "built with $SEEN"'), site, output="o-%j", title="t")
+    module = 'SEEN=; module() { SEEN="$SEEN$*;"; export SEEN; }\n'
+    done = subprocess.run(("/bin/sh", "-c", module + script), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "built with use /m;load singularity;"
+
+
+def test_a_build_that_runs_now_loads_the_same_modules() -> None:
+    assert plan_step(("--nodes=1",), ("argosy", "build"), SITE) == ("srun", "--nodes=1", "argosy", "build")
+    site = replace(SITE, modules=Modules(load=("singularity",)), build=Build(unload=("other",)))
+    step = plan_step((), ("sh", "-c", 'echo "$SEEN" "$@"', "sh", "a  b"), site)
+    module = 'SEEN=; module() { SEEN="$SEEN$*;"; export SEEN; }\n'
+    words = ("sh", "-c", module + step[3], *step[4:])
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "load singularity;unload other; a  b\n"
 
 
 @pytest.mark.parametrize("option", ["--no-build-isolation", "--allow-replace"])

@@ -34,6 +34,7 @@ from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Option
+from argosy.sites.software import Modules
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
@@ -468,6 +469,15 @@ def test_pmi2_is_refused_if_the_runtime_closes_its_file() -> None:
     with pytest.raises(SiteError, match="enroot cannot start ranks by PMI2"):
         plan(image=SQUASHFS, host=NODES, mpi="pmi2", **asked)
     assert "--mpi=pmix" in plan(image=SQUASHFS, host=NODES, mpi="pmix", **asked).script
+
+
+def test_a_shell_in_a_job_loads_the_modules_of_the_site_first() -> None:
+    attach = plan(replace(LAB, modules=Modules(purge=True, load=("singularity",)))).attach
+    assert attach.index("module purge\nmodule load singularity\nset -eu") < attach.index("\nexec ")
+    module = 'module() { echo "module $*"; }\n'
+    words = ("/bin/sh", "-c", module + attach.replace("\nexec ", "\necho start "), "attach.sh", "id")
+    said = subprocess.run(words, env={"HOME": "/h", "PATH": "/bin"}, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("module purge\nmodule load singularity\nstart ")
 
 
 @pytest.mark.parametrize("runtime", ["pyxis", "edf"])

@@ -108,7 +108,7 @@ def plan_validation(context: LaunchContext) -> ValidationPlan:
         "# Options of the job for its tasks must not apply to these steps.",
         "unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION",
         "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK",
-        *render_modules(facts.site),
+        *render_modules(facts.site.modules),
         *_inside(facts),
     ]
     return ValidationPlan("\n".join(lines) + "\n" + BODY.read_text(encoding="utf-8"), launch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from argosy.core.shell import ShellExpr, Word, collect_helpers, quote, render_helpers
 from argosy.launch.script.helpers import CHECK_CONTAINER, continued, render_call, render_script_functions
@@ -58,18 +58,26 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 """Variables that srun of the outer step sets, and srun of the inner step would read as options."""
 
 
-def render_attach(facts: ScriptFacts) -> str:
-    """Render the script that runs its arguments in the container of a job."""
+def render_attach(facts: ScriptFacts, modules: Iterable[str] = ()) -> str:
+    """Render the script that runs its arguments in the container of a job.
+
+    Parameters
+    ----------
+    modules
+        Lines that load the modules of the site, for example for the runtime.
+    """
+    modules = tuple(modules)
     helpers, words = collect_helpers(facts.container.argv((ShellExpr("$@"),)))
     start = render_call(words, facts.container.runtime.program)
     lines = [
         "#!/bin/sh",
         "# Run a command in the container of a job: srun --overlap --jobid=JOB sh attach.sh COMMAND…",
-        "# shellcheck disable=SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
+        "# shellcheck disable=SC1091,SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
-        *render_environment(facts),
-        *render_script_functions("write_edf" * has_document(facts.container)),
+        *render_script_functions("\n".join((*modules, "write_edf" * has_document(facts.container)))),
         *render_helpers(helpers),
+        *render_environment(facts),
+        *modules,
         *(_in_step(facts, start) if step_of(facts.container) else ("exec " + start.lstrip(),)),
     ]
     return "\n".join(lines) + "\n"

@@ -55,6 +55,7 @@ from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.demands import SiteDemands
 from argosy.sites.profile import Site
+from argosy.sites.software import Modules
 from argosy.slurm.text import JobOptions, render_directive
 
 
@@ -179,7 +180,7 @@ def _needs(facts: SlurmFacts) -> Iterator[str]:
         yield render_timer()
     yield render_rendezvous(facts.site)
     yield from render_environment(facts.script)
-    yield from render_modules(facts.site)
+    yield from render_modules(facts.site.modules)
     yield from _stage(facts)
     yield from render_document(facts.script.container)
 
@@ -356,9 +357,8 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
         yield f"need_cores_of_node {_cores_per_node(facts)}"
 
 
-def render_modules(site: Site) -> Iterator[str]:
+def render_modules(modules: Modules) -> Iterator[str]:
     """Render the lines that load the site's modules, which provide the runtime or the host's MPI."""
-    modules = site.modules
     if not modules.load:
         return
     yield "enable_modules"
