@@ -78,6 +78,14 @@ def decode_json(text: str | bytes, kind: type[T]) -> T:
         raise msgspec.DecodeError(str(error)) from error
 
 
+class TomlError(tomllib.TOMLDecodeError):
+    """TOML that Python cannot read although its syntax is valid."""
+
+    def __init__(self, message: str) -> None:
+        # Since Python 3.14, the base class wants the document and a position, too.
+        ValueError.__init__(self, message)
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
@@ -91,6 +99,6 @@ def parse_toml(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise tomllib.TOMLDecodeError(TOO_DEEP) from None
+        raise TomlError(TOO_DEEP) from None
     except ValueError as error:
-        raise tomllib.TOMLDecodeError(str(error)) from error
+        raise TomlError(str(error)) from error
