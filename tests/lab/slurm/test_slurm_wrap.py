@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lab.slurm.conftest import kept_image
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.lab.slurm.conftest import Desk
@@ -60,7 +61,7 @@ from dask_jobqueue import SLURMCluster
 if __name__ == "__main__":
     with SLURMCluster(cores=1, processes=1, memory="300MB", walltime="00:02:00") as cluster, Client(cluster) as client:
         cluster.scale(jobs=2)
-        client.wait_for_workers(2, timeout=PATIENCE_S)
+        client.wait_for_workers(2, timeout={PATIENCE_S})
         for told in client.run(where).values():
             print("told", *told)
 """

@@ -67,7 +67,7 @@ def test_a_terminal_shows_amount_rate_and_time_left(tmp_path: Path, columns: int
     with slow_server(go_on=go_on) as url:
         argv = (sys.executable, "-c", PROGRAM, url, SHA256)
         with open_screen(argv, columns, 10, env={"ARGOSY_CACHE": str(tmp_path)}) as screen:
-            screen.until("fetch", "downloading data.tar:", "of 10 MB", "MB/s", "left")
+            screen.until("fetch", "downloading data.tar:", "of 10 MB", "B/s", "left")
             go_on.set()
             assert screen.wait() == 0
             assert screen.is_restored()
