@@ -60,6 +60,14 @@ def cause_of(text: str) -> tuple[str, str]:
             "the program ended with std::out_of_range: vector::_M_range_check",
         ),
         (
+            "forrtl: severe (24): end-of-file during read, unit 5, file /proc/7/fd/0\n",
+            "the program ended with severe (24): end-of-file during read, unit 5, file /proc/7/fd/0",
+        ),
+        (
+            "a.out: solve.c:12: main: Assertion `n > 0' failed.\n",
+            "the program ended with a.out: solve.c:12: main: Assertion `n > 0' failed",
+        ),
+        (
             "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --epoch 5\n",
             "the program refused its arguments: unrecognized arguments: --epoch 5",
         ),

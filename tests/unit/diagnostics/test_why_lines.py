@@ -11,6 +11,26 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("killed", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 7)"),
+    ("segfault", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 1 (pid: 7)"),
+    ("ib-failure", "mlx5: n1: got completion with error:"),
+    (
+        "index-out-of-range",
+        "/aten/cuda/Loss.cu:240: kernel: Assertion `t >= 0 && t < n_classes` failed.",
+    ),
+    ("no-exec-in-image", 'System error: exec: "/entrypoint.sh": stat /entrypoint.sh: no such file or directory'),
+    ("podman-storage", "Error: error creating tmpdir: mkdir /run/user/2001: permission denied"),
+    (
+        "gpu-feature",
+        "RuntimeError: ('Quantization scheme is not supported for ', 'the current GPU')",
+    ),
+    ("pmi-missing", "MPIDU_bc_table_create(204)..:  PMI_Allgather failed: -1"),
+    ("cxi-match", "MPICH WARNING: MPICH suspects a hang due to completion queue exhaustion."),
+    (
+        "processes",
+        "FATAL: while creating squashfs: exit status 1: FATAL ERROR:Failed to create thread",
+    ),
+    ("slurm-prolog", "slurmstepd: error: container_p_join: open failed /scratch/7/.active: No such file or directory"),
     (
         "cdi-missing",
         'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
@@ -198,6 +218,9 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "/opt/env/x.py:1: LightningDeprecationWarning: `Trainer(gpus=1)` has been deprecated in v1.7 and will be removed",
+    "libfabric:7:1751:core:fi_getinfo_():1185<info> fi_getinfo: verbs returned -61 (No data available)",
+    "[rank3]: WARNING: could not find the optimizer state, using defaults",
     "WARNING: Using the latest cached version of the module from /hf/modules (OfflineModeIsEnabled)",
     "[W1120 12:00:00 socket.cpp:601] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 97)",
     "The node 'n1_7_0' has failed to shutdown the rendezvous 'x' due to an error of type RendezvousConnectionError.",

@@ -19,6 +19,13 @@ BARE = re.compile(
     r"(?:\[rank\d+\]:? ?|E +|\(\w[^()]*\) |ERROR: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|NotFound)): (\S.*)"
 )
 """An exception without its traceback."""
+OTHERS = re.compile(
+    r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): .+)|Fortran runtime error: (.+)"
+    r"|(\S+: \S+:\d+: .+: Assertion [`'].*' failed)|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
+    r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* : .*)"
+    r"|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
+)
+"""Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of OpenFOAM and LAMMPS."""
 CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 WHAT = re.compile(r"\s*what\(\): +(.*)")
 USAGE = re.compile(
@@ -168,7 +175,7 @@ def _with_place(raised: Raised, frames: Sequence[tuple[str, str]]) -> Raised:
 
 
 def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
-    """Find exceptions whose traceback is not in the log, uncaught ones of C++, and refused arguments."""
+    """Find exceptions without their traceback, errors of other languages, and refused arguments."""
     for at, line in enumerate(lines):
         if match := BARE.match(line):
             yield Raised(at, at, match[1], match[2])
@@ -177,6 +184,8 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
             yield Raised(at, at, match[1], what[1] if what else "")
         elif match := USAGE.match(line):
             yield Raised(at, at, "refused", match[1])
+        elif match := OTHERS.match(line):
+            yield Raised(at, at, next(filter(None, match.groups())))
 
 
 def _describe(raised: Raised) -> ProgramError:
@@ -188,7 +197,8 @@ def _describe(raised: Raised) -> ProgramError:
             f"the program refused its arguments: {message}",
             "correct the arguments after '--'; 'PROGRAM --help' lists those that this version knows",
         )
-    error = raised.name.rpartition(".")[2] + (f": {message}" if message else "")
+    name = raised.name.rpartition(".")[2] if raised.name.replace(".", "").isidentifier() else raised.name[:120]
+    error = f"{name}: {message}" if message else name
     if not raised.file:
         return ProgramError(
             raised.at,
