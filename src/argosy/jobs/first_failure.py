@@ -39,6 +39,9 @@ ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
 STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
 """Message of the program that starts the ranks of a node in one container (launch/launchers/start_ranks.py)."""
+MPIRUN = re.compile(
+    r"(?:mpirun|prterun) noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)"
+)
 TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n"
     r"\s*time\s*: \S+\s*\n\s*host\s*: (\S+)\s*\n\s*rank\s*: (\d+) [^\n]*\n\s*exitcode\s*: (-?\d+)"
@@ -103,6 +106,9 @@ def _judge_run(text: str) -> RankEnd | None:
     started = STARTER.search(text)
     if started:
         return RankEnd(int(started[1]), started[2], int(started[4]) + (128 if started[3] == "signal" else 0))
+    noticed = MPIRUN.search(text)
+    if noticed:
+        return RankEnd(int(noticed[1]), noticed[2], 128 + int(noticed[3]))
     stopped = STOPPED.search(text)
     text = text[: stopped.start()] if stopped else text
     others, aborted = ENDED_BY_OTHERS.search(text), ABORTED.search(text)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from argosy.diagnostics.verify.verify import verify_logs
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
+from tests.unit.machines import make_host, make_session
 
 SIGNATURES = read_signatures()
 
@@ -53,6 +57,10 @@ def cause_of(text: str) -> tuple[str, str]:
     [
         (TRACEBACK, "the program raised KeyError: 'width' at model.py:7"),
         (IN_PACKAGE, "the program raised EinopsError: Shape mismatch at train.py:40, in the package einops"),
+        (
+            "".join(f"    {line}\n" for line in TRACEBACK.splitlines()),
+            "the program raised KeyError: 'width' at model.py:7",
+        ),
         (TORCHRUN, "the program raised AssertionError at train.py:12"),
         ("[rank3]: KeyError: 'width'\n", "the program ended with KeyError: 'width'"),
         (
@@ -128,3 +136,10 @@ def test_labels_of_mpirun_are_read_and_numbered_lines_of_other_programs_are_not(
     assert (tagged.name, tagged.rank) == ("host-memory", "3")
     (numbered,) = find_errors("12: x\na\nb\nMemoryError\n", SIGNATURES)
     assert (numbered.name, numbered.rank) == ("host-memory", "")
+
+
+def test_verify_names_the_rank_of_a_labelled_log_that_failed_first(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(LABELLED)
+    evidence = verify_logs(make_session(tmp_path, make_host()), [str(log)], "", 0)[1].findings[0]
+    assert (evidence.what, evidence.state, evidence.evidence) == ("ranks", "fail", "rank 3 wrote the first error")

@@ -11,6 +11,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("no-code-for-gpu", "FATAL: this function is for sm80, but was built for sm750"),
+    ("no-code-for-gpu", "F ./core/gpu_launch_config.h:174] Check failed: err == hipSuccess (98 vs. 0)"),
+    ("pmi-missing", "MPID_Init(636).......:  PMI2 init failed: 1"),
+    ("command-missing", "/usr/bin/env: 'python': No such file or directory"),
+    ("no-interface", f"{NCCL}Net : connecting to address  with family 33621 is neither AF_INET(2) nor AF_INET6(10)"),
     ("killed", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 7)"),
     ("segfault", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 1 (pid: 7)"),
     ("ib-failure", "mlx5: n1: got completion with error:"),
@@ -218,6 +223,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "Could not cache a file. Will ignore error and continue. Error: [Errno 13] Permission denied: '/models/x'",
     "/opt/env/x.py:1: LightningDeprecationWarning: `Trainer(gpus=1)` has been deprecated in v1.7 and will be removed",
     "libfabric:7:1751:core:fi_getinfo_():1185<info> fi_getinfo: verbs returned -61 (No data available)",
     "[rank3]: WARNING: could not find the optimizer state, using defaults",

@@ -185,3 +185,8 @@ def test_a_failure_before_the_ranks_begin_is_not_a_ranks(said: str) -> None:
     task = "srun: error: node1: task 0: Exited with exit code 3\n"
     assert judge_end(f"{task}argosy: {said}\n") is None
     assert judge_end(task) == RankEnd(0, "node1", 3)
+
+
+def test_mpirun_names_the_rank_that_a_signal_ended() -> None:
+    text = "mpirun noticed that process rank 3 with PID 77 on node n2 exited on signal 9 (Killed).\n"
+    assert judge_end(text) == RankEnd(3, "n2", 137)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,9 @@ from argosy.diagnostics.verify.earlier import find_earlier
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
+from argosy.diagnostics.why.explain import describe_first_rank
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import RankFacts, can_read, read_plan, read_submitted, session_of
 from argosy.sites.load import load_site
@@ -126,7 +129,15 @@ def verify_logs(session: Session, logs: Sequence[str], site: str, nodes: int) ->
     """
     text = "\n".join(map(read_ends_of, logs))
     evidence = Evidence(parse_netlog(text), (), Expected(nodes=nodes), tuple(logs))
-    return evidence, check_run(evidence.net, (), evidence.expected, _profile(session, site))
+    verdict = check_run(evidence.net, (), evidence.expected, _profile(session, site))
+    return evidence, Verdict((*_find_failed_rank(text), *verdict.findings), verdict.bad_nodes)
+
+
+def _find_failed_rank(text: str) -> Iterator[Finding]:
+    """Yield the rank that failed first, if the logs name it."""
+    first = describe_first_rank(text, find_errors(text, read_signatures()))
+    if first:
+        yield Finding("ranks", State.FAIL, first, "find the cause: argosy why LOG")
 
 
 def _planned_profile(session: Session, facts: JobFacts) -> Site:

@@ -23,9 +23,9 @@ OTHERS = re.compile(
     r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): .+)|Fortran runtime error: (.+)"
     r"|(\S+: \S+:\d+: .+: Assertion [`'].*' failed)|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
     r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* : .*)"
-    r"|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
+    r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
 )
-"""Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of OpenFOAM and LAMMPS."""
+"""Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of TensorFlow, OpenFOAM and LAMMPS."""
 CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 WHAT = re.compile(r"\s*what\(\): +(.*)")
 USAGE = re.compile(
@@ -140,7 +140,7 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
             continue
         if any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             continue
-        raised = _read_traceback(lines, start, line[: line.index(HEADER)].rstrip())
+        raised = _read_traceback(lines, start, line[: line.index(HEADER)])
         if raised is None:
             continue
         if last and not any(CHAINED.search(each) for each in lines[last.at + 1 : start]):
@@ -151,12 +151,12 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 
 
 def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | None:
-    """Read a traceback. Lines without its prefix are those of other ranks."""
+    """Read a traceback. Lines without its prefix, a label or spaces, are those of other ranks."""
     frames: list[tuple[str, str]] = []
     for at in range(start + 1, min(len(lines), start + MOST_FRAMES)):
-        if not lines[at].startswith(prefix):
+        text = lines[at].removeprefix(prefix)
+        if prefix and text == lines[at]:
             continue
-        text = lines[at][len(prefix) :].removeprefix(" ") if prefix else lines[at]
         frame = FRAME.match(text)
         if frame:
             frames.append((frame[1], frame[2]))
