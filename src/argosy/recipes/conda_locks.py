@@ -123,27 +123,18 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
     left_out: set[str] = set()
     for number, row in enumerate(rows):
         where = Where(file, lines[number] if number < len(lines) else 1)
+        category = scalar_text(row.get("category", MAIN))
         if row.get("platform") != subdir:
             continue
-        category = scalar_text(row.get("category", MAIN))
         if category not in asked and (category != MAIN or row.get("optional")):
             left_out.add(category)
             continue
+        name, version, url = (scalar_text(row.get(key, "")) for key in ("name", "version", "url"))
         digests = row.get("hash") or {}
         if row.get("manager") == "pip":
-            pip.append(
-                _pip_line(
-                    scalar_text(row["name"]),
-                    scalar_text(row["version"]),
-                    scalar_text(row.get("url", "")),
-                    digests,
-                    where,
-                )
-            )
+            pip.append(_pip_line(name, version, url, digests, where))
         else:
-            pins.append(
-                _with_hashes(_pin(scalar_text(row.get("url")), "", where, scalar_text(row.get("url"))), digests)
-            )
+            pins.append(_with_hashes(_pin(url, "", where, url), digests))
     notes = [Note(f"the category '{name}' is not installed", Where(file, 1)) for name in sorted(left_out)]
     return _part(pins, pip, (), notes)
 

@@ -23,11 +23,12 @@ from argosy.images.open import OpenedImage, inspect_squashfs, layer_key, open_im
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
+from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import layer_tree_key, open_container
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
-from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.plan import (
     chosen_inside,
     judge_glibc,
@@ -255,21 +256,8 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     settings, recipe, image = draft.settings, brought.recipe, brought.image
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
-    there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
-    request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
-    lock = opened.lock
-    if lock:
-        draft_plan = open_container(request, str(image), there, dry=True)
-        unpacks, attach = draft_plan.runtime.traits.unpacks, draft_plan.entry.attach
-        if unpacks and (key := layer_tree_key(opened, attach, there)):
-            link_layer(session, layer_key(lock), there.paths.cache, key)
-    plan = open_container(request, str(image), there)
-    judge_runtime(plan.runtime.name)
-    found = brought.inside
-    inside = look_inside(plan, () if found else paths, session, image=str(recipe))
-    inside = chosen_inside(found, paths, inside) if found else inside
-    judge_glibc(brought.needs, inside)
-    check_gpu_build(recipe, plan, inside, session)
+    plan = _plan_start(opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session)
+    inside = _list_programs(plan, paths, brought, session)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)
     cache = prefix / CACHE / "trees"
@@ -286,13 +274,43 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
         runtime=plan.runtime.name,
         image=image.name,
         digest=opened.image.digest,
-        size=_size(opened),
+        size=image.stat().st_size if image.is_file() else 0,
         trees=(*own, root.folder) if root.folder else own,
         commands=commands.commands,
         notes=plan_notes(commands.hidden, settings.binds),
     )
     write_version_files(image.parent, version, plan, inside, commands, root)
     return version
+
+
+def _plan_start(opened: OpenedImage, settings: Settings, there: Session, session: Session) -> ContainerPlan:
+    """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
+
+    Parameters
+    ----------
+    there
+        The session with the cache of the prefix.
+    """
+    image = opened.image.path
+    request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
+    if opened.lock:
+        draft = open_container(request, image, there, dry=True)
+        key = layer_tree_key(opened, draft.entry.attach, there) if draft.runtime.traits.unpacks else ""
+        if key:
+            link_layer(session, layer_key(opened.lock), there.paths.cache, key)
+    plan = open_container(request, image, there)
+    judge_runtime(plan.runtime.name)
+    return plan
+
+
+def _list_programs(plan: ContainerPlan, paths: tuple[str, ...], brought: Brought, session: Session) -> InContainer:
+    """List the programs to wrap, and check that the image can run them."""
+    found, recipe = brought.inside, brought.recipe
+    inside = look_inside(plan, () if found else paths, session, image=str(recipe))
+    inside = chosen_inside(found, paths, inside) if found else inside
+    judge_glibc(brought.needs, inside)
+    check_gpu_build(recipe, plan, inside, session)
+    return inside
 
 
 def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]) -> tuple[str, ...]:
@@ -302,11 +320,6 @@ def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]
         *(f"{name}: {taken} is wrapped and hides {other}" for name, taken, other in hidden),
         *(f"--bind {source}: not on this machine; the commands start only on machines that have it" for source in gone),
     )
-
-
-def _size(opened: OpenedImage) -> int:
-    path = Path(opened.image.path)
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _bring(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> Bring:
