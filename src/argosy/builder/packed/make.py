@@ -27,6 +27,7 @@ from argosy.builder.python.packages import Installer, install_pins
 from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands
 from argosy.builder.records import disk_use
 from argosy.core.layout import ROOT
+from argosy.core.locks import deferred_signals
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session, Step
 from argosy.core.store import digest_of_file, remove_tree
@@ -147,8 +148,9 @@ class _Packer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Wait for the running threads; what has not begun is not done."""
-        self._compiling.shutdown(cancel_futures=True)
-        self._packing.shutdown(cancel_futures=True)
+        with deferred_signals():
+            self._compiling.shutdown(cancel_futures=True)
+            self._packing.shutdown(cancel_futures=True)
 
     def add(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> None:
         """Compile and pack the trees of some wheels while the caller continues."""

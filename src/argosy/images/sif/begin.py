@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from argosy.core.errors import ArgosyError
+from argosy.core.locks import deferred_signals
 from argosy.images.sif.write import CHUNK, FileSlice, Piece, copy_slice, new_file
 
 Copy = tuple[int, FileSlice]
@@ -39,9 +40,10 @@ class BegunFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop copying, and remove the file unless it was moved."""
-        self._stopped.set()
-        self._wait()
-        self._path.unlink(missing_ok=True)
+        with deferred_signals():
+            self._stopped.set()
+            self._wait()
+            self._path.unlink(missing_ok=True)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Copy ranges of other files to their positions while the caller continues."""
