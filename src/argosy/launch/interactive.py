@@ -136,7 +136,9 @@ def plan_interactive(
     command = request.command or SHELL
     request = replace(request, command=command)
     plan = prepare_launch(request, session, profile=profile, dry=dry, script_only=script_only, record=record)
-    step = (*STEP, "--mpi=none", "--export=ALL", *_terminal(), "sh", "{script}")
+    # A dry run may be piped to a file or a pager: the shell that it describes still gets a terminal.
+    terminal = ("--pty",) if dry else _terminal()
+    step = (*STEP, "--mpi=none", "--export=ALL", *terminal, "sh", "{script}")
     submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(command)))
     return replace(plan, submit=submit, script=_with_start(plan.attach, submit))
 

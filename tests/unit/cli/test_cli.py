@@ -385,7 +385,7 @@ def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...])
     shown = argosy("launch", "/p/x.sif", *options, *words)
     assert shown.returncode == 0, shown.stderr
     head = " ".join(shown.stdout.replace("\\", " ").replace("#", " ").split())
-    assert re.search(r" salloc .*--gpus-per-node=1 .*--account=p .*srun --overlap ", head)
+    assert re.search(r" salloc .*--gpus-per-node=1 .*--account=p .*srun --overlap .*--pty sh FILE ", head)
     assert "#SBATCH" not in shown.stdout
     assert ("htop" if words else "exec bash") in shown.stdout
     plan = json.loads(argosy("launch", "/p/x.sif", *options, "--json", *words).stdout)
