@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.records import BuildReport, Cost
-from argosy.core.session import Session
 from argosy.core.store import fill_once
+from argosy.images.flat import layer_source, unpack_source
 from argosy.images.open import open_image
-from argosy.images.squashfs.pack import run_pack, run_unsquashfs
+from argosy.images.squashfs.pack import run_pack
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, open_folder, run_task, why_no_lab
@@ -189,7 +189,10 @@ def _floor_rows(cold: Built, warm: Built, folder: Path, wheels: Path) -> list[Ro
     names = {package.name.replace("-", "_").lower() for package in lock.packages} if lock else set()
     mine = [str(wheel) for wheel in wheels.glob("*.whl") if wheel.name.split("-")[0].lower().replace(".", "_") in names]
     unpack = run_metered(partial(_run, sys.executable, "-c", UNPACK, str(folder / "unpacked"), *mine))
-    _unsquash(session, folder / "cold.sif", image.image.layer_offset, tree)
+    layer = layer_source(image.image)
+    if layer is None:
+        raise RuntimeError("the image has no layer")
+    unpack_source(session, layer, tree, "-no-xattrs", doing="unpacking a layer")
     pack = run_metered(partial(run_pack, session, tree, folder / "floor.sqfs", time=0))
     floor = unpack.wall + pack.wall
     return [
@@ -197,10 +200,6 @@ def _floor_rows(cold: Built, warm: Built, folder: Path, wheels: Path) -> list[Ro
         one("building.cold.of_floor", "cold: wall / that", cold.usage.wall / floor, "x", budget=OF_THE_FLOOR),
         one("building.warm.of_floor", "warm: wall / that", warm.usage.wall / floor, "x", budget=OF_THE_FLOOR),
     ]
-
-
-def _unsquash(session: Session, image: Path, offset: int, tree: Path) -> None:
-    run_unsquashfs(session, image, offset, tree, "-no-xattrs", doing="unpacking a layer")
 
 
 def _run(*words: str) -> None:

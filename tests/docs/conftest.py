@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from argosy.images.sif.read import read_sif
+from argosy.images.flat import base_source
+from argosy.images.open import open_image
+from argosy.images.sif.write import write_pieces
+from argosy.images.squashfs.source import slices_of
 from tests.docs.reading import REPO, Said, read_page
 from tests.kept import LAB
 from tests.lab import conftest as lab_fixtures
@@ -24,6 +27,7 @@ KEPT = LAB / "cache"
 FOLDER_IN_DOCS = "/home/ada/project"
 PROGRAMS = ("bwrap", "mksquashfs", "unsquashfs", "mmdebstrap")
 DIGITS = "argosy build examples/digits/environment.yml --base debian:bookworm -o digits.sif"
+DELTA = "argosy build --locked digits.sif --format delta -o delta.sif"
 TRAIN = "argosy launch digits.sif --ranks 2 --site local -- python examples/digits/train.py --epochs 20"
 VENDOR_TORCH = "2.9.0a0+145a3a7bda.nv25.10"
 
@@ -98,6 +102,8 @@ class Shop:
             shutil.copytree(REPO / "examples", project / name)
         elif name == "digits.sif":
             (project / name).symlink_to(self.digits())
+        elif name == "delta.sif":
+            (project / name).symlink_to(self.delta())
         elif name == "vendor.sqfs":
             (project / name).symlink_to(self.vendor())
         else:
@@ -114,13 +120,22 @@ class Shop:
             self.built[DIGITS] = (project / "digits.sif", said)
         return self.built[DIGITS][0]
 
+    def delta(self) -> Path:
+        """Build the same image with base and layer as two partitions, once."""
+        image = self.digits().with_name("delta.sif")
+        if not image.exists():
+            code, said = self.start(image.parent, DELTA)
+            assert code == 0, said
+        return image
+
     def vendor(self) -> Path:
         """Make a stand-in for a vendor's image: a Debian with a torch of its own, which computes nothing."""
         base = self.folder / "vendor.sqfs"
         if base.exists():
             return base
-        debian, tree = read_sif(self.digits()).parts[0], self.folder / "vendor"
-        words = ("unsquashfs", "-quiet", "-no-progress", "-o", str(debian.offset), "-d", tree, self.digits())
+        debian, tree = self.folder / "debian.sqfs", self.folder / "vendor"
+        write_pieces(debian, slices_of(base_source(open_image(self.digits()).image)))
+        words = ("unsquashfs", "-quiet", "-no-progress", "-d", tree, debian)
         subprocess.run(words, check=True, capture_output=True)
         site = tree / "usr/local/lib/python3.11/dist-packages"
         info = site / f"torch-{VENDOR_TORCH}.dist-info"
@@ -158,9 +173,8 @@ cluster = lab_fixtures.cluster
 @pytest.fixture
 def lab_image(shop: Shop) -> Callable[[str], Path]:
     """Give what finds an image that pages of the lab need by its name: the tutorial's, or an example's."""
-    return lambda name: (
-        shop.digits() if name == "digits.sif" else slurm_fixtures.example_image(name.removesuffix(".sif"))
-    )
+    own = {"digits.sif": shop.digits, "delta.sif": shop.delta}
+    return lambda name: own[name]() if name in own else slurm_fixtures.example_image(name.removesuffix(".sif"))
 
 
 def pages(*, lab: bool) -> Sequence[Path]:

@@ -262,7 +262,7 @@ def _debian(folder: Path) -> Path:
     recipe = folder / "requirements.txt"
     recipe.write_text("pip\n")
     CACHE.mkdir(parents=True, exist_ok=True)
-    words = ("build", str(recipe), "--base", "debian:bookworm", "-o", str(folder / "first.sif"))
+    words = ("build", str(recipe), "--base", "debian:bookworm", "--format", "delta", "-o", str(folder / "first.sif"))
     done = subprocess.run(
         (sys.executable, "-m", "argosy.cli", *words),
         env={**os.environ, "ARGOSY_CACHE": str(CACHE)},

@@ -14,7 +14,7 @@ from tests.real.conftest import Shop
 
 pytestmark = pytest.mark.real
 
-FORMS: dict[str, tuple[str, ...]] = {"delta": (), "flat": ("--flatten",)}
+FORMS = ("delta", "flat")
 
 Seen = tuple[int, str, set[tuple[str, str]], set[str]]
 """Size of the base, content digest, changes of files, and paths of the layer."""
@@ -35,9 +35,9 @@ def paths_in(shop: Shop, squashfs: Path) -> set[str]:
 
 def test_a_flat_image_has_a_base_and_a_layer_for_all_that_uses_them(shop: Shop) -> None:
     found, digests = dict[str, Seen](), set[str]()
-    for form, options in FORMS.items():
-        old = shop.build("tinypkg==1.0\n", *options, out=f"{form}.sif")
-        new = shop.build("another\n", *options, base=old, out=f"{form}-more.sif")
+    for form in FORMS:
+        old = shop.build("tinypkg==1.0\n", "--format", form, out=f"{form}.sif")
+        new = shop.build("another\n", "--format", form, base=old, out=f"{form}-more.sif")
         lock = open_image(new).lock
         assert lock
         digests |= {lock.base.digest, info(shop, old)["base_digest"]}
@@ -57,8 +57,8 @@ def test_a_flat_image_has_a_base_and_a_layer_for_all_that_uses_them(shop: Shop) 
 
 @pytest.mark.soak
 def test_flat_images_share_the_unpacked_tree_of_their_base(shop: Shop) -> None:
-    first = shop.build("tinypkg\n", "--flatten", out="first.sif")
-    second = shop.build("another\n", "--flatten", out="second.sif")
+    first = shop.build("tinypkg\n", out="first.sif")
+    second = shop.build("another\n", out="second.sif")
     cache = shop.folder / "runs"
     for image, command in ((first, "tinypkg"), (second, "another")):
         assert shop.argosy("run", image, "--runtime", "bwrap", "--", command, ARGOSY_CACHE=str(cache)).code == 0

@@ -33,7 +33,7 @@ EVIL = {PartKind.PRIMARY_SYSTEM: "etc/EVIL", PartKind.OVERLAY: "opt/argosy/EVIL"
 
 @pytest.fixture
 def genuine(shop: Shop) -> Path:
-    return shop.build("tinypkg\n")
+    return shop.build("tinypkg\n", "--format", "delta")
 
 
 @pytest.fixture

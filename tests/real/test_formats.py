@@ -100,8 +100,6 @@ def test_a_build_writes_the_requested_format(shop: Shop, base: Path, image: Path
         for path in (shop.folder / "my.oci-archive", export(shop, image, "oci-archive")[0])
     )
     assert len(set(told)) == 1
-    done = shop.argosy("build", recipe, "--base", base, "-o", "no.tar", "--format", "oci", "--flatten")
-    assert (done.code, (shop.folder / "no.tar").exists()) == (2, False)
 
 
 def test_a_squashfs_for_enroot_has_no_device_nodes(shop: Shop, base: Path) -> None:

@@ -76,7 +76,7 @@ def project(shop: Shop) -> Shop:
     return shop
 
 
-@pytest.mark.parametrize("more", [(), ("--build-backend", "userns", "--flatten")], ids=["layer", "userns, flat"])
+@pytest.mark.parametrize("more", [("--format", "delta"), ("--build-backend", "userns")], ids=["layer", "userns, flat"])
 def test_changes_of_steps_are_in_the_image(project: Shop, more: tuple[str, ...]) -> None:
     done = project.argosy("build", *more)
     assert done.code == 0, done.err
@@ -95,7 +95,7 @@ def test_a_flat_image_has_no_bytes_of_removed_files(shop: Shop) -> None:
     )
     sizes = []
     shop.write("requirements.txt", "tinypkg\n")
-    head = f'[image]\nbase = "{shop.base}"\npip = "requirements.txt"\nflatten = true\n'
+    head = f'[image]\nbase = "{shop.base}"\npip = "requirements.txt"\nformat = "flat"\n'
     for name, text in (("all", ""), ("slim", step)):
         shop.write("argosy.toml", f'{head}output = "{name}.sif"\n{text}')
         done = shop.argosy("build")

@@ -66,9 +66,9 @@ def test_the_same_recipe_gives_the_same_file(shop: Shop, first: tuple[str, str],
 
 
 @pytest.mark.soak
-def test_a_flat_image_is_the_same_file_each_time_too(shop: Shop) -> None:
-    shop.build("tinypkg\n", "--flatten", out="one.sif")
-    shop.build("tinypkg\n", "--flatten", out="two.sif")
+def test_a_delta_image_is_the_same_file_each_time_too(shop: Shop) -> None:
+    shop.build("tinypkg\n", "--format", "delta", out="one.sif")
+    shop.build("tinypkg\n", "--format", "delta", out="two.sif")
     assert (shop.folder / "one.sif").read_bytes() == (shop.folder / "two.sif").read_bytes()
 
 

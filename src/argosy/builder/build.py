@@ -91,7 +91,8 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     found = layer.wheels.found if layer.wheels else ()
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
     report = _report(request, base, lock, layer, size, clock)
-    return replace(report, cost=cost, cached=len(found), together=layer.together)
+    shown = str(layer.partitions) if request.form is OutputFormat.SIF else ""
+    return replace(report, cost=cost, cached=len(found), partitions=shown, together=layer.together)
 
 
 @contextmanager
@@ -134,7 +135,7 @@ def _write_image(
     session: Session,
     begun: BegunFile,
 ) -> int:
-    """Write the image and return the size of its layer, or of the whole output if it has no layer, in bytes.
+    """Write the image and return the size of its layer, or of the whole output if it is not a SIF file, in bytes.
 
     Raises
     ------
@@ -144,15 +145,16 @@ def _write_image(
     lock, metadata, output = finished.lock, base.opened.sif, request.output
     content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
     if request.form is OutputFormat.SIF:
-        pieces = _plan_layer(finished, layer, session, below=content.base if request.flatten else None)
-        if not request.flatten:
+        flat = layer.partitions.flat
+        pieces = _plan_layer(finished, layer, session, below=content.base if flat else None)
+        if not flat:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
                 return write_delta(beside, base, lock, pieces, begun)
         if pieces:
             whole = Whole(pieces, None if content.older else content.base)
             with atomic_file(output, force=request.force) as beside:
-                return write_whole(beside, whole, content, metadata, begun)
+                return write_whole(beside, whole, content, metadata, begun) - content.base.length
     return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
 
 

@@ -20,6 +20,7 @@ import msgspec
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
+from argosy.builder.output.choose import FLAT, Partitions
 from argosy.builder.packed.make import Wheels
 from argosy.builder.packed.store import PackedWheel
 from argosy.builder.python.base_python import BasePython
@@ -192,6 +193,8 @@ class InstalledLayer(msgspec.Struct, frozen=True):
         The packages that are packed one by one; None if all files are packed together.
     together
         Why all files are packed together; empty if they are not.
+    partitions
+        The form of a SIF image.
     """
 
     tree: Path
@@ -209,6 +212,7 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     altered: bool = False
     wheels: Wheels | None = None
     together: str = ""
+    partitions: Partitions = FLAT
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):

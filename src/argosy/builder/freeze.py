@@ -253,7 +253,7 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
     layers = [layer for each in opened if (layer := layer_source(each.image))]
     if len(layers) < len(opened):
-        note = "files were not compared: one of the images has no layer that can be told from its base"
+        note = "files were not compared: one of the images has no layer that can be separated from its base"
         return Comparison(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
         trees = [_describe_layer(each, session, work / str(number)) for number, each in enumerate(layers)]

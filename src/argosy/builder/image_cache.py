@@ -64,7 +64,7 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
     stamp = read_stamp(request.output)
     if request.form is not OutputFormat.SIF or stamp is None:
         return
-    file = notes_file(lock, session.paths.cache, flat=request.flatten)
+    file = notes_file(lock, session.paths.cache, flatten=request.flatten)
     others = (each for each in read_notes(file) if each.path != stamp.path)
     # The record is optional: an unwritable cache, or a path that JSON cannot hold, must not fail the build.
     with suppress(OSError, CheckFailed, UnicodeEncodeError):
@@ -72,9 +72,9 @@ def note_image(request: BuildRequest, lock: Lock, session: Session) -> None:
         write_text(file, msgspec.json.encode((stamp, *others)[:MAX_NOTES]).decode())
 
 
-def notes_file(lock: Lock, cache: Path, *, flat: bool) -> Path:
+def notes_file(lock: Lock, cache: Path, *, flatten: bool | None) -> Path:
     """Return the file that remembers a lock's images: by Argosy's version, ignoring versions of other programs."""
-    key = f"{VERSION} {flat} {render_lock(replace(lock, tools=Tools('')))}"
+    key = f"{VERSION} {flatten} {render_lock(replace(lock, tools=Tools('')))}"
     return cache / NOTES / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
@@ -101,9 +101,9 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) 
     lock = inputs.lock
     if lock is None or not _covers_whole_image(request, lock) or not _can_copy(request, lock):
         return None
-    file = notes_file(lock, clock.session.paths.cache, flat=request.flatten)
+    file = notes_file(lock, clock.session.paths.cache, flatten=request.flatten)
     for stamp in read_notes(file):
-        found = _open_unchanged(stamp, file, clock.session, lock=lock)
+        found = _open_unchanged(stamp, request, clock.session, lock=lock)
         if found and found.lock and _copy(stamp, request, clock):
             note_image(request, lock, clock.session)
             notes = (f"copied from {stamp.path}, which has the same content", *describe_differences(inputs, found.lock))
@@ -118,14 +118,15 @@ def _can_copy(request: BuildRequest, lock: Lock) -> bool:
     return not needs_build and request.base in ("", lock.base.reference)
 
 
-def _open_unchanged(stamp: Stamp, file: Path, session: Session, *, lock: Lock) -> OpenedImage | None:
+def _open_unchanged(stamp: Stamp, request: BuildRequest, session: Session, *, lock: Lock) -> OpenedImage | None:
     """Open a remembered image if it has not changed, belongs to the lock, and was packed by the expected version."""
     if read_stamp(Path(stamp.path)) != stamp:
         return None
     with suppress(ImageError):
         found = open_image(Path(stamp.path))
-        flat = found.image.layer_part == 0
-        if found.lock and notes_file(found.lock, file.parents[1], flat=flat) == file:
+        cache, flatten = session.paths.cache, request.flatten
+        same = found.lock and notes_file(found.lock, cache, flatten=flatten) == notes_file(lock, cache, flatten=flatten)
+        if found.lock and same and _has_form(found.image, request):
             packer = found.lock.tools.mksquashfs
             return found if packer == lock.tools.mksquashfs or packer == packer_version(session) else None
     return None
@@ -166,11 +167,16 @@ def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildR
     if identify_file(request.output).kind is not Kind.SIF:
         return None
     found = open_image(request.output)
-    flat = found.image.layer_part == 0
-    if found.lock is None or flat != request.flatten or not has_same_content(found.lock, inputs.lock):
+    is_right = found.lock and _has_form(found.image, request) and has_same_content(found.lock, inputs.lock)
+    if found.lock is None or not is_right:
         return None
     note = f"{request.output} already matches the lock; nothing was done"
     return _report_existing(request, found.image, found.lock, (note,))
+
+
+def _has_form(image: Image, request: BuildRequest) -> bool:
+    """Tell whether an image has as many partitions as requested."""
+    return request.flatten is None or request.flatten == (image.layer_part == 0)
 
 
 def _covers_whole_image(request: BuildRequest, lock: Lock) -> bool:

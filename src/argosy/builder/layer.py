@@ -15,6 +15,7 @@ from argosy.builder.finish import InstalledLayer, describe_base_layer, write_lay
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.output.assemble import plan_known_copies
+from argosy.builder.output.choose import Partitions, choose_partitions, keep_apart
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
@@ -39,6 +40,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.images.oci import LABELS
 from argosy.images.sif.begin import BegunFile
+from argosy.images.squashfs.pack import is_whiteout
+from argosy.images.tree_digests import walk_tree
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import as_locked, without_held
@@ -60,9 +63,11 @@ def install_layer(
         If the base is not the one that was locked, or something cannot be installed.
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
-    base = _open_base(plan, clock, work)
+    base, asked = _open_base(plan, clock, work), plan.request.flatten
+    partitions = choose_partitions(asked=asked, base=base.image, packing=base.packing, built=base.lock is not None)
+    plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
     if begun:
-        begun.copy(plan_known_copies(base, flat=plan.request.flatten))
+        begun.copy(plan_known_copies(base, flat=partitions.flat))
     with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, session, work, step)
         if plan.site and not (layer.wheels and layer.wheels.has_torch):
@@ -72,7 +77,15 @@ def install_layer(
     if plan.request.bundle and lock:
         layer = replace(layer, packages=as_locked(layer.packages, lock.packages))
     activation = _apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
-    return base, replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
+    layer = replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
+    return base, _with_partitions(layer, partitions, asked=asked)
+
+
+def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool | None) -> InstalledLayer:
+    """Return the layer with the form of its image. A layer that changes the system does not continue another one."""
+    removes_files = layer.system and any(is_whiteout(Path(path)) for path in walk_tree(str(layer.tree)))
+    partitions = keep_apart(chosen, asked=asked, removes_files=removes_files)
+    return replace(layer, partitions=partitions, before=None if layer.system else layer.before)
 
 
 def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
@@ -109,7 +122,7 @@ def _install_over_base(plan: BuildPlan, base: Base, session: Session, work: Path
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
     unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
-    before = describe_base_layer(base, tree, flat=request.flatten)
+    before = describe_base_layer(base, tree, flat=bool(request.flatten))
     step.say("choosing a build backend")
     uv = static_uv(session, plan.settings)
     container = find_build_container(session, base, uv, work, plan.backends, keep_changes=changes_system)

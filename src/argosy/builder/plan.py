@@ -6,7 +6,6 @@ import msgspec
 
 from argosy.builder.backends.plan import list_backends
 from argosy.builder.inputs import BuildInputs
-from argosy.builder.output.export import refuse_flat
 from argosy.builder.python.sources import add_git_access
 from argosy.builder.python.torch_index import Target, aim_torch, choose_target
 from argosy.builder.records import BuildRequest
@@ -61,7 +60,6 @@ def plan_build(context: BuildContext) -> BuildPlan:
         If no build backend can work on this machine.
     """
     request, inputs = context.request, context.inputs
-    refuse_flat(request.form, flatten=request.flatten)
     target = choose_target(request.torch_backend, request.cuda, context.site, inputs.base)
     settings = aim_torch(plan_uv_settings(context.pip, inputs.recipe), inputs.recipe, target.backend)
     return BuildPlan(

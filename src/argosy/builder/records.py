@@ -32,7 +32,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     form
         Format of the output.
     flatten
-        Write one partition instead of base and layer, for runtimes that cannot attach a second one.
+        Whether to write one partition instead of base and layer; None to choose by the base.
     backend
         The build backend to use; empty to try all.
     cuda
@@ -73,7 +73,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     base: str
     output: Path
     force: bool = False
-    flatten: bool = False
+    flatten: bool | None = None
     form: OutputFormat = OutputFormat.SIF
     backend: str = ""
     cuda: str = ""
@@ -109,7 +109,7 @@ class BuildReport(msgspec.Struct, frozen=True):
     digest
         Content digest of the layer.
     base_bytes, layer_bytes
-        Sizes of both squashfs file systems, in bytes; a flat image has no layer.
+        Sizes of the base and of the new data, in bytes.
     python
         Python version of the environment, or empty.
     packages
@@ -122,6 +122,8 @@ class BuildReport(msgspec.Struct, frozen=True):
         Peak disk and memory use; None if nothing was built.
     cached
         Number of wheels that were packed by earlier builds.
+    partitions
+        Whether the image is flat or has a partition for the layer, and why; empty for other formats.
     together
         Why the packages were packed together and not one by one; empty if they were packed one by one.
     """
@@ -142,6 +144,7 @@ class BuildReport(msgspec.Struct, frozen=True):
     use: tuple[str, ...] = ()
     cost: Cost | None = None
     cached: int = 0
+    partitions: str = ""
     together: str = ""
 
 

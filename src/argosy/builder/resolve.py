@@ -242,7 +242,7 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         sources=sources,
         base=base,
         output=project.output if request.output == NO_PATH else request.output,
-        flatten=request.flatten or image.flatten,
+        **_form_of_project(image.format, request),
         backend=request.backend or image.build_backend,
         cuda=request.cuda or image.cuda,
         site=request.site or image.site,
@@ -252,6 +252,18 @@ def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
         engine=replace(request.engine, arguments=(*arguments, *request.engine.arguments)),
         project=project,
     )
+
+
+def _form_of_project(name: str, request: BuildRequest) -> dict[str, Any]:
+    """Return the fields for the format in a project file; an option of the command line overrides it."""
+    given = request.form is not OutputFormat.SIF or request.flatten is not None
+    return {} if given or not name else _form_fields(name)
+
+
+def _form_fields(name: str) -> dict[str, Any]:
+    """Return the fields of a request for a value of ``--format``: ``flat`` and ``delta`` are SIF files."""
+    flatten = {"flat": True, "delta": False}.get(name)
+    return {"form": OutputFormat(name)} if flatten is None else {"form": OutputFormat.SIF, "flatten": flatten}
 
 
 def _is_file(project: Project, word: str) -> bool:
@@ -286,10 +298,11 @@ def make_build_request(
     complete = fill_options(given, BUILD_ROWS, environment)
     options = plain_values({name: value for name, value in complete.items() if value}, BuildOptions)
     files, base = split_sources(sources, options.pop("base", ""))
-    records: dict[str, dict[str, Any]] = {"request": {}, "engine": {}}
+    form = options.pop("format", "")
+    records: dict[str, dict[str, Any]] = {"request": _form_fields(form) if form else {}, "engine": {}}
     for name, row in BUILD_ROWS.items():
         if name in options and row.record in records:
-            records[row.record][row.field or name] = OutputFormat(options[name]) if name == "format" else options[name]
+            records[row.record][row.field or name] = options[name]
     path = output.absolute() if output else NO_PATH
     if path.suffix in SQUASHFS_SUFFIXES:
         records["request"].setdefault("form", OutputFormat.SQSH)

@@ -176,6 +176,7 @@ def render_report(report: BuildReport, shown: Path) -> str:
             *report.notes,
             f"{shown}: {contents}, over {report.base}{took}",
             *_render_cost(report),
+            *filter(None, (report.partitions,)),
             *(shorten_use(line, report.output, str(shown)) for line in report.use),
         )
     )

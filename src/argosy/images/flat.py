@@ -1,8 +1,8 @@
 """Find the base and the layer of a flat image, whose only partition holds both.
 
-`argosy.images.squashfs.join` copies the contents of the base's files unchanged, and writes other tables. Beside the
-partition, a flat image has a part with the base's own superblock and tables. Together with the contents of the files
-they are the base, byte for byte::
+`argosy.images.squashfs.join` copies the contents of the base's files unchanged, and writes other tables. A flat image
+therefore has one more part, with the base's own superblock and tables. Together with the contents of the files they are
+the base, byte for byte::
 
     argosy.base   superblock | tables of the base
     partition     superblock | files of the base | files of the layer | tables of both
@@ -78,7 +78,7 @@ def find_base_spans(sif: Sif, system: SifPart) -> tuple[tuple[int, int], ...]:
 
 
 def base_source(image: Image) -> Source:
-    """Return where the bytes of an image's base are; the whole file system if the image has no separate base."""
+    """Return the bytes of the base of an image; the whole file system if the image has no separate base."""
     return source_of(Path(image.path), image.base_spans or ((image.base_offset, image.base_size),))
 
 
@@ -89,7 +89,7 @@ def source_of(path: Path, spans: tuple[tuple[int, int], ...]) -> Source:
 
 
 def layer_source(image: Image) -> FileSlice | FlatLayer | None:
-    """Return where the layer of an image is; None if it has none, or if it cannot be told from the base."""
+    """Return the place of the layer of an image; None if it has none, or if it cannot be separated from the base."""
     path = Path(image.path)
     if image.layer_offset >= 0:
         return FileSlice(path, image.layer_offset, image.layer_size)

@@ -1,7 +1,7 @@
 """The output formats of a build, and the commands that use each of them.
 
 ==================  ===================================================================================
-``sif``             SIF file with two partitions, base and layer: the default format
+``sif``             SIF file with one partition, or two for base and layer: the default format
 ``sqsh``            squashfs file of the whole tree: enroot, pyxis, Apptainer, SingularityCE
 ``layer``           squashfs file of the layer alone, to be mounted over its base
 ``oci``             OCI layout, a folder: skopeo, umoci, podman

@@ -129,15 +129,14 @@ class BuildOptions(InstallOptions, total=False):
         str, Row(PACKAGES, "Build from a bundle, without a network.", "FILE", record="call", toml=False, kind="file")
     ]
     force: Annotated[bool, Row(IMAGE, "Replace the output if it exists.", toml=False)]
-    flatten: Annotated[bool, Row(IMAGE, "Write one partition instead of base and layer: the image starts faster.")]
     format: Annotated[
         str,
         Row(
             IMAGE,
-            "Format of the output. Default: sqsh for an output NAME.sqsh, else sif.",
+            "Format of the output. Default: sqsh for an output NAME.sqsh, else sif. A SIF file is flat (one partition) "
+            "or delta (base and layer); sif chooses by the base.",
             field="form",
-            choices=("sif", "sqsh", "layer", "oci", "oci-archive", "docker-archive"),
-            toml=False,
+            choices=("sif", "flat", "delta", "sqsh", "layer", "oci", "oci-archive", "docker-archive"),
         ),
     ]
     no_cache: Annotated[

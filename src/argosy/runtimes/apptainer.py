@@ -58,7 +58,7 @@ BIND_SPECIAL = re.compile(r'[,:\\"\n]')
 
 LAYER_HINT = (
     "unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, "
-    "or build the image with --flatten"
+    "or build the image with --format flat"
 )
 
 

@@ -246,7 +246,7 @@ def _advice(found: Slimming) -> Iterator[str]:
     if found.packages:
         yield f"remove from the environment file, with the packages that depend on them: {', '.join(found.packages)}"
     if found.folders:
-        yield "remove in argosy.toml, and build with --flatten, because a layer cannot shrink its base:"
+        yield "remove in argosy.toml, and build with --format flat, because a layer cannot shrink its base:"
         yield "  [[step]]"
         yield f'  run = "rm -rf {" ".join(found.folders)}"'
     if found.results:

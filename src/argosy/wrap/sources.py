@@ -130,7 +130,7 @@ def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, ses
         tuple(sources),
         base,
         image,
-        flatten=bool(recipe.flatten),
+        flatten=recipe.flatten,
         cuda=recipe.cuda,
         site=recipe.site,
         torch_backend=recipe.torch_backend,

@@ -143,7 +143,7 @@ check_node() {
 with_layer() {
     if [ ! -r /opt/argosy/env.sh ]; then
         echo "argosy: the runtime did not attach the layer of $1, so nothing was started" >&2
-        echo "  -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --flatten" >&2
+        echo "  -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --format flat" >&2
         exit 6
     fi
     shift

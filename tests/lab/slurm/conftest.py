@@ -156,15 +156,15 @@ class Desk:
         return self.told(self.follow(*options, command=(*TELL, *words)).stdout)
 
 
-def kept_image(name: str, requirements: str, base: str = BASE) -> Path:
+def kept_image(name: str, requirements: str, base: str = BASE, form: str = "flat") -> Path:
     """Let Argosy build an image, or give the one that it built before from the same words."""
 
     def words(image: Path) -> tuple[str, ...]:
         recipe = image.with_suffix(".txt")
         recipe.write_text(requirements)
-        return (*ARGOSY, "build", str(recipe), "--base", base, "-o", str(image))
+        return (*ARGOSY, "build", str(recipe), "--base", base, "--format", form, "-o", str(image))
 
-    return built_once(name, f"{base}\n{requirements}", words)
+    return built_once(f"{name}-{form}", f"{base}\n{requirements}", words)
 
 
 def built_once(name: str, text: str, words: Callable[[Path], Sequence[str]], folder: Path = REPO) -> Path:
@@ -213,7 +213,8 @@ def torch_image() -> Path:
 def example_image(name: str) -> Path:
     """Give the image of an example: of `mpi`, built by its project file, or of `lightning`."""
     if name == "lightning":
-        return kept_image(name, (REPO / "examples/lightning/requirements.txt").read_text())
+        # Of the two forms of an image, this one has a layer that can be attached in several ways.
+        return kept_image(name, (REPO / "examples/lightning/requirements.txt").read_text(), form="delta")
     folder = REPO / "examples/mpi"
     text = "".join((folder / name).read_text() for name in ("argosy.toml", "requirements.txt"))
     return built_once("mpi", text, lambda image: (*ARGOSY, "build", "-o", str(image)), folder)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.builder.output.assemble import merge_trees, parse_environment
-from argosy.builder.output.export import refuse_flat, refuse_output, write_enroot_files
+from argosy.builder.output.export import refuse_output, write_enroot_files
 from argosy.builder.output.oci import (
     ImageConfig,
     Layering,
@@ -164,13 +164,6 @@ def test_a_folder_that_fails_half_way_keeps_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         fill()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
-
-
-@pytest.mark.parametrize("form", ["layer", "oci", "docker-archive"])
-def test_flatten_with_a_form_of_layers_is_refused(form: str) -> None:
-    refuse_flat(OutputFormat(form), flatten=False)
-    with pytest.raises(UsageError, match="--flatten has no effect"):
-        refuse_flat(OutputFormat(form), flatten=True)
 
 
 @pytest.mark.parametrize("link", ["../../outside", "{tmp_path}/outside"])

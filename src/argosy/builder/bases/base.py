@@ -113,7 +113,7 @@ class Base(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> Source:
-        """Where the bytes of its squashfs are."""
+        """The bytes of its squashfs."""
         return base_source(self.image)
 
     @property

@@ -160,21 +160,6 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
         raise UsageError(f"{output} already exists", evidence=f"it is {identify_file(output).description}", hint=what)
 
 
-def refuse_flat(form: OutputFormat, *, flatten: bool) -> None:
-    """Refuse ``--flatten`` with a format that has no partitions.
-
-    Raises
-    ------
-    UsageError
-        If the format is neither SIF nor squashfs.
-    """
-    if flatten and form not in {OutputFormat.SIF, OutputFormat.SQSH}:
-        what = "the layer without its base" if form is OutputFormat.LAYER else "made of layers"
-        raise UsageError(
-            f"--flatten has no effect with --format {form}", evidence=f"the format is {what}", hint="remove --flatten"
-        )
-
-
 def write_output(
     form: OutputFormat,
     output: Path,
@@ -216,8 +201,8 @@ def _write_layer(beside: Path, content: Content, session: Session, work: Path) -
     if tree is None:
         raise UsageError(
             f"{content.name} has no separate layer",
-            evidence="it is flat, or was not built by Argosy",
-            hint="build it without --flatten",
+            evidence="it was not built by Argosy, or was packed as a whole",
+            hint="build it with --format delta",
         )
     run_pack(session, tree, beside, time=content.time)
     return beside.stat().st_size

@@ -48,7 +48,7 @@ def why_packed_together(
         (request.portable, "packages without a wheel are built for the bundle"),
         (request.keep, "the unpacked packages are kept for the next update"),
         (
-            request.flatten and not _has_own_packing(packing),
+            bool(request.flatten) and not _has_own_packing(packing),
             f"the base has {packing.compressor} blocks of {render_size(packing.block_size)}",
         ),
     )

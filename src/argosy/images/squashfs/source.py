@@ -10,7 +10,7 @@ from argosy.images.sif.write import FileSlice
 
 
 class SplitFile(msgspec.Struct, frozen=True):
-    """Ranges of one file that are a squashfs, one after the other: the base inside a flat image."""
+    """Ranges of one file that together are a squashfs: the base inside a flat image."""
 
     slices: tuple[FileSlice, ...]
 
@@ -41,7 +41,7 @@ class SplitFile(msgspec.Struct, frozen=True):
 
 
 Source = FileSlice | SplitFile
-"""Where the bytes of a squashfs are."""
+"""The place of the bytes of a squashfs."""
 
 
 def slices_of(source: Source) -> tuple[FileSlice, ...]:
