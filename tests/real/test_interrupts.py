@@ -145,7 +145,7 @@ class TestTwoBuildsOfOneImage:
         path = f"{folder}:{shop.environment()['PATH']}"
         words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "-v")
         first = shop.start(*words, PATH=path, GATE=str(gate))
-        wait_for(first, " of new files")
+        wait_for(first, "choosing versions")
         return first, gate
 
     def start_second(self, shop: Shop, *more: str) -> subprocess.Popen[str]:
