@@ -11,6 +11,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("memory-fault", "RuntimeError: cuda runtime error (4) : unspecified launch failure at /pytorch/x.cu:265"),
+    ("slurm-task-start", "srun: error: timeout waiting for task launch, started 0 of 1 tasks"),
+    ("pmi-missing", "No PMIx server was reachable, but a PMI1/2 was detected."),
+    ("definition-step", "FATAL:   While performing build: failed to run %setup script: exit status 2"),
     ("no-code-for-gpu", "FATAL: this function is for sm80, but was built for sm750"),
     ("no-code-for-gpu", "F ./core/gpu_launch_config.h:174] Check failed: err == hipSuccess (98 vs. 0)"),
     ("pmi-missing", "MPID_Init(636).......:  PMI2 init failed: 1"),
@@ -223,6 +227,7 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "libfabric:7:1751::core:core:fi_getinfo_():1185<warn> fi_getinfo: provider rxm returned -61 (No data available)",
     "Could not cache a file. Will ignore error and continue. Error: [Errno 13] Permission denied: '/models/x'",
     "/opt/env/x.py:1: LightningDeprecationWarning: `Trainer(gpus=1)` has been deprecated in v1.7 and will be removed",
     "libfabric:7:1751:core:fi_getinfo_():1185<info> fi_getinfo: verbs returned -61 (No data available)",
