@@ -11,6 +11,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
+from argosy.core.model import GpuMode, Host
 from argosy.core.parse import parse_int
 from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
@@ -18,6 +19,7 @@ from argosy.core.session import Session
 from argosy.core.shell import NAME, literal_argv
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
+from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Needs, Recipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template
 
@@ -151,6 +153,24 @@ def judge_host(settings: Settings, inside: InContainer) -> None:
             evidence=f"its Python is {inside.python}",
             hint="use an environment with its own Python (conda packages), or omit --host",
         )
+
+
+def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settings, str]:
+    """Complete the settings of a prefix by the runtime of a site and its GPU mode.
+
+    Returns
+    -------
+        The settings, and a note if this machine lacks the runtime of the site.
+    """
+    runtime = site.runtime
+    if runtime.name not in WRAPPING or settings.runtime not in {"", runtime.name}:
+        return settings, ""
+    if runtime.name not in host.programs:
+        note = f"{runtime.name}, the runtime of {site.name}, is not installed here: create the prefix at the site"
+        return settings, "" if settings.runtime else note
+    # Each start looks for the devices of NVIDIA and AMD, so only 'none' differs from 'auto'.
+    no_option = settings.gpu is GpuMode.AUTO and runtime.gpu == "none"
+    return replace(settings, runtime=runtime.name, gpu=GpuMode.NONE if no_option else settings.gpu), ""
 
 
 def judge_runtime(name: str) -> None:

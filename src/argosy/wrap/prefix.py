@@ -25,6 +25,7 @@ from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import layer_tree_key, open_container
+from argosy.sites.load import load_site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
@@ -38,6 +39,7 @@ from argosy.wrap.plan import (
     merge_files,
     plan_commands,
     plan_paths,
+    settings_at_site,
 )
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
@@ -75,9 +77,9 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
-    settled = with_own_python(request.recipe, request.settings)
-    recipe = choose_partitions(settled, request.settings.runtime, session)
-    draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, request.settings)
+    settings = _at_site(request.settings, request.recipe, session)
+    recipe = choose_partitions(with_own_python(request.recipe, settings), settings.runtime, session)
+    draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
             sweep(prefix)
@@ -117,12 +119,24 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
     with locked_prefix(prefix, session, doing=f"updating {prefix}"):
         old = open_prefix(prefix)
         sweep(prefix)
-        recipe = with_own_python(plan_update(request, old.recipe), settings or old.settings)
-        draft = _Draft(old.identity, _reason(request), recipe, settings or old.settings)
+        recipe = plan_update(request, old.recipe)
+        new = _at_site(settings, recipe, session) if settings else old.settings
+        recipe = with_own_python(recipe, new)
+        draft = _Draft(old.identity, _reason(request), recipe, new)
         bring = _bring(request, recipe, other_settings=draft.settings != old.settings)
         if recipe.own_python and not old.recipe.own_python and not _has_own_python(prefix):
             bring = _from_sources(recipe)
         return _advance(prefix, draft, bring, session, previous=old.number)
+
+
+def _at_site(settings: Settings, recipe: Recipe, session: Session) -> Settings:
+    """Complete the settings of a prefix by those of the site in its recipe."""
+    if not recipe.site:
+        return settings
+    settings, note = settings_at_site(settings, load_site(recipe.site, session.host), session.host)
+    if note:
+        session.reporter.note(note)
+    return settings
 
 
 def with_own_python(recipe: Recipe, settings: Settings) -> Recipe:

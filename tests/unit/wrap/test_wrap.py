@@ -25,6 +25,7 @@ from argosy.wrap.plan import (
     parse_look,
     plan_commands,
     plan_paths,
+    settings_at_site,
     shadowed_folders,
 )
 from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
@@ -33,7 +34,7 @@ from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import Start, render_join, render_names
 from argosy.wrap.versions import refuse_prefix, sweep, switch, versions, write_version
-from tests.unit.machines import make_session
+from tests.unit.machines import make_host, make_session
 
 START = Start(
     number=3,
@@ -509,6 +510,19 @@ def test_an_installation_is_mounted_at_the_path_in_its_files() -> None:
     judge_place("/soft", "", Path("/x"))
     with pytest.raises(UsageError, match="its files contain the path /home/a/env"):
         judge_place("/soft", "/home/a/env", Path("/x"))
+
+
+def test_a_prefix_for_a_site_starts_with_its_runtime_and_gpu_mode() -> None:
+    site = read_site("lumi-g")
+    there, here = make_host(programs={"singularity": "/usr/bin/singularity", "bwrap": "/usr/bin/bwrap"}), make_host()
+    assert settings_at_site(Settings(), site, there) == (Settings(runtime="singularity", gpu=GpuMode.NONE), "")
+    assert settings_at_site(Settings(gpu=GpuMode.ROCM), site, there)[0].gpu is GpuMode.ROCM
+    assert settings_at_site(Settings(runtime="bwrap"), site, there) == (Settings(runtime="bwrap"), "")
+    kept, note = settings_at_site(Settings(), site, here)
+    assert kept == Settings()
+    assert "create the prefix at the site" in note
+    nvidia = settings_at_site(Settings(), read_site("mn5-acc"), there)[0]
+    assert nvidia == Settings(runtime="singularity"), "each start looks for the GPUs of its node"
 
 
 def test_a_torch_for_other_gpus_is_refused_and_no_torch_passes(tmp_path: Path) -> None:
