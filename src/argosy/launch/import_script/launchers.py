@@ -39,6 +39,12 @@ _MPI_FLAGS = """
 MPI_FLAGS = frozenset(_MPI_FLAGS.split())
 """Options of mpirun that take no value."""
 
+MPI_RANKS = {
+    **dict.fromkeys(("n", "np", "c"), "ntasks"),
+    **dict.fromkeys(("ppn", "perhost", "npernode", "N"), "ntasks-per-node"),
+}
+"""Options of mpirun for the number of ranks, in all and on each node -> srun's name."""
+
 MPI_VALUES = {"mca": 2, "gmca": 2, "genv": 2, "env": 2}
 """Number of values of the options that take more than one."""
 
@@ -77,15 +83,25 @@ def read_mpirun(program: Program) -> None:
         name = texts[at].lstrip("-")
         takes = 0 if "=" in name or name in MPI_FLAGS else MPI_VALUES.get(name, 1)
         values = texts[at + 1 : at + 1 + takes]
-        if name in {"n", "np", "c"} and values:
-            program.processes = parse_int(values[0])
+        if name in MPI_RANKS and values:
+            _read_ranks(program, texts[at], values[0])
         elif name == "x" and values and "=" in values[0]:
             key, _, value = values[0].partition("=")
             program.keys.setdefault("env", {})[key] = value
         else:
-            program.replaced.append(f"{' '.join((texts[at], *values))}: Argosy starts MPI ranks by srun")
+            program.replaced.append(f"{' '.join((texts[at], *values))}: Argosy starts the MPI ranks on the nodes of the job")
         at += 1 + takes
     program.skip(at)
+
+
+def _read_ranks(program: Program, option: str, value: str) -> None:
+    """Read a number of ranks; one that is not a plain number is translated like that of srun."""
+    name = MPI_RANKS[option.lstrip("-")]
+    count = parse_int(value)
+    if count and name == "ntasks":
+        program.processes = count
+    else:
+        program.step_options = (*program.step_options, Option(program.line, name, value))
 
 
 def read_torchrun(program: Program) -> None:

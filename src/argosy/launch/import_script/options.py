@@ -34,6 +34,12 @@ NUMBERS = {
 }  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
+SLURM_NUMBER = re.compile(r"\$\{?SLURM_\w+\}?")
+"""A number that Slurm computes from the options of the job, for example ``$SLURM_NTASKS``."""
+
+RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}
+"""Fields of `Shape` for the number of ranks -> key."""
+
 NOTES = {
     "nodes": "nodes = {}",
     "ntasks": "{} task(s): see ranks in the table",
@@ -74,6 +80,8 @@ class Shape(msgspec.Struct, frozen=True):
         Number of GPUs of the whole job.
     gpu_type
         Slurm's name of the GPU in ``--gres=gpu:NAME:N``.
+    computed_ranks
+        Whether the script computes the number of ranks, so that it is not known.
     """
 
     nodes: int = 0
@@ -84,6 +92,7 @@ class Shape(msgspec.Struct, frozen=True):
     gpus_per_node: int = 0
     gpus_per_task: int = 0
     gpu_type: str = ""
+    computed_ranks: bool = False
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -147,6 +156,9 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
 
 def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     field = NUMBERS[name]
+    if "$" in value and field in RANKS and not SLURM_NUMBER.fullmatch(value) and not (shape.ntasks or shape.ntasks_per_node):
+        note = f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
+        return Fate.NOT_READ, note, replace(shape, computed_ranks=True)
     if "$" in value:
         return Fate.REPLACED, "the job's own number", shape
     if name == "gpus-per-task":
@@ -241,7 +253,7 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
         keys["ranks"] = processes
     else:
         keys["ranks_per_node" if shape.ntasks_per_node else "ranks"] = shape.ntasks_per_node or shape.ntasks
-        if not tasks and not shape.gpus_per_task and (gpus_per_node or shape.gpus):
+        if not (tasks or shape.gpus_per_task or shape.computed_ranks) and (gpus_per_node or shape.gpus):
             keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
     keys["cpus_per_rank"] = cores
     return {key: value for key, value in keys.items() if value}

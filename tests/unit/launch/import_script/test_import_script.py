@@ -87,6 +87,21 @@ def test_each_line_has_a_translation_with_its_reason() -> None:
     assert fate(imported, "> out.log 2>&1")[0] is Fate.LEFT_OUT
 
 
+@pytest.mark.parametrize("start", ["mpiexec -n ${WORLD_SIZE} -ppn ${PER_NODE}", "srun -n $WORLD_SIZE"])
+def test_a_number_of_ranks_that_the_script_computes_is_reported_and_left_to_the_site(start: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\nsource setup_mpi.sh\n{start} ./a.out\n"
+    job = keys(script)
+    assert not {"ranks", "ranks_per_node"} & set(job)
+    told, note = fate(import_script("j", script), "--ntasks")
+    assert told is Fate.NOT_READ
+    assert "set ranks" in note
+
+
+def test_an_option_of_mpiexec_is_not_explained_by_srun() -> None:
+    imported = import_script("j", "#!/bin/bash\nmpiexec -n 4 --hosts a,b ./a.out\n")
+    assert "srun" not in fate(imported, "--hosts")[1]
+
+
 def test_variables_that_the_profile_sets_are_left_out() -> None:
     site = Site(name="s", settings=(Setting(name="NCCL_SOCKET_IFNAME", value="hsn0,hsn1", why="w", source="s"),))
     job = keys(LUMI, site=site)
@@ -103,6 +118,8 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
          {"launcher": "torchrun", "ranks_per_node": 4, "command": ["python", "-m", "pkg.train", "--x", "1"]}),
         ("apptainer exec --nv x.sif python a.py", {"image": "x.sif", "launcher": "none"}),
         ("mpirun -np 8 --bind-to core ./a.out -v", {"launcher": "mpi", "ranks": 8, "command": ["./a.out", "-v"]}),
+        ("mpiexec -n 16 -ppn 8 --hosts a,b ./a.out", {"launcher": "mpi", "ranks": 16, "command": ["./a.out"]}),
+        ("mpirun -npernode 8 ./a.out", {"launcher": "mpi", "ranks_per_node": 8}),
         ("srun --mpi=pmix -n 16 apptainer exec x.sif ./a", {"launcher": "mpi", "mpi": "pmix", "ranks": 16}),
         ("srun --container-image=nvcr.io#nvidia/pytorch:24.01-py3 --container-mounts=/a:/b,/c:/d python a.py",
          {"image": "docker://nvcr.io/nvidia/pytorch:24.01-py3", "bind": ["/a:/b", "/c:/d"]}),
