@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.model import Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
+from argosy.sites.profile import Site
 
 LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
 """Options that make Apptainer or SingularityCE drop an overlay partition, as variables ``APPTAINER_…`` and
@@ -55,6 +56,19 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
         evidence="\n".join(rejected),
         hint=f"install {load_runtime('bwrap').package}, or {load_runtime('apptainer').package}",
     )
+
+
+def gpu_at_sites(asked: GpuMode, runtime: str, sites: Iterable[Site]) -> GpuMode:
+    """Return ``none`` instead of ``auto`` at a site that uses no option for GPUs, because its containers see /dev.
+
+    Parameters
+    ----------
+    runtime
+        The chosen runtime: only Apptainer and SingularityCE show the devices of the host.
+    """
+    if asked is not GpuMode.AUTO or runtime not in {"apptainer", "singularity"}:
+        return asked
+    return GpuMode.NONE if any(site.runtime.gpu == GpuMode.NONE.value for site in sites) else asked
 
 
 def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choice]:

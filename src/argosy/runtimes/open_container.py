@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind
+from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -21,8 +21,10 @@ from argosy.images.find import find_image
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image, refuse_layer
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
+from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.source import Source, slices_of
+from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 from argosy.runtimes.image_entry import plan_entry
@@ -68,7 +70,7 @@ def open_container(
         return _entered(_present(plan_container(wanted, _checked(named), host)), request, reference, session, site)
     opened = inspect_squashfs(open_image(find_image(reference, with_images_of(site, session))), session)
     refuse_layer(opened, session)
-    plan = _present(plan_container(wanted, opened.image, _running(opened.image, host)))
+    plan = _present(_planned(wanted, opened.image, _running(opened.image, host), site))
     plan = _entered(plan, request, reference, session, site)
     if request.signed_by:
         plan = replace(plan, choices=(*plan.choices, _signed(request, opened, session, dry=dry)))
@@ -83,6 +85,15 @@ def open_container(
         parts = _parts(opened, plan.entry.attach)
         trees = _tree_paths(parts, session) if dry else _unpack(parts, session)
     return with_mounts(plan, devices=probe_devices(plan.entry.gpu, session.runner), trees=trees, scratch=str(scratch))
+
+
+def _planned(request: ContainerRequest, image: Image, host: Host, site: Site | None) -> ContainerPlan:
+    """Plan a container; on a node with GPUs, the profile of this machine's site decides whether it gets an option."""
+    plan = plan_container(request, image, host)
+    if site or request.contain or plan.entry.gpu not in {GpuMode.NV, GpuMode.ROCM}:
+        return plan
+    gpu = gpu_at_sites(request.gpu, plan.runtime.name, sites_here(host))
+    return plan if gpu is request.gpu else plan_container(replace(request, gpu=gpu), image, host)
 
 
 def _entered(
@@ -208,6 +219,12 @@ class _Part(msgspec.Struct, frozen=True):
         return part_digest(part, cache, remember=not dry)
 
 
+def name_of_image(image: Path) -> str:
+    """Return the name that users know an image by: that of a link's target, and the prefix of a wrapped image."""
+    file = image.resolve()
+    return file.parents[2].name if file.parent.parent.name == VERSIONS else file.name
+
+
 def layer_tree_key(opened: OpenedImage, attach: Attach, session: Session) -> str:
     """Return the cache key of the layer's tree; empty if it is not unpacked apart from the base."""
     layer, *base = _parts(opened, attach)
@@ -219,7 +236,7 @@ def _parts(opened: OpenedImage, attach: Attach) -> list[_Part]:
 
     Images with the same base share its tree. Other files are cached by identity, so they need not be hashed.
     """
-    image, lock, name = opened.image, opened.lock, Path(opened.image.path).name
+    image, lock, name = opened.image, opened.lock, name_of_image(Path(opened.image.path))
     layer = layer_source(image)
     if lock is None or layer is None or attach is Attach.FLAT:
         whole = FileSlice(Path(image.path), image.base_offset, image.base_size)

@@ -51,7 +51,7 @@ def render_images(site: Site) -> Iterator[str]:
         yield from (f"          {text}" for text in (_describe_base(base), base.why) if text)
     yield from (f"folder    {folder}" for folder in images.folders)
     if images.catalog:
-        yield f"catalog   {images.catalog}: {images.why}"
+        yield f"catalog   at the site, '{images.catalog}' {images.why}"
     yield from (f"cotainr   --system {system}: {base}" for system, base in images.cotainr_systems.items())
     if not (images.bases or images.folders or images.catalog or images.cotainr_systems):
         yield f"the profile of {site.name} lists no images"

@@ -9,7 +9,9 @@ from argosy.core.model import Attach, Gpu, GpuMode, Image, ImageKind, Person
 from argosy.core.records import replace
 from argosy.host import probe
 from argosy.host.gpus import choose_gpu_mode
-from argosy.runtimes.choose import choose_attach, choose_runtime
+from argosy.runtimes.choose import choose_attach, choose_runtime, gpu_at_sites
+from argosy.sites.profile import Site
+from argosy.sites.software import RuntimeFacts
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
@@ -119,6 +121,14 @@ def test_requested_gpus_that_are_missing_stop_the_start(asked: GpuMode, gpus: tu
     assert "ctl" in caught.value.what
     assert looked in caught.value.evidence
     assert caught.value.code == 7
+
+
+def test_no_gpu_option_at_a_site_that_avoids_it() -> None:
+    avoids, wants = Site(name="a", runtime=RuntimeFacts(gpu="none")), Site(name="w", runtime=RuntimeFacts(gpu="rocm"))
+    assert gpu_at_sites(GpuMode.AUTO, "singularity", (avoids,)) is GpuMode.NONE
+    assert gpu_at_sites(GpuMode.AUTO, "singularity", (wants,)) is GpuMode.AUTO
+    assert gpu_at_sites(GpuMode.ROCM, "singularity", (avoids,)) is GpuMode.ROCM
+    assert gpu_at_sites(GpuMode.AUTO, "bwrap", (avoids,)) is GpuMode.AUTO
 
 
 def test_gpu_none_wins_over_visible_gpus() -> None:

@@ -89,7 +89,9 @@ def read_mpirun(program: Program) -> None:
             key, _, value = values[0].partition("=")
             program.keys.setdefault("env", {})[key] = value
         else:
-            program.replaced.append(f"{' '.join((texts[at], *values))}: Argosy starts the MPI ranks on the nodes of the job")
+            program.replaced.append(
+                f"{' '.join((texts[at], *values))}: Argosy starts the MPI ranks on the nodes of the job"
+            )
         at += 1 + takes
     program.skip(at)
 

@@ -156,8 +156,15 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
 
 def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     field = NUMBERS[name]
-    if "$" in value and field in RANKS and not SLURM_NUMBER.fullmatch(value) and not (shape.ntasks or shape.ntasks_per_node):
-        note = f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
+    if (
+        "$" in value
+        and field in RANKS
+        and not SLURM_NUMBER.fullmatch(value)
+        and not (shape.ntasks or shape.ntasks_per_node)
+    ):
+        note = (
+            f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
+        )
         return Fate.NOT_READ, note, replace(shape, computed_ranks=True)
     if "$" in value:
         return Fate.REPLACED, "the job's own number", shape
