@@ -122,8 +122,21 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
         partition=partition.name if partition else options.partition,
         whole_nodes=whole or exclusive,
         exclusive=exclusive,
-        choices=(*why, *why_shape, *plan_binding(shape, there)),
+        choices=(*why, *why_shape, *_idle_gpus(request, shape, there), *plan_binding(shape, there)),
     )
+
+
+def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
+    """Warn about ranks for another machine, for example of a project file, in a job that gets all GPUs by default."""
+    ranks, gpus = request.wanted.ranks, shape.gpus_per_node
+    if not (ranks and request.why_gpus and shape.ranks_per_node < gpus) or request.launcher in ONE_PER_NODE:
+        return ()
+    each = gpus * max(1, site.node.devices_per_gpu)
+    why = (
+        f"{shape.ranks_per_node} rank(s) on a node with {gpus} GPUs; "
+        f"for a rank per GPU: --ranks {each * shape.nodes}, or remove ranks from argosy.toml"
+    )
+    return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
 
 
 def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:

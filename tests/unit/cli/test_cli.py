@@ -371,6 +371,13 @@ def test_a_job_without_gpus_learns_how_to_request_them() -> None:
     assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
 
 
+def test_ranks_that_leave_gpus_idle_are_reported_if_the_gpus_are_a_default() -> None:
+    warning = "1 rank(s) on a node with 8 GPUs; for a rank per GPU: --ranks 16"
+    assert warning in dry_run("--site", "lumi-g", "--ranks", "2").stderr
+    assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "16").stderr
+    assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "2", "--gpus-per-node", "8").stderr
+
+
 def test_a_script_names_the_nearest_partition_and_how_to_get_gpus() -> None:
     script = dry_run("--site", "lumi-g", "--partition", "standrad-g", "--gpu", "none").stdout
     assert "#SBATCH --partition=standrad-g" in script
