@@ -81,7 +81,7 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     if is_given or is_allocated:
         return request
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    moded, _ = choose_mode(site, request.mode)
+    moded, _ = choose_mode(site, request.mode, request.image)
     gpus = gpus_of(moded, moded.partition(options.partition))
     if not gpus:
         return request
@@ -192,7 +192,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")
     wanted, counts = _allocated_shape(request, site, environment)
-    nodes_there = at_partition(choose_mode(site, request.mode)[0], site.partition(partition[1]))
+    nodes_there = at_partition(choose_mode(site, request.mode, request.image)[0], site.partition(partition[1]))
     cores = _cores_per_rank(wanted, nodes_there, host, typed="cpus_per_rank" not in request.given)
     if cores:
         wanted, counts = replace(wanted, cpus_per_rank=cores), counts | {"cpus_per_rank": str(cores)}

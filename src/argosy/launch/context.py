@@ -84,7 +84,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
     SiteError
         If the site does not have this mode, or no partition allows the job.
     """
-    site, mode = choose_mode(site, request.mode)
+    site, mode = choose_mode(site, request.mode, request.image)
     rows = (evident_choice(site, site.modes[mode], ChoiceKey.MODE, mode),) if mode else ()
     target = _choose_job_target(request, site, host) if site.has_slurm else _choose_local_target(request, site, host)
     return replace(target, mode=mode, choices=(*rows, *target.choices))

@@ -130,7 +130,7 @@ JOB_KEYS = {
     "image": "Image of the job. Default: the output of [image].",
     "command": "Program and its arguments: a list of strings.",
 }
-"""Meaning of the keys of a job that are no options."""
+"""Meaning of the keys of a job that are not options."""
 
 
 def project_schema() -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import chain
 
 import msgspec
 
@@ -92,8 +94,8 @@ def evident_choice(site: Site, part: Evident, key: str, value: str, *, field: st
     )
 
 
-def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
-    """Apply the requested mode, else the default mode of the site, and return its name; empty without modes.
+def choose_mode(site: Site, asked: str, image: str = "") -> tuple[Site, str]:
+    """Apply the requested mode, else that of the image or the site's default, and return its name; empty without modes.
 
     Raises
     ------
@@ -108,7 +110,9 @@ def choose_mode(site: Site, asked: str) -> tuple[Site, str]:
             evidence=f"its modes: {', '.join(site.modes) or 'none'}",
             hint=f"did you mean --mode {meant}?" if meant else "remove --mode",
         )
-    name = asked or next((name for name, mode in site.modes.items() if mode.default), "")
+    of_image = (name for name, mode in site.modes.items() if any(fnmatchcase(image, known) for known in mode.images))
+    default = (name for name, mode in site.modes.items() if mode.default)
+    name = asked or next(chain(of_image, default), "")
     mode = site.modes.get(name, Mode())
     if not mode.devices_per_gpu:
         return site, name

@@ -265,11 +265,14 @@ class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ----------
     default
         Whether it applies without ``--mode``.
+    images
+        Shell patterns for the paths of images that need this mode; it applies to them without ``--mode``.
     devices_per_gpu
         Replaces `Node.devices_per_gpu`; 0 keeps it.
     """
 
     default: bool = False
+    images: tuple[str, ...] = ()
     devices_per_gpu: Count = 0
 
 

@@ -366,6 +366,12 @@ def test_modes_change_the_devices_of_a_gpu() -> None:
     assert [(choose_mode(dawn, mode)[0].node.devices_per_gpu) for mode in ("", "FLAT", "COMPOSITE")] == [2, 2, 1]
 
 
+def test_an_image_with_its_own_network_libraries_is_launched_in_its_mode() -> None:
+    lumi, own = read_site("lumi-g"), "/appl/local/laifs/containers/lumi-multitorch-latest.sif"
+    assert [choose_mode(lumi, asked, own)[1] for asked in ("", "cray")] == ["laif", "cray"]
+    assert choose_mode(lumi, "", "/project/mine.sif")[1] == "cray"
+
+
 def test_an_unknown_mode_names_the_nearest() -> None:
     with pytest.raises(SiteError) as caught:
         choose_mode(read_site("dawn"), "composit")
