@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -17,6 +17,7 @@ from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import NAME, literal_argv
+from argosy.images.prefix import current_version
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.sites.profile import Site
@@ -152,6 +153,45 @@ def judge_host(settings: Settings, inside: InContainer) -> None:
             "--host hides the system folders of the base, which this environment needs",
             evidence=f"its Python is {inside.python}",
             hint="use an environment with its own Python (conda packages), or omit --host",
+        )
+
+
+def venv_interpreter(inside: InContainer) -> str:
+    """Return the Python that a venv was created with, which it only links to; empty if it is not a venv."""
+    settings = dict(inside.venv)
+    version = ".".join(settings.get("version", settings.get("version_info", "3")).split(".")[:2])
+    return f"{settings['home']}/python{version}" if settings.get("home") else ""
+
+
+def judge_interpreter(source: str, interpreter: str, image: InContainer) -> None:
+    """Reject a venv whose Python is missing in the container, or is a command of another prefix.
+
+    Parameters
+    ----------
+    interpreter
+        The Python of the venv; empty if it is not a venv.
+    image
+        The facts about the image; its missing paths contain the interpreter, if the image does not have it.
+
+    Raises
+    ------
+    UsageError
+        If the commands of the venv could not start. Folders that the image does not have are the host's, also in the
+        container.
+    """
+    pip = f"{source}/bin/pip freeze > requirements.txt; argosy wrap requirements.txt --prefix DIR"
+    other = PurePosixPath(interpreter).parent.parent
+    if interpreter and current_version(Path(other)) is not None:
+        raise UsageError(
+            f"cannot wrap {source}: its Python is a wrapped command of {other}, which does not start in a container",
+            evidence=f"home = {PurePosixPath(interpreter).parent}",
+            hint=f"add its packages to that prefix: argosy wrap update {other} PACKAGE…",
+        )
+    if interpreter in image.missing and f"/{PurePosixPath(interpreter).parts[1]}" in image.folders:
+        raise UsageError(
+            f"cannot wrap {source}: the base does not have the Python of this venv",
+            evidence=f"its programs are started by {interpreter}",
+            hint=f"wrap its packages: {pip}; or pass a --base with that Python",
         )
 
 

@@ -34,12 +34,14 @@ from argosy.wrap.plan import (
     chosen_inside,
     judge_glibc,
     judge_host,
+    judge_interpreter,
     judge_runtime,
     look_inside,
     merge_files,
     plan_commands,
     plan_paths,
     settings_at_site,
+    venv_interpreter,
 )
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
@@ -320,7 +322,9 @@ def _plan_start(opened: OpenedImage, settings: Settings, there: Session, session
 def _list_programs(plan: ContainerPlan, paths: tuple[str, ...], brought: Brought, session: Session) -> InContainer:
     """List the programs to wrap, and check that the image can run them."""
     found, recipe = brought.inside, brought.recipe
-    inside = look_inside(plan, () if found else paths, session, image=str(recipe))
+    interpreter = venv_interpreter(found) if found else ""
+    inside = look_inside(plan, (interpreter,) if interpreter else () if found else paths, session, image=str(recipe))
+    judge_interpreter(recipe.sources[0], interpreter, inside)
     inside = chosen_inside(found, paths, inside) if found else inside
     judge_glibc(brought.needs, inside)
     check_gpu_build(recipe, plan, inside, session)

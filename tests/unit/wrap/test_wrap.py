@@ -20,6 +20,7 @@ from argosy.wrap.installations import judge_place, link_file
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.plan import (
     judge_host,
+    judge_interpreter,
     merge_files,
     parse_environ,
     parse_look,
@@ -27,6 +28,7 @@ from argosy.wrap.plan import (
     plan_paths,
     settings_at_site,
     shadowed_folders,
+    venv_interpreter,
 )
 from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
 from argosy.wrap.render import render_start, render_venv, render_wrapper
@@ -552,3 +554,23 @@ def test_a_missing_source_is_reported(
 def test_a_prefix_is_wrapped_as_the_image_behind_it(prefix: Path) -> None:
     recipe = plan_recipe((str(prefix),))
     assert recipe == Recipe(SourceKind.IMAGE, (str(prefix),), copy=True)
+
+
+def test_a_venv_whose_python_is_not_in_the_base_is_refused() -> None:
+    venv = InContainer((), venv=(("home", "/usr/bin"), ("version", "3.11.2")))
+    assert venv_interpreter(venv) == "/usr/bin/python3.11"
+    assert not venv_interpreter(InContainer(()))
+    missing = InContainer((), missing=("/usr/bin/python3.11",), folders=("/usr", "/etc"))
+    with pytest.raises(UsageError, match="the base does not have the Python of this venv") as error:
+        judge_interpreter("/p/env", "/usr/bin/python3.11", missing)
+    assert "pip freeze" in error.value.hint
+    judge_interpreter("/p/env", "/usr/bin/python3.11", replace(missing, missing=()))
+    judge_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
+
+
+def test_a_venv_of_another_prefix_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w1/versions/1").mkdir(parents=True)
+    switch(tmp_path / "w1", 1)
+    with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
+        judge_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
+    assert f"argosy wrap update {tmp_path}/w1" in error.value.hint

@@ -85,10 +85,13 @@ def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     """Check the programs that Argosy uses; at a site without user namespaces two of them have no use."""
     useless = ("mmdebstrap", "squashfuse") if site and site.runtime.user_namespaces is False else ()
     for name, (purpose, needed) in PROGRAMS.items():
-        if name in seen.host.programs:
+        if name == "skopeo" and name in seen.host.programs and not {"umoci", *APPTAINERS} & set(seen.host.programs):
+            evidence = f"{seen.versions.get(name, '?')}, but no umoci; docker:// images need both, or Apptainer"
+            yield Finding(name, State.WARN, evidence, how_to_get("umoci", site))
+        elif name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
         elif name == "skopeo" and not APPTAINERS.intersection(seen.host.programs):
-            evidence = "not installed; docker:// images need it, Apptainer or SingularityCE"
+            evidence = "not installed; docker:// images need skopeo and umoci, or Apptainer or SingularityCE"
             yield Finding(name, State.WARN, evidence, how_to_get(name, site))
         elif name not in useless:
             state = State.FAIL if needed else State.WARN

@@ -25,6 +25,7 @@ INSTALL: Mapping[str, str] = MappingProxyType(
         "unsquashfs": f"{CONDA} squashfs-tools",
         "squashfuse": f"{CONDA} squashfuse",
         "skopeo": f"{CONDA} skopeo",
+        "umoci": "apt-get install umoci, or https://github.com/opencontainers/umoci/releases",
         "mmdebstrap": "use another base, for example docker://debian:12",
     }
 )
