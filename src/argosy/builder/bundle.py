@@ -301,6 +301,30 @@ def _unpacked(archive: Path, session: Session) -> Iterator[Path]:
         yield folder
 
 
+@contextmanager
+def bundle_without_packages(archive: Path, request: BuildRequest, session: Session) -> Iterator[BuildRequest]:
+    """Provide the request of a build from a bundle for its preview, with the lock and the size of the base only.
+
+    Raises
+    ------
+    UsageError
+        If the file is missing or is not a bundle.
+    """
+    if not archive.is_file():
+        raise UsageError(f"there is no bundle {archive}", hint="create one: argosy bundle SOURCES --base BASE -o FILE")
+    with work_folder(session.work_parent()) as work:
+        try:
+            with tarfile.open(archive, "r:") as tar:
+                lock, size = tar.extractfile(LOCK_FILE), tar.getmember(BASE).size
+                (work / LOCK_FILE).write_bytes(lock.read() if lock else b"")
+                with (work / BASE).open("wb") as file:
+                    file.truncate(size)
+        except (tarfile.TarError, KeyError) as error:
+            raise _not_a_bundle(archive, str(error)) from error
+        base = request.base or str(work / BASE)
+        yield replace(request, base=base, locked=str(work / LOCK_FILE), bundle=work)
+
+
 def _extract(archive: Path, folder: Path, session: Session) -> None:
     """Unpack with tar(1), which never writes outside the folder; Python's tarfile guarantees this only since 3.11.4."""
     folder.mkdir()

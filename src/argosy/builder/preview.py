@@ -12,6 +12,7 @@ from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
 from argosy.builder.bases.choose import other_bases
 from argosy.builder.bases.debian import debian_file, is_known, parse_debian, require_mmdebstrap
 from argosy.builder.bases.engines import describe_expected_engine
+from argosy.builder.bundle import BASE
 from argosy.builder.inputs import BuildInputs
 from argosy.builder.on_node import NodeOptions, find_build_site, needs_download, plan_node_options
 from argosy.builder.output.export import refuse_output
@@ -113,7 +114,7 @@ def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> B
     return BuildPreview(
         output=str(request.output),
         form=request.form.value,
-        base=f"{inputs.base} (the default)" if request.default_base else inputs.base,
+        base=_name_base(plan),
         base_bytes=size,
         base_how=how,
         pip=pip,
@@ -170,9 +171,20 @@ def preview_on_node(request: BuildRequest, options: NodeOptions, session: Sessio
     )
 
 
+def _name_base(plan: BuildPlan) -> str:
+    """Return the base as users know it: for a bundle, the one in its lock."""
+    lock, bundle = plan.inputs.lock, plan.request.bundle
+    if lock and bundle and plan.inputs.base == str(bundle / BASE):
+        return lock.base.reference
+    return f"{plan.inputs.base} (the default)" if plan.request.default_base else plan.inputs.base
+
+
 def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:
     """Return the size of the base's file and how it is obtained; a site's base may be missing on this machine."""
     request, base = plan.request, plan.inputs.base
+    if request.bundle and base == str(request.bundle / BASE):
+        size = Path(base).stat().st_size if Path(base).is_file() else 0
+        return size, f"{render_size(size)}, from the bundle" if size else "from the bundle"
     if base.startswith("debian:"):
         return _describe_debian(plan, session, here=here)
     if is_reference(base):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from argosy.builder.build import build_image
-from argosy.builder.bundle import BundleReport, build_bundle
+from argosy.builder.bundle import BundleReport, build_bundle, bundle_without_packages
 from argosy.builder.bundle import bundle as write_bundle
 from argosy.builder.inputs import LOCK_FILE
 from argosy.builder.lock import LockReport, LockRequest, check_lock
@@ -124,12 +125,12 @@ def _refuse_job_options(given: dict[str, Any]) -> None:
 
 
 def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
-    if request.bundle:
-        raise UsageError("--dry-run cannot be used with --bundle", hint="remove --dry-run")
-    if given["on_node"] or given["submit"]:
-        preview = preview_on_node(request, make_node_options(given, session.host.environment), session)
-    else:
-        preview = preview_build(request, session)
+    bundle = request.bundle
+    with bundle_without_packages(bundle, request, session) if bundle else nullcontext(request) as seen:
+        if given["on_node"] or given["submit"]:
+            preview = preview_on_node(seen, make_node_options(given, session.host.environment), session)
+        else:
+            preview = preview_build(seen, session)
     if as_json:
         print_json(asdict(preview))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from argosy.builder import resolve
 from argosy.builder.bases.debian import debian_file
+from argosy.builder.bundle import bundle_without_packages
 from argosy.builder.on_node import NodeOptions
 from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildRequest
@@ -20,8 +22,11 @@ from argosy.core.process import FakeRunner
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.emulation import emulating
+from argosy.recipes.lock import Lock, LockedBase, Tools, render_lock
 from argosy.recipes.project_file import read_project
 from tests.unit.machines import make_host, make_session
+
+DIGEST = "sha256:" + "0" * 64
 
 
 @pytest.fixture
@@ -267,3 +272,22 @@ def test_a_preview_lists_the_stages_and_steps_of_the_project_file(
         "after the packages: run ldconfig",
     )
     assert "step         after the packages: run ldconfig" in render_preview(preview)
+
+
+def test_a_dry_run_of_a_bundle_reads_its_lock_and_the_size_of_its_base(session: Session, tmp_path: Path) -> None:
+    lock = Lock(base=LockedBase("docker://x/y", DIGEST, 1, "amd64"), tools=Tools("1"), time=0, content=DIGEST)
+    (tmp_path / "argosy.lock").write_text(render_lock(lock))
+    (tmp_path / "base").write_bytes(bytes(5_000))
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for name in ("argosy.lock", "base"):
+            archive.add(tmp_path / name, name)
+    request = BuildRequest((), "", tmp_path / "out.sif")
+    with bundle_without_packages(tmp_path / "all.tar", request, session) as seen:
+        preview = preview_build(seen, session)
+    assert (preview.base, preview.base_bytes, preview.locked) == ("docker://x/y", 5_000, True)
+    assert preview.base_how.endswith("from the bundle")
+    with (
+        pytest.raises(UsageError, match="is not an Argosy bundle"),
+        bundle_without_packages(tmp_path / "base", request, session),
+    ):
+        pass
