@@ -69,6 +69,16 @@ def test_launches_within_one_allocation_do_not_meet_at_one_port() -> None:
     assert len({meet("sh", "node1", "node1")[1] for _ in range(12)}) == 12
 
 
+def test_the_first_port_of_a_batch_job_follows_from_the_job_and_its_restarts_alone() -> None:
+    find = "\n".join(render_script_functions(render_rendezvous(SITE)))
+    stubs = 'scontrol() { echo node1; }\nsrun() { shift $(($# - 1)); echo "$1"; }\nSLURM_TASK_PID=$$ argosy_helpers=\n'
+    for job, restart in ((7, 0), (7, 1), (8, 0), (123456, 2)):
+        there = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": str(job), "SLURM_RESTART_COUNT": str(restart)}
+        script = f"{stubs}{find}\n{render_rendezvous(SITE)}\necho $MASTER_PORT"
+        ran = subprocess.run(("/bin/sh", "-euc", script), env=there, capture_output=True, text=True, check=True)
+        assert int(ran.stdout) == 20000 + (job * 7 + restart * 31) % 10000
+
+
 def test_no_file_in_a_folder_of_all_users_keeps_a_port() -> None:
     before = set(Path("/tmp").iterdir())  # noqa: S108 - where such files would lie
     port = meet("sh", "node1", "node1")[1]
