@@ -251,6 +251,10 @@ def parse_variable(text: str, environment: Mapping[str, str]) -> Variable:
     return Variable(name, value if given else environment[name], inherited=not given)
 
 
+BETWEEN_BINDS = re.compile(r",(?=/)")
+"""Apptainer's separator of bind mounts. A comma that no slash follows is part of a path."""
+
+
 def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
     """Create a request from option values, by name with ``_`` for ``-``.
 
@@ -265,7 +269,7 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
         raise UsageError(f"invalid GPU mode {gpu!r}", hint=f"use one of {', '.join(modes)}")
     variables = [parse_variable(text, environment) for text in said.get("env", ())]
     return ContainerRequest(
-        binds=tuple(map(parse_bind, said.get("bind", ()))),
+        binds=tuple(parse_bind(each) for text in said.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
         variables=tuple({variable.name: variable for variable in variables}.values()),
         workdir=said.get("workdir", ""),
         gpu=GpuMode(gpu),

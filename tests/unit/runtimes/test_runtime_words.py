@@ -36,6 +36,7 @@ from argosy.runtimes.container_plan import (
     fileless_image,
     left_to_nodes,
     parse_bind,
+    parse_container,
     parse_variable,
     plan_binds,
     plan_container,
@@ -554,3 +555,8 @@ def test_a_value_passed_through_the_environment_is_set_in_the_container_without_
         (shell, *words[1:], shell, "-c", told), env=environment, capture_output=True, text=True, check=True
     )
     assert ran.stdout == f"{PRIVATE}|a b|none"
+
+
+def test_one_option_may_contain_several_bind_mounts_as_with_apptainer() -> None:
+    binds = parse_container({"bind": ["/pfs,/data:/d:ro,/a,b"]}, {}).binds
+    assert binds == (Bind("/pfs", "/pfs"), Bind("/data", "/d", read_only=True), Bind("/a,b", "/a,b"))
