@@ -153,7 +153,9 @@ def _with_start(script: str, submit: Argv) -> str:
     first, _, rest = script.partition("\n")
     command = render_command((word.replace("{script}", "FILE") for word in submit), width=92)
     start = (f"#     {as_comment(line)}" for line in command.splitlines())
-    return "\n".join((first, "# Start this file on the first node of an allocation:", *start, rest))
+    return "\n".join(
+        (first, "# Save this text as FILE, and start it on the first node of an allocation:", *start, rest)
+    )
 
 
 def render_shell(folder: Path, site: str) -> str:
