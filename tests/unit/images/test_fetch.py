@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from argosy.core.errors import ArgosyError, ToolFailed, ToolMissing, UsageError
@@ -9,8 +11,9 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.host.probe import open_session
-from argosy.images.registry.fetch import ask_image_id
+from argosy.images.registry.fetch import _build_by_runtime, ask_image_id
 from argosy.images.registry.references import parse_reference
+from tests.unit.machines import make_host, make_session
 
 LISTED = Reply(0, "mine:latest\nlab/train:cu12\n<none>:<none>\n", "")
 NO_ENTRY = (
@@ -52,3 +55,13 @@ def test_without_docker_the_way_to_transfer_the_image_is_named() -> None:
     with pytest.raises(ToolMissing) as caught:
         ask_image_id(parse_reference("docker-daemon:mine"), machine(Reply(0, "", ""), "podman"))
     assert "docker save" in caught.value.hint
+
+
+def test_only_programs_that_are_missing_are_named(tmp_path: Path) -> None:
+    session = make_session(tmp_path, make_host("mksquashfs", "skopeo"))
+    with pytest.raises(ToolMissing) as error:
+        _build_by_runtime(
+            parse_reference("docker://x/y"), tmp_path / "o", session, tmp_path, missing="umoci and mksquashfs"
+        )
+    assert "umoci: not found" in error.value.evidence
+    assert "mksquashfs" not in error.value.evidence + error.value.hint

@@ -295,10 +295,11 @@ def _fetch_by_runtime(reference: Reference, key: str, session: Session) -> Fetch
 def _build_by_runtime(reference: Reference, out: Path, session: Session, work: Path, *, missing: str) -> None:
     program = next((name for name in APPTAINERS if name in session.host.programs), None)
     if program is None:
+        lacking = [name for name in missing.split(" and ") if name not in session.host.programs]
         raise ToolMissing(
             f"cannot fetch {reference}: no suitable program is installed",
-            evidence="\n".join(f"{name}: not found" for name in (*missing.replace(" and ", " ").split(), *APPTAINERS)),
-            hint=f"install {missing}, or apptainer",
+            evidence="\n".join(f"{name}: not found" for name in (*lacking, *APPTAINERS)),
+            hint=f"install {' and '.join(lacking)}, or apptainer",
         )
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()
     source = str(replace(reference, tag="")) if reference.digest else str(reference)
