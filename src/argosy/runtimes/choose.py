@@ -68,7 +68,9 @@ def gpu_at_sites(asked: GpuMode, runtime: str, sites: Iterable[Site]) -> GpuMode
     """
     if asked is not GpuMode.AUTO or runtime not in {"apptainer", "singularity"}:
         return asked
-    return GpuMode.NONE if any(site.runtime.gpu == GpuMode.NONE.value for site in sites) else asked
+    # A cluster has one profile for each kind of node; those for nodes without GPUs do not count.
+    ways = {site.runtime.gpu for site in sites if site.node.gpu_vendor}
+    return GpuMode.NONE if ways == {GpuMode.NONE.value} else asked
 
 
 def choose_attach(image: Image, host: Host, runtime: str) -> tuple[Attach, Choice]:

@@ -10,8 +10,7 @@ from argosy.core.records import replace
 from argosy.host import probe
 from argosy.host.gpus import choose_gpu_mode
 from argosy.runtimes.choose import choose_attach, choose_runtime, gpu_at_sites
-from argosy.sites.profile import Site
-from argosy.sites.software import RuntimeFacts
+from argosy.sites.read import read_site
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
@@ -124,7 +123,8 @@ def test_requested_gpus_that_are_missing_stop_the_start(asked: GpuMode, gpus: tu
 
 
 def test_no_gpu_option_at_a_site_that_avoids_it() -> None:
-    avoids, wants = Site(name="a", runtime=RuntimeFacts(gpu="none")), Site(name="w", runtime=RuntimeFacts(gpu="rocm"))
+    avoids, wants, cpus = read_site("lumi-g"), read_site("mn5-acc"), read_site("mn5-gpp")
+    assert gpu_at_sites(GpuMode.AUTO, "singularity", (wants, cpus)) is GpuMode.AUTO
     assert gpu_at_sites(GpuMode.AUTO, "singularity", (avoids,)) is GpuMode.NONE
     assert gpu_at_sites(GpuMode.AUTO, "singularity", (wants,)) is GpuMode.AUTO
     assert gpu_at_sites(GpuMode.ROCM, "singularity", (avoids,)) is GpuMode.ROCM
