@@ -60,11 +60,11 @@ def test_the_report_in_a_real_browser(browser: Any, tmp_path: Path, scheme: str,
     file = tmp_path / "job.html"
     file.write_text(render_page(replace(REPORT, output=f"{HOSTILE}\n" * 1000)), encoding="utf-8")
     page = open_page(browser, file, scheme, width)
-    page.locator("details.choice summary").first.click()
-    assert page.locator("details.choice p").first.is_visible()
+    page.locator("details.choices summary").first.click()
+    assert page.locator("details.choices td").first.is_visible()
     assert page.locator("section h2").all_inner_texts() == [
-        "Failure", "What to type next", "Checks of the run", "Nodes and ranks", "Measured", "Timeline", "Plan",
-        "Changes since the previous job", "End of the output",
+        "Failure", "More commands", "Changes since job 5, the last run that passed", "Checks of the run",
+        "Nodes and ranks", "Measured", "Timeline", "Plan", "End of the output",
     ]  # fmt: skip
 
 

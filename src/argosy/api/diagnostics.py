@@ -14,8 +14,9 @@ from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.verify.evidence import Evidence
 from argosy.diagnostics.verify.rules import Verdict
-from argosy.diagnostics.verify.verify import Evidence, verify_runs
+from argosy.diagnostics.verify.verify import verify_runs
 from argosy.diagnostics.why import explain as why
 
 

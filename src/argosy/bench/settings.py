@@ -116,9 +116,9 @@ def launch_variants(
     ]
     scripts = [str(record / "job.sh") for record in folders]
     script = render_job(plans[0], variants, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
-    write_record(replace(plans[0], script=script), folder)
+    write_record(replace(plans[0], script=script), folder, session)
     for plan, record in zip(plans, folders, strict=True):
-        write_record(plan, record)
+        write_record(plan, record, session)
     note = {"ways": [variant.name for variant in variants], "what": _value_name(phrase)}
     write_text(folder / NOTE, json.dumps(note) + "\n")
     return start_launch(plans[0], folder, session, request)

@@ -12,6 +12,7 @@ import click
 
 from argosy.core.errors import ArgosyError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.records import replace
 from argosy.core.session import BothReporters, PlainReporter, QuietReporter, Reporter, Session
 from argosy.host import probe
 from argosy.recipes.user_config import configure_folders
@@ -62,7 +63,7 @@ def open_session(
 
     reporter = BothReporters(shown, written) if written else shown
     session = probe.open_session(reporter=reporter, echo=echo if listeners else None, work=work)
-    return configure_folders(session)
+    return configure_folders(replace(session, typed=("argosy", *sys.argv[1:])))
 
 
 @contextmanager

@@ -165,6 +165,8 @@ class Session(msgspec.Struct, frozen=True):
     ----------
     work
         Folder for work files; empty means TMPDIR, or the cache folder if TMPDIR is in memory.
+    typed
+        The command line that the user typed; empty for calls from Python.
     """
 
     host: Host
@@ -172,6 +174,7 @@ class Session(msgspec.Struct, frozen=True):
     paths: Paths
     reporter: Reporter
     work: str = ""
+    typed: tuple[str, ...] = ()
 
     @contextlib.contextmanager
     def step(self, name: str, what: str) -> Iterator[Step]:

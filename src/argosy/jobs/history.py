@@ -12,6 +12,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import choice_label
 from argosy.core.parse import parse_json
 from argosy.core.session import Session
+from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import Run, find_record, last_run, read_first, read_plan, read_runs, read_submitted
 
@@ -136,6 +137,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
     values = [(key, str(plan.get(key, ""))) for key in PLAIN]
     for group in GROUPS:
         values += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
+    values.append(("program", join(map(str, plan.get("command") or ()))))
     values += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
     found: dict[str, str] = {}
     for key, value in values:

@@ -41,6 +41,8 @@ class LaunchPlan(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    command
+        The program of each rank with its arguments.
     script
         Text of the job script.
     submit
@@ -72,6 +74,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     script: str
     submit: tuple[str, ...]
     choices: tuple[Choice, ...]
+    command: tuple[str, ...] = ()
     attach: str = ""
     cores: tuple[str, ...] = ()
     logs: str = ""

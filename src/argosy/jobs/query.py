@@ -197,6 +197,11 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     return replace(found, runs=read_runs(record)) if is_array else found
 
 
+def read_past_facts(session: Session, job: str, record: Path) -> JobFacts:
+    """Return the facts about a job that has ended, from its record alone."""
+    return _join(job, {}, record, session.host.person.name)
+
+
 def _record_of(session: Session, facts: dict[str, str]) -> Path | None:
     """Find the record of a job by the number of its array, or by the path of its script."""
     array = facts.get("ArrayJobId")

@@ -102,6 +102,11 @@ MOST_CORES = 1 << 16
 LAST_LINES, LAST_BYTES = 12, 65_536
 WIDEST = 10
 """Most digits of a number in a file name (sbatch(1), filename pattern)."""
+OF_RANK = re.compile(r"(?:\[?rank ?| *(?=\d+: ))(?P<rank>\d{1,9})\b", re.IGNORECASE)
+"""The beginning of a line that names its rank: of the program, of torch, or the label of srun."""
+TRACEBACK = "Traceback (most recent call last)"
+COMMAND_LINE = "command-line.sh"
+"""File of a record: the command line that launched the job."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
@@ -263,14 +268,43 @@ def of_batch(facts: Mapping[str, str]) -> str:
     return re.sub(r"%(\d*)([Nnts])", fill, facts["StdOut"])
 
 
+def read_command_line(record: str) -> str:
+    """Return the command line that launched a job, with its folder; empty if it was launched from Python."""
+    return _text(Path(record), COMMAND_LINE).strip() if record else ""
+
+
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
-    """Return the last lines of the rank that failed first if it has its own file, else of the job's output."""
+    """Return the last lines of the rank that failed first, as far as files or lines name their rank, else of the job.
+
+    The lines of a job with one output belong to a rank if they begin with its number, for example ``[rank3]: `` or
+    ``rank 3``. A Python traceback without a number is that of the rank that failed first.
+    """
     logs = str(read_plan(record).get("logs", ""))
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
         if file and can_read(file):
-            return _own_lines(read_tail(file, LAST_BYTES).splitlines())[-LAST_LINES:]
+            lines = _own_lines(read_tail(file, LAST_BYTES).splitlines())
+            return (lines if first is None or file == own else lines_of_rank(lines, first.rank))[-LAST_LINES:]
     return ()
+
+
+def names_ranks(lines: Sequence[str]) -> bool:
+    """Return whether lines begin with the number of their rank."""
+    return any(OF_RANK.match(line) for line in lines)
+
+
+def lines_of_rank(lines: Sequence[str], rank: int) -> tuple[str, ...]:
+    """Return the lines of one rank, and the last traceback without a number; all lines if none names its rank."""
+    if not names_ranks(lines):
+        return tuple(lines)
+    begins = [number for number, line in enumerate(lines) if line.startswith(TRACEBACK)]
+    begin = begins[-1] if begins else len(lines)
+    owners = [OF_RANK.match(line) for line in lines]
+    return tuple(
+        line
+        for number, (line, owner) in enumerate(zip(lines, owners, strict=True))
+        if (int(owner["rank"]) == rank if owner else number >= begin)
+    )
 
 
 def _own_lines(lines: list[str]) -> tuple[str, ...]:

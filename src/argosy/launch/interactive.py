@@ -108,7 +108,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     """
     folder = new_record_folder(session)
     plan = plan_interactive(request, session, record=str(folder))
-    write_record(plan, folder)
+    write_record(plan, folder, session)
     write_text(folder / SHELL_SCRIPT, render_shell(folder, plan.site))
     allocation, command = plan.submit[: plan.submit.index(STEP[0])], plan.submit[plan.submit.index("{script}") + 1 :]
     session.reporter.note("the nodes are released when the shell ends; until then, --in-allocation launches on them")

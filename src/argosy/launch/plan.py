@@ -99,6 +99,7 @@ def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> L
         script=script,
         submit=submit,
         choices=facts.choices,
+        command=facts.request.command,
         logs=facts.request.logs,
         versions={"argosy": VERSION, **facts.context.versions},
         private=bool(inherited_names(facts.container)),

@@ -17,11 +17,13 @@ from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.advice import warn_before
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
+from argosy.jobs.record import COMMAND_LINE
 from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
@@ -67,7 +69,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     note_target(session, plan, in_allocation=request.in_allocation)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
-    write_record(plan, folder)
+    write_record(plan, folder, session)
     return start_launch(plan, folder, session, request)
 
 
@@ -152,14 +154,14 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def write_record(plan: LaunchPlan, folder: Path) -> Path:
-    """Write the record of a plan before it starts, and return its script."""
+def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
+    """Write the record of a plan before it starts, with the command line that made it, and return its script."""
     with translate_os_errors(folder, "ARGOSY_STATE"):
         make_private_folder(folder)
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
-        texts = {ATTACH: plan.attach}
+        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session)}
         if plan.is_job:
             texts |= {
                 END_FILE: render_end(plan.cores),
@@ -226,6 +228,11 @@ def submission_environment(session: Session) -> dict[str, str]:
         for name, value in session.host.environment.items()
         if name in KEPT_OF_SLURM or not OUTER_JOB.match(name)
     }
+
+
+def _render_command_line(session: Session) -> str:
+    """Render the command line that the user typed, with its folder; empty for calls from Python."""
+    return f"cd {quote(session.host.cwd)} && {join(session.typed)}\n" if session.typed else ""
 
 
 def _render_record(plan: LaunchPlan) -> str:

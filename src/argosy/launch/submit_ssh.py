@@ -167,7 +167,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     plan = _plan_by_ssh(request, session, there, record=record)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
-    write_record(plan, folder)
+    write_record(plan, folder, session)
     try:
         reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
     except Interrupted as stopped:

@@ -14,16 +14,18 @@ from pathlib import Path
 RANK, LOCAL = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
 HOST = os.environ["SLURMD_NODENAME"]
 BUS = ("41000", "81000")
+NODE = HOST.lstrip("node")
 NETWORKS = {
-    "ib": ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.10.0.7<0>", "Using network IB"),
+    "ib": (f"NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.10.0.{NODE}<0>", "Using network IB"),
     "sockets": (
         "NET/IB : No device found.",
-        "NET/Socket : Using [0]eth0:10.77.0.11<0>",
+        f"NET/Socket : Using [0]eth0:10.77.0.{NODE}<0>",
         "Using network Socket",
     ),
 }
 SPEEDS = {"ib": (2.1, 9.4, 23.1), "sockets": (0.2, 0.8, 1.1)}
-SIZES = ("64 KiB", "1 MiB", "1 GiB")
+"""Bus bandwidth in GB/s for each size."""
+SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "1 GiB": 1 << 30}
 BATCHES: list[dict[str, int]] = [{"image": 7, "label": 1}] * 3 + [{"image": 7}]
 
 
@@ -41,10 +43,15 @@ def write_log_of_nccl(network: str) -> None:
 
 def measure(network: str) -> None:
     """Print the table of `argosy bench collectives`."""
-    print("# all_reduce · 4 ranks on 2 node(s) · nccl on A100 · torch 2.7")
-    for size, speed in zip(SIZES, SPEEDS[network], strict=True):
-        print(f"  {size:>10} 1.000 ms {speed:.3f} {speed:.3f} {speed * 0.9:.3f} {speed * 1.1:.3f}")
-    print(f"# Peak bus bandwidth : {SPEEDS[network][-1]:.3f} GB/s at {SIZES[-1]}", flush=True)
+    ranks = int(os.environ["WORLD_SIZE"])
+    print(
+        f"# all_reduce · {ranks} ranks on {int(os.environ['SLURM_JOB_NUM_NODES'])} node(s) · nccl on A100 · torch 2.7"
+    )
+    for (size, length), bus in zip(SIZES.items(), SPEEDS[network], strict=True):
+        algorithm = bus / (2 * (ranks - 1) / ranks)
+        milliseconds = length / algorithm / 1e6
+        print(f"  {size:>10} {milliseconds:.3f} ms {algorithm:.3f} {bus:.3f} {bus * 0.97:.3f} {bus * 1.02:.3f}")
+    print(f"# Peak bus bandwidth : {SPEEDS[network][-1]:.3f} GB/s at {[*SIZES][-1]}", flush=True)
 
 
 def load_label(step: int) -> int:

@@ -70,10 +70,10 @@ def test_a_job_is_launched_and_followed_to_its_end_from_afar(laptop: Laptop) -> 
     shown = json.loads(laptop.argosy("jobs", "show", job, "--json").stdout)
     assert [rank["rank"] for rank in shown["ranks"]] == [0, 1]
     assert shown["plan"]["shape"]["nodes"] == 2
-    assert "2 on 2 node(s)" in laptop.argosy("verify", job, check=False).stdout
+    assert "2 on 2 nodes" in laptop.argosy("verify", job, check=False).stdout
     assert f"Job {job} ended well" in laptop.argosy("report", job).stderr
     page = laptop.sh(f"cat job-{job}.html").stdout
-    assert "2 on 2 node(s)" in page
+    assert "2 on 2 nodes" in page
     assert "There is no output" not in page
     assert "&#34;rank&#34;" in page, "the output was copied"
 

@@ -12,17 +12,25 @@ from argosy.core.findings import Finding, State
 from argosy.core.model import Choice
 from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
-from argosy.diagnostics.report.advice import advise, find_exception, relevant_findings, summarize, summarize_results
+from argosy.diagnostics.report.advice import (
+    advise,
+    fill_names,
+    find_exception,
+    relevant_findings,
+    summarize,
+    summarize_results,
+)
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.drawings import describe_phases, draw_timeline
-from argosy.diagnostics.report.model import Change, Moment, Phase, RankRow, Report
-from argosy.diagnostics.report.node_view import draw_job_node, job_node
-from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.report.model import Change, Comparison, Moment, Phase, RankRow, Report
+from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
+from argosy.diagnostics.report.page import render_page, tabulate_results
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.query import JobFacts
+from argosy.jobs.record import Run
 from argosy.sites.profile import Node
 
 HOSTILE = "</style></pre><script>alert('1')</script><img src=http://x onerror=alert(2)>\x1b[31m"
@@ -66,11 +74,12 @@ REPORT = Report(
     measured=summarize_results((MEASURED,)),
     results=(MEASURED, replace(MEASURED, label="job 5")),
     evidence=(HOSTILE,),
-    changes=(Change("image", "/a.sif", "/b.sif"),),
-    previous="5",
+    program=f"python {HOSTILE}",
+    typed=f"cd /x && argosy launch {HOSTILE}",
+    compared=Comparison("5", "argosy launch /a.sif", (Change("image", HOSTILE, "/b.sif"),), ("nodes",)),
     packages=(("torch", "2.7"),),
     output=HOSTILE,
-    commands=(("See the output", "argosy logs 7 'a\"b'"),),
+    commands=(("See the output", "argosy logs 7 'a\"b'"), ("Find the cause of the failure", "argosy why 7")),
     node=Node(cores=8, gpus=2, nics=2, nic=HOSTILE),
     networks={"node1": NetFacts(networks=(HOSTILE,))},
     argosy="0.1.0",
@@ -103,7 +112,7 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
 def test_every_section_is_there() -> None:
     page = render_page(REPORT)
     assert Page(page).ids == [
-        "failure", "commands", "verdict", "ranks", "measured", "timeline", "plan", "changes", "output",
+        "failure", "commands", "changes", "verdict", "ranks", "measured", "timeline", "plan", "output",
     ]  # fmt: skip
     for text in ("rank 3 on node2 failed first", "The GPU has no memory left", "Use smaller batches", "90.2"):
         assert text in page
@@ -111,8 +120,9 @@ def test_every_section_is_there() -> None:
 
 def test_a_job_without_a_record_has_a_page_too() -> None:
     empty = replace(
-        REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), results=(), evidence=(), changes=(),
-        previous="", packages=(), commands=(), unknown=(), facts=replace(FACTS, code=0, first=None, last_lines=()),
+        REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), results=(), evidence=(),
+        compared=Comparison(), packages=(), commands=(), unknown=(),
+        facts=replace(FACTS, code=0, first=None, last_lines=()),
     )  # fmt: skip
     page = render_page(empty)
     assert "Argosy has no record of this job" in page
@@ -123,10 +133,38 @@ def test_a_job_without_a_record_has_a_page_too() -> None:
 def test_the_advice_is_the_fix_of_the_first_cause_then_the_first_failed_check_then_the_output() -> None:
     assert advise(FACTS, REPORT.errors, ()) == "The GPU has no memory left. Use smaller batches."
     failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
-    assert advise(FACTS, (), (failed,)) == "Network: TCP sockets. Bind the libraries."
-    assert advise(FACTS, (), ()) == "the output contains no error that Argosy knows: read its last lines below."
+    assert advise(FACTS, (), (failed,)) == "Network: bind the libraries."
+    assert advise(FACTS, (), ()) == "The output contains no error that Argosy knows: read its last lines below."
     assert advise(replace(FACTS, code=0, advice="wait"), (), (failed,)) == "Wait."
     assert advise(replace(FACTS, code=0), (), ()) == ""
+
+
+def test_a_failed_check_is_compared_with_the_last_run_that_passed() -> None:
+    good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
+    failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
+    change = Change("program", "python train.py ib", "python train.py sockets")
+    told = advise(good, (), (failed,), Comparison("5", "", (change,), ("image", "nodes")))
+    assert told.startswith(
+        "Job 5 was the last run that passed its checks, with the same image and nodes. The difference"
+    )
+    assert "program is 'python train.py sockets', and was 'python train.py ib'" in told
+    assert "bind" not in told, "the history refutes this cause"
+    crashed = advise(FACTS, REPORT.errors, (), Comparison("5", "", (change,)))
+    assert "The difference from job 5, which passed: program is 'python train.py sockets'" in crashed
+    equal = advise(good, (), (failed,), Comparison("5", "", (), ("program", "image")))
+    assert "the same program and image, so these are not the cause" in equal
+
+
+def test_the_placeholders_of_hints_are_filled() -> None:
+    hints = fill_names("argosy jobs show JOB, argosy why LOG", replace(FACTS, output="/o/x y"))
+    assert hints == "argosy jobs show 7, argosy why '/o/x y'"
+
+
+def test_the_exit_codes_of_the_program_and_of_the_job_are_named() -> None:
+    run = Run("7", 0, 143, "node[1-2]", 100, 400)
+    assert "3 of rank 3, which failed first; 143 of the job (the launcher ended the other ranks by SIGTERM)" in (
+        render_page(replace(REPORT, facts=replace(FACTS, runs=(run,))))
+    )
 
 
 TRACEBACK = (
@@ -140,12 +178,18 @@ TRACEBACK = (
 def test_an_exception_of_the_program_is_named_with_its_place_in_the_users_code() -> None:
     raised = replace(FACTS, last_lines=TRACEBACK)
     symptom = replace(REPORT.errors[0], level="symptom")
-    told = "Rank 3 raised KeyError: 'label' in /home/ada/train.py, line 51 (load_label). "
-    assert advise(raised, (symptom,), ()) == f"{told}Correct the program, and launch it again."
+    told = "Rank 3 raised the exception in /home/ada/train.py, line 51 (load_label). Correct the program"
+    assert advise(raised, (symptom,), ()).startswith(told)
     assert advise(raised, REPORT.errors, ()).startswith("The GPU has no memory left"), "a known cause comes first"
     assert summarize("job 7", raised, (), "").endswith("rank 3 on node2 failed first (code 3): KeyError: 'label'.")
     assert find_exception(("[rank3]: torch.OutOfMemoryError: full",)) == ("torch.OutOfMemoryError: full", "")
     assert find_exception(("no error here", "Error")) is None
+
+
+def test_the_next_step_does_not_repeat_the_exception_of_the_summary() -> None:
+    raised = replace(FACTS, last_lines=TRACEBACK)
+    cause = replace(REPORT.errors[0], cause="the program raised KeyError: 'label' at train.py:51", fix="read line 51")
+    assert advise(raised, (cause,), ()) == "Read line 51. The same script uses an edited program outside the image."
 
 
 def test_the_summary_says_what_happened() -> None:
@@ -154,8 +198,12 @@ def test_the_summary_says_what_happened() -> None:
     early = replace(FACTS, first=None, submitted="2026-01-02T03:04:05")
     assert summarize("job 7", FACTS, (), "") == "Job 7 failed: rank 3 on node2 failed first (code 3)."
     assert summarize("job 7", good, (), "") == "Job 7 ended well."
-    assert summarize("job 7", good, (failed,), "") == "Job 7 ended well, but 1 check(s) failed: network."
-    assert summarize("job 7", replace(good, restarts=2), (), "") == "Job 7 ended well, after 2 restart(s)."
+    assert summarize("job 7", good, (failed,), "") == "Job 7 ended with code 0: 1 of 1 check failed (network)."
+    assert summarize("job 7", replace(good, restarts=2), (), "") == "Job 7 ended well, after 2 restarts."
+    passed = (Finding("ranks", State.OK, "4"), Finding("GPUs", State.OK, "4"))
+    assert summarize("job 7", good, passed, "", (MEASURED,)) == (
+        "Job 7 ended well: 2 checks passed; 90.25 GB/s of 100 expected."
+    )
     assert summarize("job 7", early, (), "") == "Job 7 failed before its first rank started (code 3)."
     said = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"
     assert summarize("job 7", early, (), said).endswith("started: what runs before the ranks failed (code 3).")
@@ -165,7 +213,7 @@ def test_the_summary_says_what_happened() -> None:
 def test_a_job_that_ended_well_with_a_failed_check_is_not_marked_as_good() -> None:
     good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
     page = render_page(replace(REPORT, facts=good))
-    assert "! ended, and a check failed" in page
+    assert "! ended, but not as expected" in page
     assert "✓ ended well" not in page
     assert "✓ ended well" in render_page(replace(REPORT, facts=good, findings=REPORT.findings[1:]))
 
@@ -178,9 +226,9 @@ def test_checks_of_gpus_are_left_out_for_a_job_without_gpus() -> None:
 
 
 def test_the_measured_bandwidth_is_compared_in_a_sentence() -> None:
-    assert summarize_results((MEASURED, replace(MEASURED, label="job 5"))) == (
-        "Largest bus bandwidth: 90.25 GB/s on 2 node(s) in job 7, 90.25 GB/s on 2 node(s) in job 5; "
-        "the site's profile expects 100 GB/s on 2 node(s)."
+    assert summarize_results((MEASURED, replace(MEASURED, label="job 5")), "5") == (
+        "Largest bus bandwidth: 90.25 GB/s on 2 nodes in job 7, 90.25 GB/s on 2 nodes in job 5, the last run that "
+        "passed; the site's profile expects 100 GB/s on 2 nodes."
     )
     assert summarize_results((BenchResult(Kind.SETTINGS, "job 7", "x", ()),)) == ""
 
@@ -194,6 +242,23 @@ def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:
     assert wrong.count('missed"') == 4
     assert "core 0: rank 1, planned for rank 0" in wrong
     assert right.count("use not shown") == 2
+
+
+def test_the_rank_that_failed_first_is_marked_and_only_used_marks_are_explained() -> None:
+    failed = (RANKS[0], replace(RANKS[1], end="rank 1 on node1 failed first (code 3)"))
+    picture = draw_job_node("node1", failed, Node(cores=4), NetFacts())
+    assert drawn(picture).count('failed"') == 2
+    assert "core 2: rank 1, which failed first" in picture
+    assert "c1" not in drawn(picture), "a rank that did not fail is not red"
+    assert "failed first" in describe_marks([picture])
+    assert "dotted" not in describe_marks([picture])
+
+
+def test_the_table_of_bandwidths_has_a_column_for_each_job() -> None:
+    assert tabulate_results((MEASURED, replace(MEASURED, label="job 5"))) == (
+        ("nodes", "message", "job 7, GB/s", "job 5, GB/s", "job 7 / job 5"),
+        ("2", "1 MiB", "10.5", "10.5", "1.00"), ("2", "1 GiB", "90.25", "90.25", "1.00"),
+    )  # fmt: skip
 
 
 def test_drawings_without_data_are_empty() -> None:
@@ -212,7 +277,7 @@ def test_the_network_cards_and_gpus_show_what_the_logs_of_the_node_show() -> Non
         networks=("IB",), interfaces="[0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]", devices=(("node1", "41"), ("node1", "81"))
     )
     picture = drawn(draw_job_node("node1", RANKS[:2], node, fast))
-    for text in (">mlx5_0<", ">mlx5_1<", ">used<", "IB, 2 of 2 card(s) in the log: mlx5_0, mlx5_1", "2 of 2 used"):
+    for text in (">mlx5_0<", ">mlx5_1<", ">used<", "IB, 2 of 2 cards in the log: mlx5_0, mlx5_1", "2 of 2 used"):
         assert text in picture, text
     assert "absent" not in picture
     slow = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts(networks=("Socket",), interfaces="[0]eth0:10.0.0.1")))
@@ -222,7 +287,7 @@ def test_the_network_cards_and_gpus_show_what_the_logs_of_the_node_show() -> Non
     assert silent.count('class="open"') == 4
     assert "the logs of this node name no network" in silent
     half = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts(networks=("AWS Libfabric",), provider="cxi", nics=1)))
-    assert "AWS Libfabric (cxi), 1 of 2 card(s) in the log" in half
+    assert "AWS Libfabric (cxi), 1 of 2 cards in the log" in half
     assert half.count(">NIC ?<") == 2
 
 

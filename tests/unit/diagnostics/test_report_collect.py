@@ -91,5 +91,5 @@ def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
     os.utime(record / "ranks-n1", (begin + 4, begin + 4))
     report = collect_report(session, "7")
     assert [each.text for each in report.timeline] == [
-        "submitted", "started", "last rank started", "ended on n1 (code 0)",
+        "submitted", "started", "last rank started", "ended on n1 (exit code of the job: 0)",
     ]  # fmt: skip

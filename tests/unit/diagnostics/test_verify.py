@@ -14,11 +14,12 @@ from argosy.cli.app import app
 from argosy.core.findings import Finding, State
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.verify.earlier import EarlierRun, find_earlier, list_earlier, render_history
+from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier, render_history
+from argosy.diagnostics.verify.evidence import expect
 from argosy.diagnostics.verify.network_log import Measured, NetFacts, parse_bandwidth, parse_netlog
+from argosy.diagnostics.verify.passed import find_passed
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
-from argosy.diagnostics.verify.verify import expect, verify_job
-from argosy.jobs.launch_plan import Shape
+from argosy.diagnostics.verify.verify import verify_job
 from argosy.jobs.record import RankFacts, parse_cores, parse_ranks
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
@@ -104,14 +105,22 @@ def test_infiniband_passes_without_a_profile_and_fails_on_slingshot() -> None:
 def test_sockets_on_one_node_pass_because_gpus_do_not_use_them() -> None:
     verdict = check_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
     assert verdict.ok
-    assert check(verdict, "bandwidth").evidence.startswith("301.5 GB/s bus bandwidth; 314 were measured")
+    assert check(verdict, "bandwidth").evidence.startswith(
+        "301.5 GB/s bus bandwidth; 314 expected on 1 node, at least 219.8 to pass"
+    )
+
+
+def test_a_low_bandwidth_is_a_consequence_of_the_slow_network() -> None:
+    net = replace(parse_netlog(SLOW), measured=Measured(1.1, 4 << 30, "all_reduce"))
+    verdict = check_run(net, (), Expected(nodes=2, gpus=4), read_site("mn5-acc"))
+    assert check(verdict, "bandwidth").hint == "correct the network above first"
 
 
 @pytest.mark.parametrize(
     ("measured", "state", "hint"),
     [
         (Measured(149.0, 4 << 30, "all_reduce"), "ok", ""),
-        (Measured(12.0, 1 << 30, "all_reduce"), "fail", "check the network and the cores above"),
+        (Measured(12.0, 1 << 30, "all_reduce"), "fail", "check the cores above, and the load of the network"),
         (Measured(12.0, 1 << 20, "all_reduce"), "unknown", "measure with messages of that size: --max-size 4G"),
         (Measured(12.0), "unknown", "measure with messages of that size: --max-size 4G"),
         (Measured(12.0, 1 << 30, "broadcast"), "ok", ""),
@@ -134,42 +143,54 @@ def test_the_largest_message_of_a_sweep_of_nccl_tests_counts_and_not_the_average
     assert parse_bandwidth("1 2 3 4 5 6 7 8\n") is None
 
 
-def note_bench(state: Path, name: str, job: int, nodes: int, speed: float, operation: str = "all_reduce") -> Path:
+SLOW = "".join(f"node{n}:1:1 [0] NCCL INFO Using network Socket\n" for n in (1, 2))
+
+
+def note_bench(
+    state: Path, name: str, job: int, nodes: int, speed: float, operation: str = "all_reduce", code: int = 0
+) -> Path:
     record, output = state / "runs" / name, state / f"{job}.out"
     record.mkdir(parents=True)
     output.write_text(f"# {operation} · {nodes} ranks\n# Peak bus bandwidth : {speed} GB/s at 1 GiB\n")
     told = {"job": str(job), "output": str(state / "%j.out"), "site": "lab", "time": f"2026-11-2{job}T10:00:00"}
     (record / "submitted.json").write_text(json.dumps(told))
     (record / "job.json").write_text(json.dumps({"shape": {"nodes": nodes, "ranks_per_node": 4}}))
+    (record / "ends").write_text(f"{job} 0 {code} node[1-2] 0 9\n")
     return record
 
 
-def test_a_bandwidth_is_shown_beside_that_of_the_last_job_of_its_shape(tmp_path: Path) -> None:
+def test_a_bandwidth_is_shown_beside_that_of_the_last_run_of_its_shape_that_passed(tmp_path: Path) -> None:
     note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
     note_bench(tmp_path, "2", 2, nodes=2, speed=85.0)
     note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
     note_bench(tmp_path, "4", 4, nodes=2, speed=40.0, operation="broadcast")
+    (note_bench(tmp_path, "41", 1, nodes=2, speed=1.0) / "nccl-0-n1.log").write_text(SLOW)
+    note_bench(tmp_path, "42", 1, nodes=2, speed=2.0, code=1)
     own = note_bench(tmp_path, "5", 5, nodes=2, speed=60.0)
     note_bench(tmp_path, "6", 6, nodes=2, speed=90.0)
     measured = Measured(60.0, 1 << 30, "all_reduce")
-    earlier = find_earlier(make_session(tmp_path), own, measured)
-    assert earlier == EarlierRun("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"), "lab", shape=Shape(2, 4))
+    passed = find_passed(make_session(tmp_path), own, ANY)
+    assert passed is not None
+    assert (passed.job.id, passed.measured) == ("2", Measured(85.0, 1 << 30, "all_reduce"))
+    earlier = EarlierRun("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"))
     told = check(check_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
-    assert told == Finding("bandwidth", State.OK, "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22")
-    assert find_earlier(make_session(tmp_path), tmp_path / "runs/1", measured) is None
+    assert told == Finding(
+        "bandwidth", State.OK, "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22, the last run that passed"
+    )
+    assert find_passed(make_session(tmp_path), tmp_path / "runs/1", ANY) is None
 
 
 def test_measurements_of_jobs_are_listed_beside_the_best_of_their_kind(tmp_path: Path) -> None:
     note_bench(tmp_path, "1", 1, nodes=2, speed=80.0)
-    (note_bench(tmp_path, "2", 2, nodes=2, speed=60.0) / "ends").write_text("2 0 0 node[1-2] 0 9\n")
+    note_bench(tmp_path, "2", 2, nodes=2, speed=60.0)
     note_bench(tmp_path, "3", 3, nodes=4, speed=70.0)
     (tmp_path / "1.out").with_name("3.out").write_text("no benchmark\n")
     note_bench(tmp_path, "4", 4, nodes=2, speed=40.0, operation="broadcast")
     session = make_session(tmp_path)
     assert [row.split() for row in render_history(list_earlier(session)).splitlines()[1:]] == [
-        ["2026-11-24", "4", "lab", "broadcast", "2", "x", "4", "40", "100%", "-"],
+        ["2026-11-24", "4", "lab", "broadcast", "2", "x", "4", "40", "100%", "node[1-2]"],
         ["2026-11-22", "2", "lab", "all_reduce", "2", "x", "4", "60", "75%", "node[1-2]"],
-        ["2026-11-21", "1", "lab", "all_reduce", "2", "x", "4", "80", "100%", "-"],
+        ["2026-11-21", "1", "lab", "all_reduce", "2", "x", "4", "80", "100%", "node[1-2]"],
     ]
     assert list_earlier(session, "elsewhere") == ()
 
@@ -206,7 +227,7 @@ def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
 def test_a_run_as_planned_is_reported_in_one_line() -> None:
     verdict = check_run(NetFacts(), RANKS, replace(TWO_NODES, cores=("0", "1")), ANY)
     assert verdict.ok
-    assert verdict.line.startswith("ranks: 4 on 2 node(s) · network: no line")
+    assert verdict.line.startswith("ranks: 4 on 2 nodes · network: no line")
     assert verdict.line.endswith(
         "GPUs: use not shown, device files: 2 for each rank · cores: 4 of 4 ranks bound as planned"
     )
@@ -250,7 +271,7 @@ def test_shared_cores_fail_only_if_ranks_compute_on_one_core() -> None:
 def test_a_duplicate_rank_is_named_with_its_count() -> None:
     same = tuple(replace(each, rank=max(each.rank, 1)) for each in RANKS)
     ranks = check(check_run(NetFacts(), same, TWO_NODES, ANY), "ranks")
-    assert (ranks.state, ranks.evidence) == ("fail", "4 on 2 node(s); rank 1 started 2 times")
+    assert (ranks.state, ranks.evidence) == ("fail", "4 on 2 nodes; rank 1 started 2 times")
 
 
 def test_the_last_run_counts_if_a_job_ran_twice() -> None:

@@ -17,6 +17,7 @@ from argosy.jobs.record import (
     Run,
     find_output,
     last_run,
+    lines_of_rank,
     of_batch,
     parse_cores,
     parse_ranks,
@@ -221,6 +222,14 @@ def test_a_program_that_cannot_start_is_named_with_its_image_only(
     if said:
         (found,) = find_errors(done.stderr, read_signatures())
         assert found.name in {"no-exec-in-image", "not-executable", "dos-line-ends"}
+
+
+def test_the_last_lines_of_a_rank_are_its_own_and_the_last_traceback() -> None:
+    lines = ("rank 3 step 2", "warming up", "rank 0 step 2", "Traceback (most recent call last):", "  x", "KeyError: 1")
+    assert lines_of_rank((*lines, "rank 1 step 3"), 3) == ("rank 3 step 2", *lines[3:])
+    assert lines_of_rank((" 3: a", "10: b", "12:30:01 c"), 3) == (" 3: a",)
+    assert lines_of_rank(("[rank3]: a", "[rank0]: b"), 3) == ("[rank3]: a",)
+    assert lines_of_rank(lines[3:], 3) == lines[3:], "no line names its rank"
 
 
 def test_copies_on_one_machine_name_a_program_that_is_not_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.record import read_command_line
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.dry_run import write_script
@@ -537,7 +539,7 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     made = plan(GPUS, options=JobOptions(account="a", time="5"), wanted=Wanted(nodes=2, gpus_per_node=4))
     session = make_session(tmp_path)
     folder = tmp_path / "runs/1"
-    write_record(made, folder)
+    write_record(made, folder, session)
     write_submission(made, folder, "7", profile="gpus")
     assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
     with pytest.raises(UsageError, match="there is no record of job 8"):
@@ -658,8 +660,17 @@ def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tm
 
 
 def test_the_record_of_a_launch_is_its_owners_alone(tmp_path: Path) -> None:
-    script = write_record(plan(), tmp_path / "state/runs/one")
+    script = write_record(plan(), tmp_path / "state/runs/one", make_session(tmp_path))
     assert [folder.stat().st_mode & 0o777 for folder in (script.parent, script.parent.parent)] == [0o700, 0o700]
+
+
+def test_the_record_has_the_program_and_the_command_line_that_was_typed(tmp_path: Path) -> None:
+    session = replace(make_session(tmp_path), typed=("argosy", "launch", "a b.sif", "--", "python", "x.py"))
+    folder = write_record(plan(command=("python", "x.py")), tmp_path / "typed", session).parent
+    assert read_command_line(str(folder)) == f"cd {session.host.cwd} && argosy launch 'a b.sif' -- python x.py"
+    assert json.loads((folder / "job.json").read_text())["command"] == ["python", "x.py"]
+    from_python = write_record(plan(), tmp_path / "python", make_session(tmp_path)).parent
+    assert read_command_line(str(from_python)) == ""
 
 
 # One container per node or per rank

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argosy.bench.result import BUS, BenchResult
-from argosy.core.findings import Finding, State
+from argosy.core.findings import Finding, State, has_failed
+from argosy.core.plural import count
 from argosy.core.shell import quote
+from argosy.diagnostics.report.model import Comparison
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
@@ -29,19 +31,30 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 PACKAGES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen")
 """Parts of the paths of frames that do not belong to the user's program."""
 
+EDITED = "The same script uses an edited program outside the image."
+
+NOTHING = "There is nothing to fix."
+
+MOST_CHANGES = 3
+"""Differences from the last run that passed in the next step; the section has all."""
+
 UNKNOWN_CAUSE = "the output contains no error that Argosy knows: read its last lines below"
 
 
-def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding], output: str) -> str:
+def summarize(
+    subject: str, facts: JobFacts, findings: Sequence[Finding], output: str, results: Sequence[BenchResult] = ()
+) -> str:
     """Say in one sentence what happened to a job or run, for example ``job 7``.
 
     Parameters
     ----------
     output
         Output of the job; for a job that failed early, the script says there what failed.
+    results
+        What the job measured.
     """
     name = _sentence(subject)
-    restarts = f", after {facts.restarts} restart(s)" if facts.restarts else ""
+    restarts = f", after {count(facts.restarts, 'restart')}" if facts.restarts else ""
     if facts.kind != ENDED:
         return f"{name} {facts.meaning}{restarts}."
     if facts.first:
@@ -51,10 +64,28 @@ def summarize(subject: str, facts: JobFacts, findings: Sequence[Finding], output
         reasons = SCRIPT_SAYS.findall(output)
         reason = f": {reasons[-1]}" if reasons else f" (code {facts.code})"
         return f"{name} failed before its first rank started{reason}{restarts}."
-    code = f" (code {facts.code})" if facts.code else ""
+    if facts.code:
+        return f"{name} {facts.meaning} (code {facts.code}){restarts}."
+    checks = _summarize_checks(findings)
+    speed = _compare_with_expected(results)
+    how = "ended with code 0" if has_failed(findings) else "ended well"
+    return f"{name} {how}{restarts}{f': {checks}' if checks else ''}{f'; {speed}' if speed else ''}."
+
+
+def _summarize_checks(findings: Sequence[Finding]) -> str:
+    """Say how many checks passed, or which ones failed."""
     failed = [each.what for each in findings if each.state is State.FAIL]
-    checks = f", but {len(failed)} check(s) failed: {', '.join(failed)}" if failed and not facts.code else ""
-    return f"{name} {facts.meaning}{code}{restarts}{checks}."
+    if failed:
+        return f"{len(failed)} of {count(len(findings), 'check')} failed ({', '.join(failed)})"
+    passed = sum(each.state is State.OK for each in findings)
+    return f"{count(passed, 'check')} passed" if passed else ""
+
+
+def _compare_with_expected(results: Sequence[BenchResult]) -> str:
+    """Say which bandwidth a job measured, and the expected one; empty if none is expected."""
+    peaks = [(results[0].peak(nodes, BUS), speed) for nodes, speed in results[0].expected.items()] if results else []
+    found = [f"{peak.value:.4g} GB/s of {speed:.4g} expected" for peak, speed in peaks if peak]
+    return found[-1] if found else ""
 
 
 def _failed_early(facts: JobFacts) -> bool:
@@ -62,22 +93,63 @@ def _failed_early(facts: JobFacts) -> bool:
     return facts.state.split(maxsplit=1)[0] == "FAILED" and bool(facts.submitted) and not facts.ranks
 
 
-def advise(facts: JobFacts, errors: Sequence[KnownError], findings: Sequence[Finding]) -> str:
-    """Say what to do next: the fix of the first known cause, else the hint of the first failed check."""
+def advise(
+    facts: JobFacts, errors: Sequence[KnownError], findings: Sequence[Finding], compared: Comparison | None = None
+) -> str:
+    """Say what to do next: the fix of the first known cause, else about the first failed check."""
+    compared = compared or Comparison()
+    difference = _describe_difference(compared) if facts.code else ""
     causes = [each for each in errors if each.level != "symptom"]
-    raised = find_exception(facts.last_lines) if facts.code and not causes else None
-    if raised:
+    raised = find_exception(facts.last_lines) if facts.code else None
+    if raised and not causes:
         who = f"Rank {facts.first.rank}" if facts.first else "The program"
-        return f"{who} raised {raised[0]}{raised[1]}. Correct the program, and launch it again."
+        correct = "Correct the program or its arguments, and launch it again."
+        return f"{who} raised the exception{raised[1]}. {correct} {EDITED}{difference}"
     causes = causes or list(errors[:1])
     if facts.code and causes:
-        return f"{_sentence(causes[0].cause)}. {_sentence(causes[0].fix)}."
+        cause, fix = causes[0].cause, f"{_sentence(fill_names(causes[0].fix, facts))}."
+        known = raised is not None and raised[0] in cause  # the summary has the exception
+        return f"{fix} {EDITED}{difference}" if known else f"{_sentence(cause)}. {fix}{difference}"
     if facts.advice:
         return f"{_sentence(facts.advice)}."
-    hints = [f"{_sentence(each.what)}: {each.evidence}. {_sentence(each.hint)}." for each in findings if _failed(each)]
-    if hints:
-        return hints[0]
-    return f"{UNKNOWN_CAUSE}." if facts.kind == ENDED and facts.code else ""
+    failed = next((each for each in findings if _failed(each)), None)
+    if failed:
+        return _advise_on_check(failed, facts, compared)
+    if facts.kind == ENDED and facts.code:
+        return f"{_sentence(UNKNOWN_CAUSE)}."
+    return NOTHING if facts.kind == ENDED and findings else ""
+
+
+def _advise_on_check(finding: Finding, facts: JobFacts, compared: Comparison) -> str:
+    """Say what to do about a failed check: a run that passed shows what does not cause it."""
+    if not compared.job:
+        return f"{_sentence(finding.what)}: {fill_names(finding.hint, facts)}."
+    passed = f"Job {compared.job} was the last run that passed its checks"
+    same = f"the same {join_names(compared.same)}" if compared.same else "other settings"
+    if not compared.changes:
+        return f"{passed}, with {same}, so these are not the cause. Launch again to find out if the fault is permanent."
+    repeat = f"Repeat job {compared.job} to find out if this is the cause"
+    return f"{passed}, with {same}.{_describe_difference(compared)} {repeat}."
+
+
+def _describe_difference(compared: Comparison) -> str:
+    """Say how a job differs from the last run that passed; empty if it does not."""
+    changes = "; ".join(
+        f"{each.name} is '{each.now or 'not set'}', and was '{each.before or 'not set'}'"
+        for each in compared.changes[:MOST_CHANGES]
+    )
+    return f" The difference from job {compared.job}, which passed: {changes}." if changes else ""
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join names for a sentence, for example ``image, nodes and options``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
+
+
+def fill_names(text: str, facts: JobFacts) -> str:
+    """Replace the placeholders of a hint by the job's number and its output."""
+    text = re.sub(r"\bJOB\b", facts.id, text)
+    return re.sub(r"\bLOG\b", lambda _: quote(facts.output), text) if facts.output else text
 
 
 def find_exception(lines: Sequence[str]) -> tuple[str, str] | None:
@@ -119,38 +191,61 @@ def relevant_findings(findings: Sequence[Finding], plan: LaunchPlan | None) -> t
     )
 
 
-def summarize_results(results: Sequence[BenchResult]) -> str:
-    """Say in one sentence which bandwidth a job measured, and compare it; empty for other benchmarks."""
-    texts = []
+def summarize_results(results: Sequence[BenchResult], passed: str = "") -> str:
+    """Say in one sentence which bandwidth a job measured, and compare it; empty for other benchmarks.
+
+    Parameters
+    ----------
+    passed
+        Number of the last job that passed, whose result may be the second one.
+    """
+    texts, counts = [], set()
     for result in results:
         peaks = [peak for nodes in result.node_counts if (peak := result.peak(nodes, BUS))]
-        texts += [f"{peak.value:.4g} GB/s on {peak.nodes} node(s) in {result.label}" for peak in peaks]
+        counts |= {peak.nodes for peak in peaks}
+        note = ", the last run that passed" if result.label == f"job {passed}" else ""
+        texts += [f"{peak.value:.4g} GB/s on {count(peak.nodes, 'node')} in {result.label}{note}" for peak in peaks]
     if not texts:
         return ""
-    expected = [f"{speed:.4g} GB/s on {n} node(s)" for n, speed in results[0].expected.items()]
-    expected = [each for each in expected if any(each.partition(" on ")[2] in text for text in texts)]
+    expected = [f"{speed:.4g} GB/s on {count(n, 'node')}" for n, speed in results[0].expected.items() if n in counts]
     known = f"; the site's profile expects {', '.join(expected)}" if expected else ""
     return f"Largest bus bandwidth: {', '.join(texts)}{known}."
 
 
 def list_commands(
-    facts: JobFacts, plan: LaunchPlan | None, findings: Sequence[Finding], errors: Sequence[KnownError]
+    facts: JobFacts,
+    plan: LaunchPlan | None,
+    findings: Sequence[Finding],
+    errors: Sequence[KnownError],
+    compared: Comparison | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield command lines that are useful now: purpose and line."""
+    """Yield command lines that are useful now, the most useful first: purpose and line."""
     if plan and not plan.is_job:
         yield "Run it again", f"sh {quote(str(Path(facts.record) / 'job.sh'))}"
         return
-    failed = {each.what for each in findings if each.state is State.FAIL}
-    if plan and "network" in failed:
-        site = read_submitted(Path(facts.record)).get("profile") or plan.site
-        yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
-    yield "See the output", f"argosy logs {facts.id}"
-    if errors:
-        yield "Explain the failure", f"argosy why {facts.id}"
-    yield "Verify network, GPUs and cores", f"argosy verify {facts.id}"
-    if plan and plan.is_job and facts.record:
-        yield "Submit the same script again", f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
-    if plan:
-        yield "See why each value was chosen", f"argosy explain {facts.id}"
     if facts.kind != ENDED:
         yield "Cancel the job", f"argosy cancel {facts.id}"
+    elif plan and facts.record:
+        yield from _launch_commands(facts, plan, findings, compared or Comparison())
+    yield "See the output", f"argosy logs {facts.id}"
+    if errors:
+        yield "Find the cause of the failure", f"argosy why {facts.id}"
+    if not findings:
+        yield "Check network, GPUs and cores", f"argosy verify {facts.id}"
+    if plan:
+        yield "See the reason of each value", f"argosy explain {facts.id}"
+
+
+def _launch_commands(
+    facts: JobFacts, plan: LaunchPlan, findings: Sequence[Finding], compared: Comparison
+) -> Iterator[tuple[str, str]]:
+    """Yield the commands that launch a job again, or check its image."""
+    script = f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
+    if facts.code or not has_failed(findings):
+        yield ("Launch again after a change of the program" if facts.code else "Launch it again"), script
+        return
+    if compared.job:
+        yield f"Repeat job {compared.job}, which passed", compared.repeat
+    site = read_submitted(Path(facts.record)).get("profile") or plan.site
+    yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
+    yield "Launch the same script again", script

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.bench.result import BenchResult
-from argosy.bench.stored import EARLIER, read_results
+from argosy.bench.stored import read_results
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import Finding
 from argosy.core.redact import redact
 from argosy.core.session import Session
+from argosy.core.shell import join
 from argosy.diagnostics.report.advice import (
     advise,
     list_commands,
@@ -19,19 +20,21 @@ from argosy.diagnostics.report.advice import (
     summarize,
     summarize_results,
 )
+from argosy.diagnostics.report.compare import compare_jobs
 from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
-from argosy.diagnostics.report.model import Change, RankRow, Report
+from argosy.diagnostics.report.model import Comparison, RankRow, Report
 from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
 from argosy.diagnostics.verify.network_log import parse_by_host, read_ends_of
-from argosy.diagnostics.verify.verify import verify_facts
+from argosy.diagnostics.verify.passed import find_passed
+from argosy.diagnostics.verify.verify import planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log
 from argosy.diagnostics.why.find import KnownError
 from argosy.images.open import inspect_squashfs, open_image
-from argosy.jobs.history import diff_jobs, past_jobs, read_job, read_kept_plan
+from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import can_read, read_submitted
+from argosy.jobs.record import can_read, read_command_line, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED
@@ -40,8 +43,8 @@ from argosy.version import VERSION
 OUTPUT_LINES, LONGEST_LINE = 200, 400
 """Lines of the output's end on the page, and characters of each."""
 
-LATEST, MOST_PACKAGES, NETWORK_LINES, MOST_LOGS = 200, 500, 12, 64
-"""Jobs that are searched for an earlier one, packages, lines about the network on the page, and logs that are read."""
+MOST_PACKAGES, NETWORK_LINES, MOST_LOGS = 500, 12, 64
+"""Packages, lines about the network on the page, and logs that are read."""
 
 NETWORK = re.compile(
     r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA).*$", re.MULTILINE
@@ -68,17 +71,17 @@ def collect_report(session: Session, job: str) -> Report:
     plan = _plan(facts.record)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     findings = relevant_findings(_verified(session, facts), plan)
-    results = () if local else _measured(session, facts.id)
+    compared = _compared(session, facts)
+    results = () if local else _measured(session, facts.id, compared.job)
     errors = _errors(session, facts)
     site = _site(session, facts, plan)
     packages = _packages(session, plan)
     logs = _network_logs(facts, output)
-    previous, changes = _previous(session, facts, plan, packages)
     return Report(
         facts=facts,
         subject=subject,
-        summary=summarize(subject, facts, findings, output),
-        advice=advise(facts, errors, findings),
+        summary=summarize(subject, facts, findings, output, results),
+        advice=advise(facts, errors, findings, compared),
         plan=plan,
         findings=findings,
         errors=errors,
@@ -86,13 +89,14 @@ def collect_report(session: Session, job: str) -> Report:
         unknown=tuple(unknown_times(facts, plan, output)),
         ranks=tuple(_ranks(facts, plan)),
         results=results,
-        measured=summarize_results(results),
+        measured=summarize_results(results, compared.job),
         evidence=_network_lines(logs),
-        changes=changes,
-        previous=previous,
+        program=redact(join(plan.command)) if plan else "",
+        typed=redact(read_command_line(facts.record)),
+        compared=compared,
         packages=tuple(packages.items())[:MOST_PACKAGES],
         output=_end_of(output),
-        commands=tuple(list_commands(facts, plan, findings, errors)),
+        commands=tuple(list_commands(facts, plan, findings, errors, compared)),
         node=job_node(site.node, plan.shape.gpus_per_node if plan else 0),
         networks=parse_by_host(logs),
         argosy=VERSION,
@@ -144,14 +148,30 @@ def _ranks(facts: JobFacts, plan: LaunchPlan | None) -> Iterator[RankRow]:
         )
 
 
-def _measured(session: Session, job: str) -> tuple[BenchResult, ...]:
-    """Return what the job measured, followed by the results of earlier jobs that are comparable."""
-    for names in ((job, EARLIER), (job,)):
+def _measured(session: Session, job: str, passed: str) -> tuple[BenchResult, ...]:
+    """Return what the job measured, followed by the result of the last run that passed."""
+    for names in ((job, passed), (job,)):
         try:
-            return read_results(session, names)
+            return read_results(session, tuple(filter(None, names)))
         except ArgosyError:
             continue
     return ()
+
+
+def _compared(session: Session, facts: JobFacts) -> Comparison:
+    """Compare the job with the last run that passed; runs without a submission are not compared."""
+    if not facts.record or not read_submitted(Path(facts.record)):
+        return Comparison()
+    try:
+        passed = find_passed(session, Path(facts.record), planned_profile(session, facts))
+        if passed is None:
+            return Comparison()
+        records = (passed.job.record, facts.record)
+        return compare_jobs(
+            session, facts, passed.job, {record: _packages(session, _plan(record)) for record in records}
+        )
+    except ArgosyError:
+        return Comparison()
 
 
 def _network_logs(facts: JobFacts, output: str) -> str:
@@ -166,25 +186,6 @@ def _network_lines(logs: str) -> tuple[str, ...]:
     return tuple(lines)[:NETWORK_LINES]
 
 
-def _previous(
-    session: Session, facts: JobFacts, plan: LaunchPlan | None, packages: dict[str, str]
-) -> tuple[str, tuple[Change, ...]]:
-    """Compare with the job of the same name and site that was submitted before: its plan, and its image's packages."""
-    if plan is None:
-        return "", ()
-    jobs = past_jobs(session, most=LATEST)
-    at = next((index for index, job in enumerate(jobs) if job.record == facts.record), len(jobs))
-    before = next((job for job in jobs[at + 1 :] if (job.name, job.site) == (plan.name, plan.site)), None)
-    if before is None:
-        return "", ()
-    rows = diff_jobs(before, read_job(session, facts.id))
-    changes = [Change(*row) for row in rows]
-    if before.plan.get("image") != plan.image:
-        earlier = _packages(session, _plan(before.record))
-        changes += _package_changes(earlier, packages)
-    return before.id, tuple(changes)
-
-
 def _packages(session: Session, plan: LaunchPlan | None) -> dict[str, str]:
     """Return name and version of the packages in the lock of a plan's image; nothing if it has no lock or is gone."""
     if plan is None or not Path(plan.image).is_file():
@@ -194,13 +195,6 @@ def _packages(session: Session, plan: LaunchPlan | None) -> dict[str, str]:
     except ArgosyError:
         return {}
     return {each.name: each.version for each in lock.packages} if lock else {}
-
-
-def _package_changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
-    """Yield the packages that differ between two images, if both have a lock."""
-    for name in sorted(before.keys() | now.keys()) if before and now else ():
-        if before.get(name) != now.get(name):
-            yield Change(f"package {name}", before.get(name, ""), now.get(name, ""))
 
 
 def _end_of(output: str) -> str:

@@ -67,11 +67,30 @@ class RankRow(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A setting or a package that differs from the previous job of the same name."""
+    """A setting or a package that differs from the last run that passed."""
 
     name: str
     before: str
     now: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The difference from the last run of the same site, shape and program that passed its checks.
+
+    Attributes
+    ----------
+    job
+        Number of that job; empty if there is none.
+    repeat
+        Command line that launches it again.
+    same
+        Names of what is equal, for example ``image``.
+    """
+
+    job: str = ""
+    repeat: str = ""
+    changes: tuple[Change, ...] = ()
+    same: tuple[str, ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -84,7 +103,7 @@ class Report(msgspec.Struct, frozen=True):
     summary
         One sentence about the end of the job.
     advice
-        The next step; empty for a job that ended well.
+        The next step; empty for a job that has not ended.
     plan
         The plan of the job; None if the job has no record.
     findings
@@ -99,8 +118,12 @@ class Report(msgspec.Struct, frozen=True):
         The largest bandwidth of each result, and the value that the site's profile expects; empty for others.
     evidence
         Lines of NCCL or RCCL that name the network.
-    previous
-        Number of the previous job of the same name, or empty.
+    program
+        The program of each rank with its arguments; empty if the job has no record.
+    typed
+        Command line that launched the job; empty if it was launched from Python.
+    compared
+        The difference from the last run that passed.
     output
         The end of the output.
     commands
@@ -124,8 +147,9 @@ class Report(msgspec.Struct, frozen=True):
     results: tuple[BenchResult, ...]
     measured: str
     evidence: tuple[str, ...]
-    changes: tuple[Change, ...]
-    previous: str
+    program: str
+    typed: str
+    compared: Comparison
     packages: tuple[tuple[str, str], ...]
     output: str
     commands: tuple[tuple[str, str], ...]

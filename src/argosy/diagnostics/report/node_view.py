@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from argosy.core.records import replace
 from argosy.diagnostics.report.model import RankRow
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.jobs.record import parse_cores
-from argosy.sites.node_drawing import COLORS, NodeParts, Part, draw_node
+from argosy.sites.node_drawing import NodeParts, Part, draw_node
 from argosy.sites.profile import Node
 
 MOST_NODES = 8
 """Nodes that are drawn; the table has all ranks."""
+
+CLASSES = re.compile(r'<rect[^>]* class="([^"]+)"')
+
+
+HUES = (0, 2, 4, 3, 7, 5, 6)
+"""Colours of the ranks of a node: all of the style sheet but red, which marks faults."""
+
+MARKS = (
+    ("free", "a grey core belongs to no rank"),
+    ("failed", "a core with a cross and a red border belongs to the rank that failed first"),
+    ("missed", "a red dashed border marks a core that was planned for another rank"),
+    ("absent", "a red dashed box is a GPU or network card (NIC) that was not used"),
+    ("open", "a dotted box is a GPU or network card (NIC) whose use no log shows"),
+)
+"""Classes of the pictures, and what they mean."""
+
+
+def describe_marks(pictures: Sequence[str]) -> str:
+    """Explain the marks that pictures contain."""
+    used = {name for picture in pictures for names in CLASSES.findall(picture) for name in names.split()}
+    marks = (meaning for name, meaning in MARKS if name in used)
+    return "; ".join(("Each square is a core, with the number of the rank that could use it", *marks)) + "."
 
 
 def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts) -> str:
@@ -48,7 +71,8 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
 
 def _cores_note(rank: RankRow) -> str:
     wrong = rank.planned and parse_cores(rank.planned) != parse_cores(rank.cores)
-    return (f"cores {rank.cores}" if rank.cores else "cores unknown") + (f", planned {rank.planned}" if wrong else "")
+    cores = f"cores {rank.cores}" if rank.cores else "cores unknown"
+    return cores + (f", planned {rank.planned}" if wrong else "") + (", failed first" if rank.end else "")
 
 
 def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
@@ -57,11 +81,18 @@ def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
     planned = {core: each for each in ranks for core in parse_cores(each.planned)}
     for core in range(node.cores):
         rank, plan = seen.get(core), planned.get(core)
-        kind = f"c{rank.local % COLORS}" if rank else "free"
+        kind = f"c{HUES[rank.local % len(HUES)]}" if rank else "free"
         title = f"core {core}: " + (f"rank {rank.rank}" if rank else "no rank")
+        if rank and rank.end:
+            kind, title = f"{kind} failed", f"{title}, which failed first"
         if plan and (rank is None or rank.rank != plan.rank):
             kind, title = f"{kind} missed", f"{title}, planned for rank {plan.rank}"
-        yield core, Part(kind, str(rank.rank) if rank else "", title, on_color=rank is not None)
+        yield (
+            core,
+            Part(
+                kind, str(rank.rank) if rank else "", title, on_color=rank is not None, crossed=bool(rank and rank.end)
+            ),
+        )
 
 
 def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]:
@@ -101,7 +132,8 @@ def _network_note(node: Node, net: NetFacts) -> str:
             f" instead of {expected}" if expected else ""
         )
     count = max(net.nics, len(net.cards))
-    cards = f", {count}" + (f" of {node.nics}" if node.nics else "") + " card(s) in the log" if count else ""
+    of_all = f" of {node.nics}" if node.nics else ""
+    cards = f", {count}{of_all} {'card' if count == 1 and not of_all else 'cards'} in the log" if count else ""
     names = f": {', '.join(net.cards)}" if net.cards else ""
     return f"Network: {' and '.join(net.networks)}{f' ({net.provider})' if net.provider else ''}{cards}{names}"
 

@@ -81,7 +81,9 @@ def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
         again = any(each.job == run.job and each.restart > run.restart for each in runs)
         end = ", back into the queue" if again else ""
         phase = Phase.QUEUE if again else Phase.END
-        yield Moment(run.ended, f"{name}ended on {run.nodes} (code {run.code}){end}", phase, "record of the run")
+        yield Moment(
+            run.ended, f"{name}ended on {run.nodes} (exit code of the job: {run.code}){end}", phase, "record of the run"
+        )
 
 
 def _name(job: str, restart: int, runs: Sequence[Run]) -> str:

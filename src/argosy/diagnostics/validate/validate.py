@@ -111,7 +111,7 @@ def validate_site(
     folder = new_record_folder(session)
     plan = _plan_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
-    script = write_record(launch, folder)
+    script = write_record(launch, folder, session)
     launched = submit(launch, folder, session, profile=absolute_profile(site, session.host))
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
     facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)

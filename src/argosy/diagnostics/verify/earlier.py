@@ -1,4 +1,4 @@
-"""Find the bandwidths that earlier jobs measured, to compare a run with them or to list them."""
+"""List the bandwidths that earlier jobs measured."""
 
 from __future__ import annotations
 
@@ -41,16 +41,6 @@ class EarlierRun(msgspec.Struct, frozen=True):
     def group(self) -> tuple[object, ...]:
         """Return what must be equal for two measurements to be comparable."""
         return (self.site, self.shape, self.measured.operation)
-
-
-def find_earlier(session: Session, record: Path, measured: Measured) -> EarlierRun | None:
-    """Find the last job before that of `record` with the same operation, shape and site."""
-    jobs = past_jobs(session, most=LATEST)
-    own = next((job for job in jobs if Path(job.record) == record), None)
-    if own is None:
-        return None
-    alike = [job for job in jobs[jobs.index(own) + 1 :] if (job.site, past_shape(job)) == (own.site, past_shape(own))]
-    return next((each for each in _measured(alike, session) if each.measured.operation == measured.operation), None)
 
 
 def list_earlier(session: Session, site: str = "") -> tuple[EarlierRun, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from argosy.core.findings import Finding, State, has_failed
+from argosy.core.plural import count
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes
@@ -74,12 +75,13 @@ def check_run(
     net: NetFacts, ranks: Sequence[RankFacts], expected: Expected, site: Site, earlier: EarlierRun | None = None
 ) -> Verdict:
     """Compare a run with its plan and its site."""
+    network = _check_network(net, expected, site, ranks)
     findings = (
         _check_ranks(ranks, expected),
-        _check_network(net, expected, site, ranks),
+        network,
         _check_gpus(ranks, expected, net),
         _check_cores(ranks, expected),
-        _check_bandwidth(net, expected, site, earlier),
+        _check_bandwidth(net, expected, site, earlier, has_network=network is None or network.state is not State.FAIL),
     )
     return Verdict(tuple(finding for finding in findings if finding))
 
@@ -96,7 +98,7 @@ def _check_ranks(ranks: Sequence[RankFacts], expected: Expected) -> Finding | No
     if not ranks:
         return Finding("ranks", State.UNKNOWN, "no rank wrote a record") if expected.ranks else None
     hosts = {each.host for each in ranks}
-    evidence = f"{len(ranks)} on {len(hosts)} node(s)"
+    evidence = f"{len(ranks)} on {count(len(hosts), 'node')}"
     rank, times = Counter(each.rank for each in ranks).most_common(1)[0]
     if times > 1:
         hint = "expand $SLURM_PROCID in each task, not in the batch script"
@@ -141,9 +143,9 @@ def _check_logged_network(net: NetFacts, site: Site) -> Finding:
     evidence, proof_lines = _describe_network(net), site.network.proof_lines
     if net.slow or (proof_lines and not _matches_proof_line(net, site)):
         complaint = f" ({net.complaints[0]})" if net.complaints else ""
-        hint = "bind the host's network libraries as the site's profile does, or use a base with the network plugin"
-        line = f"; on {site.name} a line like this proves the fast network: {proof_lines[0]}" if proof_lines else ""
-        return Finding("network", State.FAIL, evidence + complaint, hint + line)
+        if proof_lines and not net.slow:
+            complaint += f"; no network that was used matches '{proof_lines[0]}' in the profile of {site.name}"
+        return Finding("network", State.FAIL, evidence + complaint, _advise_on_network(net))
     if 0 < net.nics < site.node.nics:
         few = f"; {net.nics} of the node's {site.node.nics} cards"
         return Finding("network", State.FAIL, evidence + few, "let each rank see all network cards")
@@ -151,6 +153,16 @@ def _check_logged_network(net: NetFacts, site: Site) -> Finding:
         hint = "GPUDirect RDMA needs nvidia-peermem or DMA-BUF on the node, and a card near the GPU"
         return Finding("network", State.WARN, f"{evidence}; no GPUDirect, so data is copied through host memory", hint)
     return _ok_network(net)
+
+
+def _advise_on_network(net: NetFacts) -> str:
+    """Say what to check if the fast network was not used."""
+    if any("No device found" in complaint for complaint in net.complaints):
+        return (
+            "check that the container has the cards (ls /dev/infiniband) and their libraries (argosy check), and that "
+            "neither NCCL_IB_DISABLE nor NCCL_NET selects another network"
+        )
+    return "check that the image or the bind mounts have the plugin of the network and its libraries (argosy check)"
 
 
 def _describe_network(net: NetFacts) -> str:
@@ -236,26 +248,39 @@ def _find_shared_host(ranks: Sequence[RankFacts]) -> str:
     return ""
 
 
-def _check_bandwidth(net: NetFacts, expected: Expected, site: Site, earlier: EarlierRun | None) -> Finding | None:
-    """Compare a bus bandwidth with the one measured at the site, and show that of an earlier job."""
+def _check_bandwidth(
+    net: NetFacts, expected: Expected, site: Site, earlier: EarlierRun | None, *, has_network: bool
+) -> Finding | None:
+    """Compare a bus bandwidth with the one measured at the site, and show that of the last run that passed.
+
+    Parameters
+    ----------
+    has_network
+        Whether the check of the network did not fail.
+    """
     measured = net.measured
     if measured is None:
         return None
     evidence = f"{measured.gigabytes:g} GB/s bus bandwidth"
-    evidence += f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}" if earlier else ""
+    before = ""
+    if earlier and earlier.measured.operation == measured.operation:
+        before = f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}, the last run that passed"
     shape = (expected.nodes, expected.gpus)
     known = [row for row in site.network.expected if (row.nodes, row.gpus_per_node) == shape]
     if not known or measured.operation not in {"", "all_reduce"}:
-        return Finding("bandwidth", State.OK, evidence)
+        return Finding("bandwidth", State.OK, evidence + before)
     row = known[0]
-    evidence += f"; {row.gigabytes:g} were measured on {row.nodes} node(s)" + (f" ({row.source})" if row.source else "")
-    if measured.gigabytes >= LEAST_SHARE * row.gigabytes:
-        return Finding("bandwidth", State.OK, evidence)
+    least = LEAST_SHARE * row.gigabytes
+    evidence += f"; {row.gigabytes:g} expected on {count(row.nodes, 'node')}, at least {least:g} to pass"
+    evidence += f" ({row.source})" if row.source else ""
+    if measured.gigabytes >= least:
+        return Finding("bandwidth", State.OK, evidence + before)
     if measured.size < LEAST_PAYLOAD * row.payload_gb * 1e9:
         evidence += f" with messages of {row.payload_gb:g} GB"
         hint = f"measure with messages of that size: --max-size {row.payload_gb:g}G"
-        return Finding("bandwidth", State.UNKNOWN, evidence, hint)
-    return Finding("bandwidth", State.FAIL, evidence, "check the network and the cores above")
+        return Finding("bandwidth", State.UNKNOWN, evidence + before, hint)
+    hint = "check the cores above, and the load of the network" if has_network else "correct the network above first"
+    return Finding("bandwidth", State.FAIL, evidence + before, hint)
 
 
 def _check_nodes(tests: Sequence[DeviceTest], expected: Expected) -> tuple[Finding, tuple[str, ...]]:
@@ -269,7 +294,7 @@ def _check_nodes(tests: Sequence[DeviceTest], expected: Expected) -> tuple[Findi
     bad = find_bad_nodes(tests, expected.hosts, expected.gpus)
     if not bad:
         hosts = {test.host for test in tests}
-        evidence = f"{len(hosts)} answered with {len(tests)} device(s), none slow or wrong"
+        evidence = f"{len(hosts)} answered with {count(len(tests), 'device')}, none slow or wrong"
         return Finding("nodes", State.OK, evidence), ()
     names = tuple(node.host for node in bad)
     hint = f"exclude them with --exclude {','.join(names)}, and report them to the site's support"

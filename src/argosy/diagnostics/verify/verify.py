@@ -5,47 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.model import ChoiceKey
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import find_earlier
-from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
-from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
+from argosy.diagnostics.verify.earlier import EarlierRun
+from argosy.diagnostics.verify.evidence import Evidence, read_evidence
+from argosy.diagnostics.verify.network_log import parse_netlog, read_ends_of
+from argosy.diagnostics.verify.passed import PassedRun, find_passed
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import RankFacts, can_read, read_plan, read_submitted, session_of
+from argosy.jobs.record import read_submitted, session_of
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, is_job_id
-
-MOST_LOGS = 256
-"""Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """The logs and records of a run.
-
-    Attributes
-    ----------
-    files
-        The files that were read.
-    node_tests
-        Results of each device, for a job of `argosy bench nodes`; None for other jobs.
-    """
-
-    net: NetFacts
-    ranks: tuple[RankFacts, ...]
-    expected: Expected
-    files: tuple[str, ...]
-    node_tests: tuple[DeviceTest, ...] | None = None
 
 
 def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:
@@ -73,18 +50,25 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
 
 def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evidence, Verdict]:
     """Verify a job whose facts are known; parameters and errors as `verify_job`."""
-    evidence = _read_evidence(facts)
+    evidence = read_evidence(facts)
     if not evidence.ranks and not evidence.files:
         hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
         raise UsageError(f"cannot verify job {facts.id}: it left no logs", evidence=f"it {facts.meaning}", hint=hint)
     if evidence.node_tests is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
         return evidence, check_node_tests(evidence.node_tests, evidence.ranks, expected)
-    profile = _profile(session, site) if site else _planned_profile(session, facts)
+    profile = _profile(session, site) if site else planned_profile(session, facts)
     measured = evidence.net.measured
-    earlier = find_earlier(session, Path(facts.record), measured) if measured and facts.record else None
-    verdict = check_run(evidence.net, evidence.ranks, evidence.expected, profile, earlier)
+    passed = find_passed(session, Path(facts.record), profile) if measured and facts.record else None
+    verdict = check_run(evidence.net, evidence.ranks, evidence.expected, profile, _measured_by(passed))
     return evidence, _with_end(facts, verdict)
+
+
+def _measured_by(passed: PassedRun | None) -> EarlierRun | None:
+    """Return the bandwidth that the last passing run measured, if it measured one."""
+    if passed is None or passed.measured is None:
+        return None
+    return EarlierRun(passed.job.id, passed.job.submitted[:10], passed.measured)
 
 
 def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
@@ -140,7 +124,7 @@ def _find_failed_rank(text: str) -> Iterator[Finding]:
         yield Finding("ranks", State.FAIL, first, "find the cause: argosy why LOG")
 
 
-def _planned_profile(session: Session, facts: JobFacts) -> Site:
+def planned_profile(session: Session, facts: JobFacts) -> Site:
     """Return the profile that a job was planned with, or an empty one if it does not exist any more."""
     submitted = read_submitted(Path(facts.record)) if facts.record else {}
     try:
@@ -154,67 +138,9 @@ def _profile(session: Session, name: str) -> Site:
     return load_site(name, session.host) if name else Site(name="any-site")
 
 
-def _read_evidence(facts: JobFacts) -> Evidence:
-    """Read the output of a job, the logs of NCCL or RCCL, and the records of its ranks."""
-    plan = read_plan(facts.record)
-    restart = facts.runs[-1].restart if facts.runs else facts.restarts
-    own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
-    files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
-    files += [facts.output] if can_read(facts.output) else []
-    text = "\n".join(map(read_ends_of, files))
-    is_node_test = any(row.get("key") == ChoiceKey.NODE_TEST for row in _rows(plan.get("choices")))
-    node_tests = parse_node_tests(text) if is_node_test else None
-    return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), node_tests)
-
-
 def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
     """Return the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
     argv = ("scontrol", "show", "hostnames", nodes)
     session = session_of(session, Path(facts.record)) if facts.record else session
     return tuple(ask_slurm(session, argv, doing="querying the nodes of the job").split()) if nodes else ()
-
-
-def _asked_logs(plan: dict[str, object]) -> list[Path]:
-    """Return the logs of ``--debug net``. NCCL replaces %h and %p in their names by host and process id."""
-    for choice in _rows(plan.get("choices")):
-        value = str(choice.get("value", ""))
-        if choice.get("key") == "NCCL_DEBUG_FILE" and value:
-            path = Path(value.replace("%h", "*").replace("%p", "*"))
-            return sorted(path.parent.glob(path.name))
-    return []
-
-
-def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
-    """Return what a run should show by its plan.
-
-    A saved script may be submitted with more nodes than planned, so the nodes of the run count.
-    """
-    shape = plan.get("shape")
-    if not isinstance(shape, dict):
-        return Expected()
-    nodes = len({each.host for each in ranks}) or int(shape.get("nodes", 0))
-    nodes = max(nodes, int(shape.get("nodes", 0)))
-    cores = plan.get("cores")
-    return Expected(
-        nodes=nodes,
-        ranks=nodes * int(shape.get("ranks_per_node", 0)),
-        gpus=int(shape.get("gpus_per_node", 0)),
-        own_gpus=own_gpus(plan, int(shape.get("gpus_per_node", 0)), int(shape.get("ranks_per_node", 0))),
-        cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
-    )
-
-
-DIVIDED_GPUS = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bind")
-"""Options of srun that give each task its own GPUs."""
-
-
-def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
-    """Return how many GPUs each rank should see: those of its node, or its share if srun divides them."""
-    options = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
-    divided = any(option.startswith(DIVIDED_GPUS) for option in options)
-    return max(1, gpus // ranks) if gpus and ranks and divided else gpus
-
-
-def _rows(value: object) -> list[dict[str, object]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

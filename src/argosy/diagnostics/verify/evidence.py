@@ -1,0 +1,94 @@
+"""Read the evidence of a run: its logs, its records, and what it should show by its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from argosy.core.model import ChoiceKey
+from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
+from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
+from argosy.diagnostics.verify.rules import Expected
+from argosy.jobs.query import JobFacts
+from argosy.jobs.record import RankFacts, can_read, read_plan
+
+MOST_LOGS = 256
+"""Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The logs and records of a run.
+
+    Attributes
+    ----------
+    files
+        The files that were read.
+    node_tests
+        Results of each device, for a job of `argosy bench nodes`; None for other jobs.
+    """
+
+    net: NetFacts
+    ranks: tuple[RankFacts, ...]
+    expected: Expected
+    files: tuple[str, ...]
+    node_tests: tuple[DeviceTest, ...] | None = None
+
+
+def read_evidence(facts: JobFacts) -> Evidence:
+    """Read the output of a job, the logs of NCCL or RCCL, and the records of its ranks."""
+    plan = read_plan(facts.record)
+    restart = facts.runs[-1].restart if facts.runs else facts.restarts
+    own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
+    files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
+    files += [facts.output] if can_read(facts.output) else []
+    text = "\n".join(map(read_ends_of, files))
+    is_node_test = any(row.get("key") == ChoiceKey.NODE_TEST for row in _rows(plan.get("choices")))
+    node_tests = parse_node_tests(text) if is_node_test else None
+    return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), node_tests)
+
+
+def _asked_logs(plan: dict[str, object]) -> list[Path]:
+    """Return the logs of ``--debug net``. NCCL replaces %h and %p in their names by host and process id."""
+    for choice in _rows(plan.get("choices")):
+        value = str(choice.get("value", ""))
+        if choice.get("key") == "NCCL_DEBUG_FILE" and value:
+            path = Path(value.replace("%h", "*").replace("%p", "*"))
+            return sorted(path.parent.glob(path.name))
+    return []
+
+
+def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
+    """Return what a run should show by its plan.
+
+    A saved script may be submitted with more nodes than planned, so the nodes of the run count.
+    """
+    shape = plan.get("shape")
+    if not isinstance(shape, dict):
+        return Expected()
+    nodes = len({each.host for each in ranks}) or int(shape.get("nodes", 0))
+    nodes = max(nodes, int(shape.get("nodes", 0)))
+    cores = plan.get("cores")
+    return Expected(
+        nodes=nodes,
+        ranks=nodes * int(shape.get("ranks_per_node", 0)),
+        gpus=int(shape.get("gpus_per_node", 0)),
+        own_gpus=own_gpus(plan, int(shape.get("gpus_per_node", 0)), int(shape.get("ranks_per_node", 0))),
+        cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
+    )
+
+
+DIVIDED_GPUS = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bind")
+"""Options of srun that give each task its own GPUs."""
+
+
+def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
+    """Return how many GPUs each rank should see: those of its node, or its share if srun divides them."""
+    options = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
+    divided = any(option.startswith(DIVIDED_GPUS) for option in options)
+    return max(1, gpus // ranks) if gpus and ranks and divided else gpus
+
+
+def _rows(value: object) -> list[dict[str, object]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
