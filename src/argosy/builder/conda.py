@@ -26,7 +26,7 @@ from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_cond
 from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
-from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
+from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, parse_env_script, render_env_script
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
@@ -425,6 +425,13 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
         )
 
 
+def _computed_before(layer: Path, given: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Return the variables of the activation in the base's layer, except those that are given now."""
+    script = layer / ENV_SCRIPT.lstrip("/")
+    earlier = parse_env_script(script.read_text(encoding="utf-8", errors="replace")).default if script.is_file() else ()
+    return tuple(name for name, _ in earlier if name not in dict(given))
+
+
 def _ask_activation(
     context: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
 ) -> tuple[Activation, tuple[str, ...]]:
@@ -433,7 +440,7 @@ def _ask_activation(
         return parse_activation("", name, variables), ()
     context.step.say("computing the activation")
     before = plan_before(name, variables)
-    script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation())
+    script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation(_computed_before(context.layer, before)))
     reply = context.build_container.run(*script, variables=before)
     if reply.code != 0:
         last = (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1]

@@ -38,9 +38,10 @@ from argosy.core.parse import parse_json
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
+from argosy.images.flat import is_link
 from argosy.images.oci import LABELS
 from argosy.images.sif.begin import BegunFile
-from argosy.images.squashfs.pack import is_whiteout
+from argosy.images.squashfs.pack import COMPRESSION, is_whiteout
 from argosy.images.tree_digests import walk_tree
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
@@ -64,7 +65,7 @@ def install_layer(
     """
     session, recipe, lock = clock.session, plan.inputs.recipe, plan.inputs.lock
     base, asked = _open_base(plan, clock, work), plan.request.flatten
-    partitions = choose_partitions(asked=asked, base=base.image, packing=base.packing, built=base.lock is not None)
+    partitions = _choose_partitions(base, asked=asked)
     plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
     if begun:
         begun.copy(plan_known_copies(base, flat=partitions.flat))
@@ -79,6 +80,14 @@ def install_layer(
     activation = _apply_layout(layer.tree, layer.build_container, layer.activation, plan.prefix_layout)
     layer = replace(layer, prefix_layout=plan.prefix_layout, activation=activation)
     return base, _with_partitions(layer, partitions, asked=asked)
+
+
+def _choose_partitions(base: Base, *, asked: bool | None) -> Partitions:
+    """Choose the form of the image: one partition, or two."""
+    joins = base.packing.compressor == COMPRESSION  # only then /opt matters
+    linked = joins and asked is None and is_link(base.source, "opt")
+    built = base.lock is not None
+    return choose_partitions(asked=asked, base=base.image, packing=base.packing, built=built, opt_is_link=linked)
 
 
 def _with_partitions(layer: InstalledLayer, chosen: Partitions, *, asked: bool | None) -> InstalledLayer:

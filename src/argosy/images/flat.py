@@ -127,6 +127,21 @@ def find_layer(layer: FlatLayer) -> LayerPaths:
     return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
 
 
+def is_link(source: Source, name: str) -> bool:
+    """Return whether an entry of the root folder of a squashfs is a symbolic link.
+
+    Raises
+    ------
+    ImageError
+        If the squashfs is damaged.
+    """
+    from argosy.images.squashfs.tables import Kind, open_tables  # noqa: PLC0415 - a dry run does not need it
+
+    with open_tables(source) as tables:
+        entries = tables.listing(tables.folder(tables.numbers.root))
+        return any(entry.name == name.encode() and entry.kind == Kind.LINK for entry in entries)
+
+
 def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *options: str, doing: str) -> None:
     """Unpack a squashfs, the base inside a flat image, or the layer of a flat image with its whiteouts.
 

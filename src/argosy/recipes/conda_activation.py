@@ -6,7 +6,7 @@ inside the base, and converts the changes of its environment to plain exports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from argosy.core.layout import ENV_PREFIX, Activation, plan_activation
 
@@ -22,15 +22,20 @@ IGNORED_PREFIXES = ("CONDA_BACKUP_", "_CONDA_", "CE_", "_CE_")
 """Prefixes of variables for a later deactivation, which never happens."""
 
 
-def render_ask_activation() -> str:
+def render_ask_activation(unset: Iterable[str] = ()) -> str:
     """Render the script that a shell of the base runs; `parse_activation` parses its output.
 
     It prints the environment, separated by null bytes, before and after sourcing. As in conda, failing scripts are
     ignored. It tests files with ``-e``, because ``-r`` is always false in proot 5.1, which does not translate
     faccessat2.
+
+    Parameters
+    ----------
+    unset
+        Variables that the base sets because an earlier build computed them, and that the scripts may set again.
     """
     return (
-        f'env -0\nprintf "%s\\0" {MARK}\n'
+        "".join(f"unset {name}\n" for name in unset) + f'env -0\nprintf "%s\\0" {MARK}\n'
         'for file in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do\n'
         '    [ ! -e "$file" ] || . "$file" >&2 || :\n'
         "done\n"

@@ -34,7 +34,9 @@ class Partitions(msgspec.Struct, frozen=True):
 FLAT = Partitions(flat=True, why="")
 
 
-def choose_partitions(*, asked: bool | None, base: Image, packing: Superblock, built: bool) -> Partitions:
+def choose_partitions(
+    *, asked: bool | None, base: Image, packing: Superblock, built: bool, opt_is_link: bool = False
+) -> Partitions:
     """Choose the form of an image over a base.
 
     Parameters
@@ -45,9 +47,13 @@ def choose_partitions(*, asked: bool | None, base: Image, packing: Superblock, b
         The superblock of the base.
     built
         Whether the base is an image that Argosy built.
+    opt_is_link
+        Whether ``/opt`` of the base is a link. In one partition, unsquashfs would not find the layer below it.
     """
     if asked is not None:
         return Partitions(asked, "as requested")
+    if opt_is_link:
+        return Partitions(flat=False, why="/opt of the base is a link")
     if built and base.layer_offset >= 0:
         return Partitions(flat=False, why="the base image has its layer in a partition of its own")
     if packing.compressor == COMPRESSION:
