@@ -7,6 +7,7 @@ Usage: tools/record_report.py [PAGE.html]   Without a page, the report of a job 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from playwright.sync_api import sync_playwright
 
 REPO = Path(__file__).parents[1]
 CHROMIUM = "/usr/bin/chromium"
+LAB_IMAGE = re.compile(r"small-flat-[0-9a-f]+\.sif")
+"""The image of the lab's jobs, which has another name in the pictures."""
 WIDTH, HEIGHT = 960, 1250
 """Size of a picture in pixels: the part of the page that answers what happened, why, and what to do."""
 
@@ -25,7 +28,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(sys.argv[1]) if len(sys.argv) > 1 else make_page(Path(folder))
         page = Path(folder, "shown.html")
-        page.write_text(made.read_text(encoding="utf-8").replace("/home/alice/", "/home/ada/"), encoding="utf-8")
+        text = made.read_text(encoding="utf-8").replace("/home/alice/", "/home/ada/")
+        page.write_text(LAB_IMAGE.sub("pytorch.sif", text), encoding="utf-8")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for scheme in ("light", "dark"):

@@ -150,7 +150,7 @@ def test_a_failed_check_is_compared_with_the_last_run_that_passed() -> None:
     assert "program is 'python train.py sockets', and was 'python train.py ib'" in told
     assert "bind" not in told, "the history refutes this cause"
     crashed = advise(FACTS, REPORT.errors, (), Comparison("5", "", (change,)))
-    assert "The difference from job 5, which passed: program is 'python train.py sockets'" in crashed
+    assert "The difference from job 5, the last run that passed: program is 'python train.py sockets'" in crashed
     equal = advise(good, (), (failed,), Comparison("5", "", (), ("program", "image")))
     assert "the same program and image, so these are not the cause" in equal
 
@@ -247,7 +247,7 @@ def test_a_core_that_was_planned_for_another_rank_is_marked() -> None:
 def test_the_rank_that_failed_first_is_marked_and_only_used_marks_are_explained() -> None:
     failed = (RANKS[0], replace(RANKS[1], end="rank 1 on node1 failed first (code 3)"))
     picture = draw_job_node("node1", failed, Node(cores=4), NetFacts())
-    assert drawn(picture).count('failed"') == 2
+    assert drawn(picture).count('failed"') == 2, "both cores"
     assert "core 2: rank 1, which failed first" in picture
     assert "c1" not in drawn(picture), "a rank that did not fail is not red"
     assert "failed first" in describe_marks([picture])

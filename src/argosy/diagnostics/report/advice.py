@@ -51,7 +51,7 @@ def summarize(
     output
         Output of the job; for a job that failed early, the script says there what failed.
     results
-        What the job measured.
+        Results of the job if it was a benchmark.
     """
     name = _sentence(subject)
     restarts = f", after {count(facts.restarts, 'restart')}" if facts.restarts else ""
@@ -98,7 +98,7 @@ def advise(
 ) -> str:
     """Say what to do next: the fix of the first known cause, else about the first failed check."""
     compared = compared or Comparison()
-    difference = _describe_difference(compared) if facts.code else ""
+    difference = f" {_describe_difference(compared)}" if facts.code and compared.changes else ""
     causes = [each for each in errors if each.level != "symptom"]
     raised = find_exception(facts.last_lines) if facts.code else None
     if raised and not causes:
@@ -129,16 +129,16 @@ def _advise_on_check(finding: Finding, facts: JobFacts, compared: Comparison) ->
     if not compared.changes:
         return f"{passed}, with {same}, so these are not the cause. Launch again to find out if the fault is permanent."
     repeat = f"Repeat job {compared.job} to find out if this is the cause"
-    return f"{passed}, with {same}.{_describe_difference(compared)} {repeat}."
+    return f"{passed}, with {same}. {_describe_difference(compared, since='')} {repeat}."
 
 
-def _describe_difference(compared: Comparison) -> str:
-    """Say how a job differs from the last run that passed; empty if it does not."""
+def _describe_difference(compared: Comparison, since: str = " from job {}, the last run that passed") -> str:
+    """Say how a job differs from the last run that passed."""
     changes = "; ".join(
         f"{each.name} is '{each.now or 'not set'}', and was '{each.before or 'not set'}'"
         for each in compared.changes[:MOST_CHANGES]
     )
-    return f" The difference from job {compared.job}, which passed: {changes}." if changes else ""
+    return f"The difference{since.format(compared.job)}: {changes}."
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -243,9 +243,10 @@ def _launch_commands(
     script = f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
     if facts.code or not has_failed(findings):
         yield ("Launch again after a change of the program" if facts.code else "Launch it again"), script
-        return
-    if compared.job:
+    if compared.job and (facts.code or has_failed(findings)):
         yield f"Repeat job {compared.job}, which passed", compared.repeat
+    if facts.code or not has_failed(findings):
+        return
     site = read_submitted(Path(facts.record)).get("profile") or plan.site
     yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
     yield "Launch the same script again", script

@@ -23,7 +23,7 @@ HUES = (0, 2, 4, 3, 7, 5, 6)
 
 MARKS = (
     ("free", "a grey core belongs to no rank"),
-    ("failed", "a core with a cross and a red border belongs to the rank that failed first"),
+    ("failed", "a red border marks the cores of the rank that failed first"),
     ("missed", "a red dashed border marks a core that was planned for another rank"),
     ("absent", "a red dashed box is a GPU or network card (NIC) that was not used"),
     ("open", "a dotted box is a GPU or network card (NIC) whose use no log shows"),
@@ -87,12 +87,7 @@ def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
             kind, title = f"{kind} failed", f"{title}, which failed first"
         if plan and (rank is None or rank.rank != plan.rank):
             kind, title = f"{kind} missed", f"{title}, planned for rank {plan.rank}"
-        yield (
-            core,
-            Part(
-                kind, str(rank.rank) if rank else "", title, on_color=rank is not None, crossed=bool(rank and rank.end)
-            ),
-        )
+        yield core, Part(kind, str(rank.rank) if rank else "", title, on_color=rank is not None)
 
 
 def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]:
