@@ -18,7 +18,8 @@ from playwright.sync_api import sync_playwright
 REPO = Path(__file__).parents[1]
 CHROMIUM = "/usr/bin/chromium"
 LAB_IMAGE = re.compile(r"small-flat-[0-9a-f]+\.sif")
-"""The image of the lab's jobs, which has another name in the pictures."""
+LAB_FOLDER = re.compile(r"/shared/test_\w+-\w+")
+"""The image and the folder of the lab's jobs, which have other names in the pictures."""
 WIDTH, HEIGHT = 960, 1250
 """Size of a picture in pixels: the part of the page that answers what happened, why, and what to do."""
 
@@ -29,7 +30,7 @@ def main() -> None:
         made = Path(sys.argv[1]) if len(sys.argv) > 1 else make_page(Path(folder))
         page = Path(folder, "shown.html")
         text = made.read_text(encoding="utf-8").replace("/home/alice/", "/home/ada/")
-        page.write_text(LAB_IMAGE.sub("pytorch.sif", text), encoding="utf-8")
+        page.write_text(LAB_FOLDER.sub("/shared/train", LAB_IMAGE.sub("pytorch.sif", text)), encoding="utf-8")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for scheme in ("light", "dark"):

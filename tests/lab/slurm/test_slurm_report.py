@@ -59,7 +59,8 @@ def section(page: str, name: str) -> str:
 
 def test_the_report_of_a_job_that_failed(desk: Desk) -> None:
     shape = ("--nodes", "2", "--ranks", "2", "--launcher", "srun", "--name", "train")
-    desk.follow(*shape, command=("python", "-c", FAIL), check=False)
+    desk.write("train.py", FAIL)
+    desk.follow(*shape, command=("python", "train.py"), check=False)
     (output,) = desk.here.glob("train-*.out")
     job = output.stem.removeprefix("train-")
     said, page = report(desk, job, "failed")
