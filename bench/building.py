@@ -48,8 +48,6 @@ MEGA = 1e6
 
 FASTER_THAN_COTAINR = Budget(10, at_least=True)
 FASTER_THAN_PIP = Budget(5, at_least=True)
-COLD_PIP = Budget(2, at_least=True)
-"""The packages of a cold build are also packed in this time, which pip does not do."""
 ONE_CHANGED = Budget(10)
 SAME_AGAIN = Budget(1)
 ALL_SEEN = Budget(2)
@@ -233,8 +231,5 @@ def _cotainr_rows(cold: Built, warm: Built, inputs: Inputs, folder: Path, wheels
         one("building.warm.faster", "warm: times faster", wall / warm.usage.wall, "x", budget=FASTER_THAN_COTAINR),
         one("building.cold.less", "cold: times less CPU", cpu / cold.usage.cpu, "x", budget=FASTER_THAN_COTAINR),
         one("building.warm.less", "warm: times less CPU", cpu / warm.usage.cpu, "x", budget=FASTER_THAN_COTAINR),
-        one(
-            "building.cold.pip", "cold: pip / packages, packed", pip_wall / cold.step("packages"), "x", budget=COLD_PIP
-        ),
         one("building.warm.pip", "warm: pip / packages", pip_wall / warm.step("packages"), "x", budget=FASTER_THAN_PIP),
     ]
