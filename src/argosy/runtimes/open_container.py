@@ -28,6 +28,7 @@ from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 from argosy.runtimes.image_entry import plan_entry
+from argosy.runtimes.site_module import suggesting_module
 from argosy.sites.detect import sites_here
 from argosy.sites.profile import Site
 
@@ -89,7 +90,8 @@ def open_container(
 
 def _planned(request: ContainerRequest, image: Image, host: Host, site: Site | None) -> ContainerPlan:
     """Plan a container; on a node with GPUs, the profile of this machine's site decides whether it gets an option."""
-    plan = plan_container(request, image, host)
+    with suggesting_module(host):
+        plan = plan_container(request, image, host)
     if site or request.contain or plan.entry.gpu not in {GpuMode.NV, GpuMode.ROCM}:
         return plan
     gpu = gpu_at_sites(request.gpu, plan.runtime.name, sites_here(host))

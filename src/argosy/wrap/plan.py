@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
-from argosy.core.model import GpuMode, Host
+from argosy.core.model import Host
 from argosy.core.parse import parse_int
 from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
@@ -20,6 +20,7 @@ from argosy.core.shell import NAME, literal_argv
 from argosy.images.prefix import current_version
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.site_module import load_command
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Needs, Recipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template
@@ -196,7 +197,7 @@ def judge_interpreter(source: str, interpreter: str, image: InContainer) -> None
 
 
 def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settings, str]:
-    """Complete the settings of a prefix by the runtime of a site and its GPU mode.
+    """Complete the settings of a prefix by the runtime of a site.
 
     Returns
     -------
@@ -205,12 +206,12 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
     runtime = site.runtime
     if runtime.name not in WRAPPING or settings.runtime not in {"", runtime.name}:
         return settings, ""
-    if runtime.name not in host.programs:
-        note = f"{runtime.name}, the runtime of {site.name}, is not installed here: create the prefix at the site"
-        return settings, "" if settings.runtime else note
-    # Each start looks for the devices of NVIDIA and AMD, so only 'none' differs from 'auto'.
-    no_option = settings.gpu is GpuMode.AUTO and runtime.gpu == "none"
-    return replace(settings, runtime=runtime.name, gpu=GpuMode.NONE if no_option else settings.gpu), ""
+    if runtime.name in host.programs:
+        return replace(settings, runtime=runtime.name), ""
+    module = load_command(site)
+    load = f"run '{module}', or " if module else ""
+    note = f"{runtime.name}, the runtime of {site.name}, is not installed here: {load}create the prefix at the site"
+    return settings, "" if settings.runtime else note
 
 
 def judge_runtime(name: str) -> None:

@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.model import Bind, ContainerRequest
+from argosy.core.model import Bind, ContainerRequest, GpuMode
 from argosy.core.progress import render_commands
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -23,9 +23,13 @@ from argosy.images.open import OpenedImage, inspect_squashfs, layer_key, open_im
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
+from argosy.recipes.user_config import fill_options
+from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import layer_tree_key, open_container
+from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
+from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
@@ -132,13 +136,30 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
 
 
 def _at_site(settings: Settings, recipe: Recipe, session: Session) -> Settings:
-    """Complete the settings of a prefix by those of the site in its recipe."""
-    if not recipe.site:
+    """Complete the settings of a prefix by the runtime of its site, if one is given or configured."""
+    site = _given_site(recipe, session)
+    if site is None:
         return settings
-    settings, note = settings_at_site(settings, load_site(recipe.site, session.host), session.host)
+    settings, note = settings_at_site(settings, site, session.host)
     if note:
         session.reporter.note(note)
     return settings
+
+
+def _given_site(recipe: Recipe, session: Session) -> Site | None:
+    name = fill_options({"site": recipe.site}, ("site",), session.host.environment)["site"]
+    return load_site(name, session.host) if name else None
+
+
+def with_gpu_mode(settings: Settings, recipe: Recipe, runtime: str, session: Session) -> Settings:
+    """Complete the settings by the GPU mode of the site: the given or configured one, else those that are detected.
+
+    Each start looks for the devices of NVIDIA and AMD, so only ``none`` differs from ``auto``.
+    """
+    if settings.gpu is not GpuMode.AUTO:
+        return settings
+    site = _given_site(recipe, session)
+    return replace(settings, gpu=gpu_at_sites(settings.gpu, runtime, (site,) if site else sites_here(session.host)))
 
 
 def with_own_python(recipe: Recipe, settings: Settings) -> Recipe:
@@ -273,6 +294,7 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     plan = _plan_start(opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session)
+    settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, brought, session)
     commands = plan_commands(inside, paths, image=str(recipe))
     judge_host(settings, inside)

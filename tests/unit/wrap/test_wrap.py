@@ -30,7 +30,7 @@ from argosy.wrap.plan import (
     shadowed_folders,
     venv_interpreter,
 )
-from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, wrap
+from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, with_gpu_mode, wrap
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
@@ -514,17 +514,31 @@ def test_an_installation_is_mounted_at_the_path_in_its_files() -> None:
         judge_place("/soft", "/home/a/env", Path("/x"))
 
 
-def test_a_prefix_for_a_site_starts_with_its_runtime_and_gpu_mode() -> None:
-    site = read_site("lumi-g")
-    there, here = make_host(programs={"singularity": "/usr/bin/singularity", "bwrap": "/usr/bin/bwrap"}), make_host()
-    assert settings_at_site(Settings(), site, there) == (Settings(runtime="singularity", gpu=GpuMode.NONE), "")
-    assert settings_at_site(Settings(gpu=GpuMode.ROCM), site, there)[0].gpu is GpuMode.ROCM
+def test_a_prefix_for_a_site_starts_with_its_runtime() -> None:
+    site, here = read_site("lumi-g"), make_host()
+    there = make_host("singularity", "bwrap")
+    assert settings_at_site(Settings(), site, there) == (Settings(runtime="singularity"), "")
     assert settings_at_site(Settings(runtime="bwrap"), site, there) == (Settings(runtime="bwrap"), "")
     kept, note = settings_at_site(Settings(), site, here)
     assert kept == Settings()
     assert "create the prefix at the site" in note
-    nvidia = settings_at_site(Settings(), read_site("mn5-acc"), there)[0]
-    assert nvidia == Settings(runtime="singularity"), "each start looks for the GPUs of its node"
+    assert "run 'module load singularity'" in settings_at_site(Settings(), read_site("mn5-acc"), here)[1]
+
+
+@pytest.mark.parametrize(
+    ("site", "variable", "gpu"),
+    [("lumi-g", "", "none"), ("", "lumi-g", "none"), ("mn5-acc", "", "auto")],
+)
+def test_the_gpu_mode_of_a_prefix_is_that_of_the_given_or_configured_site(
+    tmp_path: Path, site: str, variable: str, gpu: str
+) -> None:
+    session = make_session(tmp_path)
+    host = replace(session.host, environment={"ARGOSY_SITE": variable} if variable else {})
+    recipe = Recipe(SourceKind.FILES, ("r.txt",), site=site)
+    chosen = with_gpu_mode(Settings(), recipe, "singularity", replace(session, host=host))
+    assert chosen.gpu == gpu
+    asked = Settings(gpu=GpuMode.ROCM)
+    assert with_gpu_mode(asked, recipe, "singularity", session) == asked
 
 
 def test_a_torch_for_other_gpus_is_refused_and_no_torch_passes(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from argosy.diagnostics.doctor.site_rules import INSTALL, Here, check_site, chec
 from argosy.host.quota import Quota
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
+from argosy.runtimes.site_module import load_command
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -59,7 +60,7 @@ def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YE
     at_site = site is not None and here is not Here.NO
     return (
         *((*check_site(seen, site, here=here), *check_site_needs(seen, site, here=here)) if site else ()),
-        *(() if at_site and site and site.runtime.name in RUNTIMES else _check_runtimes(seen)),
+        *(() if at_site and site and site.runtime.name in RUNTIMES else _check_runtimes(seen, site)),
         *_check_programs(seen, site if at_site else None),
         *_check_proot(seen, site),
         *_check_kernel(seen, site if at_site else None),
@@ -71,13 +72,15 @@ def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YE
     )
 
 
-def _check_runtimes(seen: MachineFacts) -> Iterator[Finding]:
+def _check_runtimes(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     here = [name for name in AUTOMATIC if load_runtime(name).program in seen.host.programs]
     if here:
         evidence = ", ".join(f"{name} {seen.versions.get(name, '?')}" for name in here)
         yield Finding("container runtime", State.OK, evidence)
     else:
-        hint = f"{INSTALL['bwrap']}; or ask the administrators for Apptainer"
+        module = load_command(site) if site else ""
+        first = f"at {site.name}: {module}; elsewhere: " if site and module else ""
+        hint = f"{first}{INSTALL['bwrap']}; or ask the administrators for Apptainer"
         yield Finding("container runtime", State.FAIL, f"found none of {', '.join(AUTOMATIC)}", hint)
 
 
