@@ -104,9 +104,10 @@ fact arguments.all "$(one sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big"
     "bytes of four arguments that the task gets, of 524000"
 
 # ---- Signals: which processes get a warning: the batch shell, a task, a child of the task.
-listen='trap "echo task" USR1
-sh -c "trap \"echo child\" USR1; echo ready; n=0; while [ \$n -lt 4 ]; do sleep 1 & wait \$! || :; n=\$((n + 1)); done" &
-n=0; while [ $n -lt 5 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
+# They listen for some seconds more, because scancel may be slow; a signal ends this soon.
+listen='n=0; trap "echo task; n=13" USR1
+sh -c "n=0; trap \"echo child; n=12\" USR1; echo ready; while [ \$n -lt 14 ]; do sleep 1 & wait \$! || :; n=\$((n + 1)); done" &
+while [ $n -lt 15 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
 heard() {  # OPTIONS-OF-SCANCEL, then the command that starts the listener
     words=$1; shift
     batch=''; trap 'batch="batch "' USR1
