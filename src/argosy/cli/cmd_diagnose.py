@@ -20,7 +20,11 @@ from argosy.recipes.user_config import fill_options
 
 @click.command()
 @click.option(
-    "--site", type=SITE, default="", metavar="NAME", help="Site profile.  [default: the profile that fits this machine]"
+    "--site",
+    type=SITE,
+    default="",
+    metavar="NAME",
+    help="Site profile.  [default: configured, else the profile that fits this machine]",
 )
 @json_option
 @click.pass_context
@@ -31,7 +35,8 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
     """
     from argosy.diagnostics.doctor.rules import examine
 
-    ctx.exit(print_findings(examine(open_session(quiet=True), site), as_json=as_json))
+    name = fill_options({"site": site}, ("site",), os.environ)["site"]
+    ctx.exit(print_findings(examine(open_session(quiet=True), name), as_json=as_json))
 
 
 @click.command()
