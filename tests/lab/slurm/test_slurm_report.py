@@ -69,7 +69,7 @@ def test_the_report_of_a_job_that_failed(desk: Desk) -> None:
     assert "CUDA out of memory" in section(page, "failure")
     assert "Next:" in page
     assert "<svg" in page
-    assert f"argosy why {job}" in section(page, "commands")
+    assert f'data-copy="argosy why {job}"' in page
     assert desk.argosy("report", job, "--bundle").stdout == f"job-{job}.tar.gz\n"
     unknown = desk.argosy("report", "99999", check=False)
     assert unknown.code == 2
@@ -100,14 +100,17 @@ def test_the_reports_of_a_failed_a_slow_and_a_good_job_with_gpus(
         assert "ended with code 0: 2 of 5 checks failed (network, bandwidth); 1.1 GB/s of 24 expected" in said
         assert "program is 'python train.py sockets', and was 'python train.py ib'" in html.unescape(page)
         assert "with the same image, packages, nodes, variables and options" in page
-        repeat = html.unescape(page.split('class="advice"')[1].split("</div>")[0])
+        repeat = html.unescape(page.split('class="steps"')[1].split("</div>")[0])
         assert re.search(r"cd /shared/\w+ && argosy launch .*-- python train.py ib", repeat)
         assert "TCP sockets over eth0" in section(page, "ranks")
-        assert f"argosy check {desk.image} --site {site}" in section(page, "commands")
+        assert f'data-copy="argosy check {desk.image} --site {site}"' in page
+        assert "which passed and used IB (mlx5_0 and mlx5_1) on the same nodes" in page
         assert "the site's profile expects 24 GB/s on 2 nodes" in section(page, "measured")
         said, page = pages["failed"]
         assert "rank 3 on node2 failed first (code 1): KeyError: 'label'" in said
-        assert "where it was raised, and correct it or its input. The same script uses" in html.unescape(page)
+        assert "where it was raised, and correct it or its input." in html.unescape(page)
+        assert "sbatch keeps the arguments (python train.py ib 3)" in page
+        assert "not measured, the job ended before" in section(page, "measured")
         assert "program is 'python train.py ib 3', and was 'python train.py ib'" in html.unescape(page)
         assert "1 of rank 3, which failed first; 143 of the job" in page
         assert "Last lines of rank 3, which failed first rank 3 step" in re.sub(r"\s+", " ", section(page, "failure"))
@@ -160,4 +163,4 @@ def test_the_report_of_a_run_without_slurm(desk: Desk) -> None:
     said, page = report(desk, "last", "local")
     assert re.search(r"Run [\w-]+ ended with an error \(code 4\)", said)
     assert "run.log" in page
-    assert re.search(r"<code>sh \S+/job\.sh</code>", page)
+    assert re.search(r'data-copy="sh \S+/job\.sh"', page)

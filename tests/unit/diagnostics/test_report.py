@@ -14,6 +14,7 @@ from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.advice import (
     advise,
+    explain_missing_bandwidth,
     fill_names,
     find_exception,
     relevant_findings,
@@ -22,7 +23,8 @@ from argosy.diagnostics.report.advice import (
 )
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.drawings import describe_phases, draw_timeline
-from argosy.diagnostics.report.model import Change, Comparison, Moment, Phase, RankRow, Report
+from argosy.diagnostics.report.model import Change, Comparison, Moment, Phase, RankRow, Report, Step
+from argosy.diagnostics.report.next_steps import list_steps
 from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
 from argosy.diagnostics.report.page import render_page, tabulate_results
 from argosy.diagnostics.verify.network_log import NetFacts
@@ -61,6 +63,7 @@ REPORT = Report(
     subject="job 7",
     summary=summarize("job 7", FACTS, (), ""),
     advice=HOSTILE,
+    steps=(Step(HOSTILE, f"sbatch {HOSTILE}"), Step("Compare.")),
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
     errors=(KnownError("oom", "cause", 12, HOSTILE, 1, "the GPU has no memory left", "use smaller batches", ""),),
@@ -121,7 +124,7 @@ def test_every_section_is_there() -> None:
 def test_a_job_without_a_record_has_a_page_too() -> None:
     empty = replace(
         REPORT, plan=None, findings=(), errors=(), timeline=(), ranks=(), results=(), evidence=(),
-        compared=Comparison(), packages=(), commands=(), unknown=(),
+        compared=Comparison(), packages=(), measured="", steps=(), commands=(), unknown=(),
         facts=replace(FACTS, code=0, first=None, last_lines=()),
     )  # fmt: skip
     page = render_page(empty)
@@ -143,16 +146,56 @@ def test_a_failed_check_is_compared_with_the_last_run_that_passed() -> None:
     good = replace(FACTS, state="COMPLETED", meaning="ended well", code=0, first=None)
     failed = Finding("network", State.FAIL, "TCP sockets", "bind the libraries")
     change = Change("program", "python train.py ib", "python train.py sockets")
-    told = advise(good, (), (failed,), Comparison("5", "", (change,), ("image", "nodes")))
-    assert told.startswith(
-        "Job 5 was the last run that passed its checks, with the same image and nodes. The difference"
+    told = advise(good, (), (failed,), Comparison("5", "", (change,), ("image", "nodes"), "IB (mlx5_0)"))
+    assert told == (
+        "Only the recorded arguments differ from job 5, the last run that passed its checks, with the same image and nodes. "
+        "It used IB (mlx5_0). The likely cause is the difference: program is 'python train.py sockets', "
+        "and was 'python train.py ib'."
     )
-    assert "program is 'python train.py sockets', and was 'python train.py ib'" in told
     assert "bind" not in told, "the history refutes this cause"
-    crashed = advise(FACTS, REPORT.errors, (), Comparison("5", "", (change,)))
-    assert "The difference from job 5, the last run that passed: program is 'python train.py sockets'" in crashed
     equal = advise(good, (), (failed,), Comparison("5", "", (), ("program", "image")))
-    assert "the same program and image, so these are not the cause" in equal
+    assert "with the same program and image. These are not the cause." in equal
+
+
+CHANGED = Comparison(
+    "5",
+    "argosy launch x",
+    (Change("program", "python train.py ib", "python train.py ib 3"),),
+    ("nodes",),
+    "IB (mlx5_0)",
+)
+RECORDED = replace(FACTS, record="/r")
+COMMAND = replace(PLAN, command=("python", "train.py", "ib", "3"))
+
+
+def test_a_failed_job_has_a_step_for_each_explanation() -> None:
+    arguments, program = list_steps(RECORDED, COMMAND, (), CHANGED)
+    assert program.command == "sbatch /r/job.sh"
+    assert "sbatch keeps the arguments (python train.py ib 3)" in program.text
+    assert arguments.command == "argosy launch x"
+    assert arguments.text.startswith(
+        "The arguments are the only recorded difference from job 5, the last run that passed"
+    )
+    assert len(tuple(list_steps(RECORDED, COMMAND, (), Comparison()))) == 1
+
+
+def test_a_failed_check_has_its_steps_in_order() -> None:
+    good = replace(RECORDED, state="COMPLETED", meaning="ended well", code=0, first=None)
+    failed = Finding("network", State.FAIL, "TCP sockets", "check the cards")
+    repeat, check, rest = list_steps(good, COMMAND, (failed,), CHANGED)
+    assert repeat == Step("Repeat job 5, which passed and used IB (mlx5_0) on the same nodes.", "argosy launch x")
+    assert check.command == "argosy check /x.sif --site lumi-g"
+    assert check.text.endswith("Then check the cards.")
+    assert "which NCCL_ variables it sets" in rest.text
+    assert tuple(list_steps(good, COMMAND, (), CHANGED)) == ()
+    alone = [each.command.split()[0] for each in list_steps(good, COMMAND, (failed,), Comparison())]
+    assert alone == ["sbatch", "argosy"]
+
+
+def test_a_failed_job_says_that_it_measured_no_bandwidth() -> None:
+    told = explain_missing_bandwidth(FACTS, replace(CHANGED, bandwidth="23.1 GB/s"))
+    assert told.startswith("Bus bandwidth: not measured, the job ended before (job 5")
+    assert explain_missing_bandwidth(FACTS, CHANGED) == ""
 
 
 def test_the_placeholders_of_hints_are_filled() -> None:
@@ -189,7 +232,7 @@ def test_an_exception_of_the_program_is_named_with_its_place_in_the_users_code()
 def test_the_next_step_does_not_repeat_the_exception_of_the_summary() -> None:
     raised = replace(FACTS, last_lines=TRACEBACK)
     cause = replace(REPORT.errors[0], cause="the program raised KeyError: 'label' at train.py:51", fix="read line 51")
-    assert advise(raised, (cause,), ()) == "Read line 51. The same script uses an edited program outside the image."
+    assert advise(raised, (cause,), ()) == "Read line 51."
 
 
 def test_the_summary_says_what_happened() -> None:
@@ -282,7 +325,7 @@ def test_the_network_cards_and_gpus_show_what_the_logs_of_the_node_show() -> Non
     assert "absent" not in picture
     slow = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts(networks=("Socket",), interfaces="[0]eth0:10.0.0.1")))
     assert slow.count('class="absent"') == 2
-    assert "TCP sockets over eth0:10.0.0.1 instead of 2 x HDR" in slow
+    assert "TCP sockets over eth0 instead of 2 x HDR" in slow
     silent = drawn(draw_job_node("node1", RANKS[:2], node, NetFacts()))
     assert silent.count('class="open"') == 4
     assert "the logs of this node name no network" in silent

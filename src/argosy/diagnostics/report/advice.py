@@ -10,11 +10,11 @@ from argosy.bench.result import BUS, BenchResult
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.plural import count
 from argosy.core.shell import quote
+from argosy.diagnostics.report.compare import PROGRAM
 from argosy.diagnostics.report.model import Comparison
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import read_submitted
 from argosy.slurm.text import ENDED
 
 OF_GPUS = ("GPUs", "network")
@@ -30,8 +30,6 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 PACKAGES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen")
 """Parts of the paths of frames that do not belong to the user's program."""
-
-EDITED = "The same script uses an edited program outside the image."
 
 NOTHING = "There is nothing to fix."
 
@@ -98,21 +96,20 @@ def advise(
 ) -> str:
     """Say what to do next: the fix of the first known cause, else about the first failed check."""
     compared = compared or Comparison()
-    difference = f" {_describe_difference(compared)}" if facts.code and compared.changes else ""
     causes = [each for each in errors if each.level != "symptom"]
     raised = find_exception(facts.last_lines) if facts.code else None
     if raised and not causes:
         who = f"Rank {facts.first.rank}" if facts.first else "The program"
         correct = "Correct the program or its arguments, and launch it again."
-        return f"{who} raised the exception{raised[1]}. {correct} {EDITED}{difference}"
+        return f"{who} raised the exception{raised[1]}. {correct}"
     causes = causes or list(errors[:1])
     if facts.code and causes:
         cause, fix = causes[0].cause, f"{_sentence(fill_names(causes[0].fix, facts))}."
         known = raised is not None and raised[0] in cause  # the summary has the exception
-        return f"{fix} {EDITED}{difference}" if known else f"{_sentence(cause)}. {fix}{difference}"
+        return fix if known else f"{_sentence(cause)}. {fix}"
     if facts.advice:
         return f"{_sentence(facts.advice)}."
-    failed = next((each for each in findings if _failed(each)), None)
+    failed = find_failed_check(findings)
     if failed:
         return _advise_on_check(failed, facts, compared)
     if facts.kind == ENDED and facts.code:
@@ -124,21 +121,28 @@ def _advise_on_check(finding: Finding, facts: JobFacts, compared: Comparison) ->
     """Say what to do about a failed check: a run that passed shows what does not cause it."""
     if not compared.job:
         return f"{_sentence(finding.what)}: {fill_names(finding.hint, facts)}."
-    passed = f"Job {compared.job} was the last run that passed its checks"
     same = f"the same {join_names(compared.same)}" if compared.same else "other settings"
+    network = f" It used {compared.network}." if compared.network else ""
+    passed = f"job {compared.job}, the last run that passed its checks, with {same}."
     if not compared.changes:
-        return f"{passed}, with {same}, so these are not the cause. Launch again to find out if the fault is permanent."
-    repeat = f"Repeat job {compared.job} to find out if this is the cause"
-    return f"{passed}, with {same}. {_describe_difference(compared, since='')} {repeat}."
+        return f"Nothing differs from {passed}{network} These are not the cause."
+    what = (
+        "Of what is recorded, only the arguments differ" if changes_only_arguments(compared) else "Some settings differ"
+    )
+    return f"{what} from {passed}{network} The likely cause is the difference: {describe_changes(compared)}."
 
 
-def _describe_difference(compared: Comparison, since: str = " from job {}, the last run that passed") -> str:
-    """Say how a job differs from the last run that passed."""
-    changes = "; ".join(
+def changes_only_arguments(compared: Comparison) -> bool:
+    """Return whether nothing but the arguments differs: compared runs have the same program."""
+    return all(each.name == PROGRAM for each in compared.changes)
+
+
+def describe_changes(compared: Comparison) -> str:
+    """Say how a job differs from the last run that passed, for example ``image is 'b.sif', and was 'a.sif'``."""
+    return "; ".join(
         f"{each.name} is '{each.now or 'not set'}', and was '{each.before or 'not set'}'"
         for each in compared.changes[:MOST_CHANGES]
     )
-    return f"The difference{since.format(compared.job)}: {changes}."
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -170,8 +174,9 @@ def find_exception(lines: Sequence[str]) -> tuple[str, str] | None:
     return match[1].rstrip("."), place
 
 
-def _failed(finding: Finding) -> bool:
-    return finding.state is State.FAIL and bool(finding.hint)
+def find_failed_check(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first failed check that has a hint."""
+    return next((each for each in findings if each.state is State.FAIL and each.hint), None)
 
 
 def _sentence(text: str) -> str:
@@ -189,6 +194,14 @@ def relevant_findings(findings: Sequence[Finding], plan: LaunchPlan | None) -> t
         for each in findings
         if each.what != "end" and not (without_gpus and each.what in OF_GPUS and each.state is State.UNKNOWN)
     )
+
+
+def explain_missing_bandwidth(facts: JobFacts, compared: Comparison) -> str:
+    """Say why a failed job measured no bandwidth; empty if the last run that passed measured none either."""
+    if not facts.code or not compared.bandwidth:
+        return ""
+    measured = f"job {compared.job}, the last run that passed, measured {compared.bandwidth}"
+    return f"Bus bandwidth: not measured, the job ended before ({measured})."
 
 
 def summarize_results(results: Sequence[BenchResult], passed: str = "") -> str:
@@ -213,20 +226,17 @@ def summarize_results(results: Sequence[BenchResult], passed: str = "") -> str:
 
 
 def list_commands(
-    facts: JobFacts,
-    plan: LaunchPlan | None,
-    findings: Sequence[Finding],
-    errors: Sequence[KnownError],
-    compared: Comparison | None = None,
+    facts: JobFacts, plan: LaunchPlan | None, findings: Sequence[Finding], errors: Sequence[KnownError]
 ) -> Iterator[tuple[str, str]]:
-    """Yield command lines that are useful now, the most useful first: purpose and line."""
+    """Yield command lines that are useful in addition to the next steps, the most useful first: purpose and line."""
+    script = quote(str(Path(facts.record) / "job.sh"))
     if plan and not plan.is_job:
-        yield "Run it again", f"sh {quote(str(Path(facts.record) / 'job.sh'))}"
+        yield "Run it again", f"sh {script}"
         return
     if facts.kind != ENDED:
         yield "Cancel the job", f"argosy cancel {facts.id}"
-    elif plan and facts.record:
-        yield from _launch_commands(facts, plan, findings, compared or Comparison())
+    elif plan and facts.record and not facts.code and not has_failed(findings):
+        yield "Launch it again", f"sbatch {script}"
     yield "See the output", f"argosy logs {facts.id}"
     if errors:
         yield "Find the cause of the failure", f"argosy why {facts.id}"
@@ -234,19 +244,3 @@ def list_commands(
         yield "Check network, GPUs and cores", f"argosy verify {facts.id}"
     if plan:
         yield "See the reason of each value", f"argosy explain {facts.id}"
-
-
-def _launch_commands(
-    facts: JobFacts, plan: LaunchPlan, findings: Sequence[Finding], compared: Comparison
-) -> Iterator[tuple[str, str]]:
-    """Yield the commands that launch a job again, or check its image."""
-    script = f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
-    if facts.code or not has_failed(findings):
-        yield ("Launch again after a change of the program" if facts.code else "Launch it again"), script
-    if compared.job and (facts.code or has_failed(findings)):
-        yield f"Repeat job {compared.job}, which passed", compared.repeat
-    if facts.code or not has_failed(findings):
-        return
-    site = read_submitted(Path(facts.record)).get("profile") or plan.site
-    yield "Check the image for this site", f"argosy check {quote(plan.image)} --site {quote(site)}"
-    yield "Launch the same script again", script

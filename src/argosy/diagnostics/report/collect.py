@@ -10,11 +10,14 @@ from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import Finding
+from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import join
 from argosy.diagnostics.report.advice import (
     advise,
+    explain_missing_bandwidth,
+    join_names,
     list_commands,
     relevant_findings,
     summarize,
@@ -23,9 +26,10 @@ from argosy.diagnostics.report.advice import (
 from argosy.diagnostics.report.compare import compare_jobs
 from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
 from argosy.diagnostics.report.model import Comparison, RankRow, Report
+from argosy.diagnostics.report.next_steps import list_steps
 from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
-from argosy.diagnostics.verify.network_log import parse_by_host, read_ends_of
+from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host, read_ends_of
 from argosy.diagnostics.verify.passed import find_passed
 from argosy.diagnostics.verify.verify import planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log
@@ -82,6 +86,7 @@ def collect_report(session: Session, job: str) -> Report:
         subject=subject,
         summary=summarize(subject, facts, findings, output, results),
         advice=advise(facts, errors, findings, compared),
+        steps=tuple(list_steps(facts, plan, findings, compared)),
         plan=plan,
         findings=findings,
         errors=errors,
@@ -89,14 +94,14 @@ def collect_report(session: Session, job: str) -> Report:
         unknown=tuple(unknown_times(facts, plan, output)),
         ranks=tuple(_ranks(facts, plan)),
         results=results,
-        measured=summarize_results(results, compared.job),
+        measured=summarize_results(results, compared.job) if results else explain_missing_bandwidth(facts, compared),
         evidence=_network_lines(logs),
         program=redact(join(plan.command)) if plan else "",
         typed=redact(read_command_line(facts.record)),
         compared=compared,
         packages=tuple(packages.items())[:MOST_PACKAGES],
         output=_end_of(output),
-        commands=tuple(list_commands(facts, plan, findings, errors, compared)),
+        commands=tuple(list_commands(facts, plan, findings, errors)),
         node=job_node(site.node, plan.shape.gpus_per_node if plan else 0),
         networks=parse_by_host(logs),
         argosy=VERSION,
@@ -167,11 +172,18 @@ def _compared(session: Session, facts: JobFacts) -> Comparison:
         if passed is None:
             return Comparison()
         records = (passed.job.record, facts.record)
-        return compare_jobs(
-            session, facts, passed.job, {record: _packages(session, _plan(record)) for record in records}
-        )
+        packages = {record: _packages(session, _plan(record)) for record in records}
+        bandwidth = f"{passed.measured.gigabytes:.4g} GB/s" if passed.measured else ""
+        compared = compare_jobs(session, facts, passed.job, packages)
+        return replace(compared, network=_describe_network(passed.net), bandwidth=bandwidth)
     except ArgosyError:
         return Comparison()
+
+
+def _describe_network(net: NetFacts) -> str:
+    """Return the networks of a run with its cards, for example ``IB (mlx5_0 and mlx5_1)``; empty if unknown."""
+    cards = f" ({join_names(net.cards)})" if net.cards else ""
+    return f"{join_names(net.networks)}{cards}" if net.networks else ""
 
 
 def _network_logs(facts: JobFacts, output: str) -> str:

@@ -74,6 +74,13 @@ class Change(msgspec.Struct, frozen=True):
     now: str
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A step that a report advises; `command` is the command line of the step, or empty."""
+
+    text: str
+    command: str = ""
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """The difference from the last run of the same site, shape and program that passed its checks.
 
@@ -85,12 +92,18 @@ class Comparison(msgspec.Struct, frozen=True):
         Command line that launches it again.
     same
         Names of what is equal, for example ``image``.
+    network
+        The network that the logs of that job show, with its cards; empty if they show none.
+    bandwidth
+        The bandwidth that it measured, with its unit; empty if it measured none.
     """
 
     job: str = ""
     repeat: str = ""
     changes: tuple[Change, ...] = ()
     same: tuple[str, ...] = ()
+    network: str = ""
+    bandwidth: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -103,7 +116,9 @@ class Report(msgspec.Struct, frozen=True):
     summary
         One sentence about the end of the job.
     advice
-        The next step; empty for a job that has not ended.
+        The advice and its reason; empty for a job that has not ended.
+    steps
+        The next steps in their order, after a job that failed or whose checks failed.
     plan
         The plan of the job; None if the job has no record.
     findings
@@ -138,6 +153,7 @@ class Report(msgspec.Struct, frozen=True):
     subject: str
     summary: str
     advice: str
+    steps: tuple[Step, ...]
     plan: LaunchPlan | None
     findings: tuple[Finding, ...]
     errors: tuple[KnownError, ...]

@@ -122,10 +122,8 @@ def _network_note(node: Node, net: NetFacts) -> str:
     if not net.has_network:
         return f"Network: {expected} expected; the logs of this node name no network" if expected else ""
     if net.slow:
-        over = net.interfaces.split("<")[0].removeprefix("[0]")
-        return f"Network: TCP sockets over {over or 'an unknown interface'}" + (
-            f" instead of {expected}" if expected else ""
-        )
+        over = net.interfaces.split("<")[0].removeprefix("[0]").split(":")[0]
+        return f"TCP sockets over {over or 'an unknown interface'}" + (f" instead of {expected}" if expected else "")
     count = max(net.nics, len(net.cards))
     of_all = f" of {node.nics}" if node.nics else ""
     cards = f", {count}{of_all} {'card' if count == 1 and not of_all else 'cards'} in the log" if count else ""

@@ -9,7 +9,7 @@ import msgspec
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import LATEST, past_shape
 from argosy.diagnostics.verify.evidence import read_evidence
-from argosy.diagnostics.verify.network_log import Measured
+from argosy.diagnostics.verify.network_log import Measured, NetFacts
 from argosy.diagnostics.verify.rules import check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.query import read_past_facts
@@ -29,10 +29,13 @@ class PassedRun(msgspec.Struct, frozen=True):
     ----------
     measured
         The bandwidth that it measured, if it was a benchmark.
+    net
+        The network that its logs show.
     """
 
     job: PastJob
     measured: Measured | None = None
+    net: NetFacts = NetFacts()
 
 
 def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | None:
@@ -47,7 +50,7 @@ def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | No
         evidence = read_evidence(read_past_facts(session, job.id, Path(job.record)))
         passed = check_run(evidence.net, evidence.ranks, evidence.expected, profile).ok
         if passed and operation in {"", _operation(evidence.net.measured)}:
-            return PassedRun(job, evidence.net.measured)
+            return PassedRun(job, evidence.net.measured, evidence.net)
     return None
 
 
