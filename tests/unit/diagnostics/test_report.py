@@ -148,7 +148,8 @@ def test_a_failed_check_is_compared_with_the_last_run_that_passed() -> None:
     change = Change("program", "python train.py ib", "python train.py sockets")
     told = advise(good, (), (failed,), Comparison("5", "", (change,), ("image", "nodes"), "IB (mlx5_0)"))
     assert told == (
-        "Only the recorded arguments differ from job 5, the last run that passed its checks, with the same image and nodes. "
+        "Only the recorded arguments differ from job 5, the last run that passed its checks, "
+        "with the same image and nodes. "
         "It used IB (mlx5_0). The likely cause is the difference: program is 'python train.py sockets', "
         "and was 'python train.py ib'."
     )

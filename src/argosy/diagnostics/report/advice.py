@@ -126,9 +126,7 @@ def _advise_on_check(finding: Finding, facts: JobFacts, compared: Comparison) ->
     passed = f"job {compared.job}, the last run that passed its checks, with {same}."
     if not compared.changes:
         return f"Nothing differs from {passed}{network} These are not the cause."
-    what = (
-        "Of what is recorded, only the arguments differ" if changes_only_arguments(compared) else "Some settings differ"
-    )
+    what = "Only the recorded arguments differ" if changes_only_arguments(compared) else "Some settings differ"
     return f"{what} from {passed}{network} The likely cause is the difference: {describe_changes(compared)}."
 
 

@@ -29,7 +29,7 @@ def list_steps(
         yield from _steps_of_check(facts, plan, findings, compared)
 
 
-def script_command(facts: JobFacts) -> str:
+def _script_command(facts: JobFacts) -> str:
     """Return the command line that submits the script of a job again."""
     return f"sbatch {quote(str(Path(facts.record) / 'job.sh'))}"
 
@@ -40,7 +40,7 @@ def _steps_of_failure(facts: JobFacts, plan: LaunchPlan, compared: Comparison) -
     keeps = f"sbatch keeps the arguments{program}. A program outside the image runs as it is on disk then."
     again = Step(
         f"If the program or its input is wrong: correct it, and launch the same job script. {keeps}",
-        script_command(facts),
+        _script_command(facts),
     )
     if compared.changes:
         changes = describe_changes(compared)
@@ -61,7 +61,7 @@ def _steps_of_check(
     failed = find_failed_check(findings)
     hint = f" Then {fill_names(failed.hint, facts)}." if failed else ""
     if not compared.changes:
-        yield Step("Launch the same script again to find out if the fault is permanent.", script_command(facts))
+        yield Step("Launch the same script again to find out if the fault is permanent.", _script_command(facts))
         yield Step(f"If its checks fail, too, check the image.{hint}", check)
         return
     yield Step(f"Repeat job {compared.job}, which passed{_describe_network(compared)}.", compared.repeat)
