@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from uuid import UUID
 
-from argosy.api.sites import lint_profile
 from argosy.builder import freeze
 from argosy.builder.bases.definitions import Format, read_definition
 from argosy.core.process import FakeRunner, Reply
@@ -50,6 +49,7 @@ from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
 from argosy.runtimes.edf import parse_edf
 from argosy.sites.binding import parse_ranges
+from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.script_rules import lint_script
 from argosy.sites.read import DATA, read_site
 from argosy.wrap.plan import parse_environ, parse_look
@@ -164,7 +164,7 @@ def _sbatch(data: bytes, folder: Path) -> object:
 
 
 def _lint_site(path: Path) -> object:
-    return lint_profile(str(path))
+    return lint_named_profile(str(path), (DATA,))
 
 
 def _manifest(data: bytes, _folder: Path) -> object:

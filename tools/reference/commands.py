@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterator
 
 import click
@@ -92,8 +90,3 @@ def render_help(path: str, command: click.Command) -> str:
         help_option_names=["-h", "--help"],
     )
     return command.get_help(context)
-
-
-def commands_of(function: object) -> tuple[str, ...]:
-    """Return the commands in the docstring of a function of the Python interface, for example ``images ls``."""
-    return tuple(re.findall(r"``argosy ([a-z]+(?: [a-z]+)?)", inspect.getdoc(function) or ""))

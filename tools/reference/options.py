@@ -5,18 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from itertools import zip_longest
-from types import FunctionType
 from typing import Any
 
 from argosy import api
-from argosy.cli.app import COMMANDS
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name, rows, types
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, variable_name
-from tools.reference.commands import commands_of
 from tools.reference.tables import render_row
 
 WIDTH = 110
@@ -66,11 +63,11 @@ PROJECT_TABLES = (
 PYTHON = """\
 # The Python interface
 
-`argosy.api` has a function for each command. Options are keyword arguments with the names of the
-[command line](cli.md), written with `_` for `-`; [Options](options.md) lists their types. Every function takes an
-optional `session`, which `open_session` opens with your own reporter or runner, and raises `ArgosyError` with cause,
-evidence and hint. [`examples/from_python.py`](../../examples/from_python.py) builds, launches, waits and verifies.
-This page is made by `python tools/make_reference.py`.
+`argosy.api` has the functions that a program needs to build, launch, follow and check. For everything else, run
+`argosy` with `--json`; [Use Argosy from Python](../how-to/from-python.md) shows both. Options are keyword arguments
+with the names of the [command line](cli.md), written with `_` for `-`; [Options](options.md) lists their types. Every
+function takes an optional `session`, which `open_session` opens with your own reporter or runner, and raises
+`ArgosyError` with cause, evidence and hint. This page is made by `python tools/make_reference.py`.
 """
 
 
@@ -134,14 +131,8 @@ def render_type(kind: Any) -> str:
 def render_python() -> str:
     """Render the page of the Python interface: each function with its signature and docstring."""
     parts = [PYTHON]
-    order = list(COMMANDS)
-    functions = [getattr(api, name) for name in api.__all__ if commands_of(getattr(api, name))]
-
-    def place(function: FunctionType) -> tuple[int, int]:
-        """Return the place of a function's command in the help, and its line in its module."""
-        return order.index(commands_of(function)[0].split()[0]), function.__code__.co_firstlineno
-
-    for function in sorted(functions, key=place):
+    functions = [each for name, each in vars(api).items() if name in api.__all__ and inspect.isfunction(each)]
+    for function in functions:
         signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
         signature = re.sub(r"Unpack\[(\w+)\]", r"\1", signature)
         shown = wrap_signature(function.__name__, signature)

@@ -13,12 +13,14 @@ from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import make_folder, write_text
 from argosy.images.find import find_image
 from argosy.images.formats import OutputFormat
 from argosy.images.open import OpenedImage, file_identity, inspect_squashfs, open_image, refuse_layer
+from argosy.launch.model import LaunchRequest
 from argosy.runtimes.container_plan import fileless_image
 from argosy.version import VERSION
 
@@ -79,6 +81,14 @@ def add_packages(
         if not output.exists():
             _build(base, packages, output, form, session)
     return str(output)
+
+
+def extend_launch(
+    request: LaunchRequest, packages: tuple[str, ...], session: Session, *, dry: bool = False
+) -> LaunchRequest:
+    """Return a launch of an image that also contains `packages`; parameters and errors as `add_packages`."""
+    image = add_packages(request.image, packages, session, runtime=request.container.runtime, dry=dry)
+    return replace(request, image=image)
 
 
 def _refuse_paths(packages: tuple[str, ...]) -> None:

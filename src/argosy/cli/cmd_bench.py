@@ -32,6 +32,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
+from argosy.launch.option_checks import refuse_with_ssh
 from argosy.recipes.option_row import SHAPE
 
 NOT_MEASURED = ("command", "interactive", "smoke", "smoke_first", "resume", "checkpoint", "array", "elastic", "before",
@@ -110,7 +111,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     session = open_session(verbose=mode.verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=mode.in_allocation)
     if mode.ssh:
-        cmd_launch.refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
+        refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
     if mode.dry_run or mode.script is not None:
         plan = cmd_launch.plan_dry(request, session, script_only=mode.script is not None, ssh=mode.ssh)
         ctx.exit(cmd_launch.show_plan(plan, None if mode.dry_run else mode.script, as_json=mode.as_json))

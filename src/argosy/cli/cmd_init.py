@@ -11,7 +11,7 @@ from argosy.cli.common import open_session
 from argosy.cli.parameters import SITE
 from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
-from argosy.recipes.user_config import fill_options
+from argosy.recipes.user_config import configured_site
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 
@@ -37,7 +37,7 @@ def init(folder: Path, site: str, template: str, account: str) -> None:
     argosy init my-project --site lumi-g --account project_123
     argosy init --template lightning
     """
-    site = fill_options({"site": site}, ("site",), os.environ)["site"]
+    site = configured_site(site, os.environ)
     host = open_session(quiet=True).host
     here = () if site else sites_here(host)
     profile = here[0] if len(here) == 1 else load_site(site or "local", host)

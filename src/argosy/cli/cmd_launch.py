@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +18,7 @@ from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.dry_run import note_local, write_script
 from argosy.launch.model import LaunchRequest
-from argosy.launch.option_checks import doubtful_choices
+from argosy.launch.option_checks import doubtful_choices, refuse_with_ssh
 from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
@@ -102,7 +101,10 @@ def _launch(
     if ssh:
         refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
         refuse_with_ssh(ssh, **{"with": bool(packages)})
-    request = _with_packages(request, packages, session, dry=dry_run)
+    if packages:
+        from argosy.builder.one_off import extend_launch
+
+        request = extend_launch(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
         plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
         note_local(session, plan)
@@ -137,42 +139,11 @@ def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:
     return launch_by_ssh(request, session, parse_remote(ssh))
 
 
-def _with_packages(request: LaunchRequest, packages: tuple[str, ...], session: Session, *, dry: bool) -> LaunchRequest:
-    """Return the request with an image that also contains the packages of ``--with``."""
-    if not packages:
-        return request
-    from argosy.builder.one_off import add_packages
-
-    image = add_packages(request.image, packages, session, runtime=request.container.runtime, dry=dry)
-    return replace(request, image=image)
-
-
 def _refuse_several(**flags: bool) -> None:
     """Refuse flags that contradict each other."""
     several = [option_name(name) for name, given in flags.items() if given]
     if len(several) > 1:
         raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")
-
-
-NOT_BY_SSH = MappingProxyType(
-    {
-        "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
-        "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
-        "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
-        "script": "--dry-run prints the script for that machine: redirect its output to a file",
-    }
-)
-"""Options that work only on this machine -> alternative."""
-
-
-def refuse_with_ssh(ssh: str, **flags: bool) -> None:
-    """Refuse the options that need Argosy on the other machine, each with its alternative."""
-    for name in (name for name, given in flags.items() if given):
-        raise UsageError(
-            f"{option_name(name)} cannot be used with --ssh",
-            evidence=f"--ssh {ssh} submits a job on a machine without Argosy",
-            hint=NOT_BY_SSH[name],
-        )
 
 
 def plan_dry(
@@ -248,14 +219,11 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
     """
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     request = replace(complete_request(given, session.host), smoke=smoke)
-    return _without_bad_nodes(request, session) if "@" in request.options.exclude else request
+    if "@" not in request.options.exclude:
+        return request
+    from argosy.diagnostics.verify.verify import exclude_bad_nodes_of
 
-
-def _without_bad_nodes(request: LaunchRequest, session: Session) -> LaunchRequest:
-    from argosy.bench.nodes import exclude_bad_nodes
-    from argosy.diagnostics.verify.verify import find_bad_nodes_of
-
-    return exclude_bad_nodes(request, lambda job: find_bad_nodes_of(session, job))
+    return exclude_bad_nodes_of(request, session)
 
 
 def _is_given(name: str, value: object) -> bool:

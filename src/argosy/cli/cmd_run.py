@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import click
@@ -24,14 +22,9 @@ from argosy.cli.options import (
 from argosy.cli.parameters import COMMAND, IMAGE, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
-from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
-from argosy.recipes.option_row import CONTAINER, PROJECT_FILE
-from argosy.recipes.user_config import fill_options
+from argosy.recipes.launch_options import ContainerOptions
+from argosy.recipes.option_row import CONTAINER
 from argosy.runtimes import run as runner
-from argosy.runtimes.container_plan import parse_bind, parse_container
-
-FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
-"""Keys of ``[launch]`` in a project file that also apply to containers on this machine."""
 
 DOCKER_MOUNT = re.compile(r"[^:]+:/(?!/)")
 """``SRC:/DST`` of docker's -v, which means --verbose here."""
@@ -104,17 +97,13 @@ def _start(
         if DOCKER_MOUNT.match(argument):
             raise UsageError(f"{argument} is not {name}", hint=f"for a bind mount, use --bind {argument}")
     session = open_session(verbose=verbose)
-    environment = session.host.environment
-    options = fill_options(_with_project(session, **container), CONTAINER_ROWS, environment)
-    is_writable = dev or dev_folder is not None
-    container_options = parse_container(options, environment)
+    wanted = runner.read_container_request(container, session)
     if packages:
         from argosy.builder.one_off import add_packages
 
-        image = add_packages(image, packages, session, runtime=container_options.runtime, dry=dry_run)
-    request = runner.RunRequest(
-        image, command, container_options, is_writable, dev_folder or "", fakeroot, save_recipe or ""
-    )
+        image = add_packages(image, packages, session, runtime=wanted.runtime, dry=dry_run)
+    is_writable = dev or dev_folder is not None
+    request = runner.RunRequest(image, command, wanted, is_writable, dev_folder or "", fakeroot, save_recipe or "")
     if detach and not dry_run:
         return _detach(detach, request, session)
     if not dry_run:
@@ -134,26 +123,3 @@ def _detach(name: str, request: runner.RunRequest, session: Session) -> int:
     made = start_session(name, request, session)
     click.echo(f"{name} runs on {made.owner.host}; enter it: argosy attach {name}; end it: argosy sessions stop {name}")
     return 0
-
-
-def _with_project(session: Session, bind: tuple[str, ...], env: tuple[str, ...], **options: Any) -> dict[str, Any]:
-    """Add the container settings of the project file in this folder; options take precedence.
-
-    Bind mounts whose source does not exist here are dropped with a note. The file's runtime and GPU method are not
-    used: they are for the nodes.
-    """
-    given = {name: value for name, value in options.items() if value} | {"bind": bind, "env": env}
-    path = Path(session.host.cwd, PROJECT_FILE)
-    if not path.is_file():
-        return given
-    from argosy.launch.request import with_defaults
-    from argosy.recipes.project_file import read_project
-
-    project = read_project(path)
-    joined = with_defaults(project, given)
-    kept = [text for text in joined["bind"] if text in bind or os.path.lexists(parse_bind(text).source)]
-    for text in joined["bind"]:
-        if text not in kept:
-            where = project.where("launch", "bind")
-            session.reporter.note(f"{where}: {parse_bind(text).source} does not exist here and is not mounted")
-    return given | {key: joined[key] for key in FROM_PROJECT if key in joined} | {"bind": tuple(kept)}

@@ -17,7 +17,7 @@ from argosy.images.catalog import list_catalog
 from argosy.jobs.history import past_jobs
 from argosy.jobs.queues import list_queues
 from argosy.launch.launchers.launcher import LAUNCHERS
-from argosy.recipes.user_config import KEYS, fill_options
+from argosy.recipes.user_config import KEYS, configured_site
 from argosy.sites.load import load_site
 from argosy.sites.read import search_path, site_names
 
@@ -39,7 +39,7 @@ def complete(kind: str, incomplete: str, parameters: Parameters) -> list[Complet
 
 def _partitions(parameters: Parameters) -> Iterable[str]:
     """Return the partitions of the site, else those of the Slurm on this machine."""
-    site = fill_options({"site": parameters.get("site")}, ("site",), os.environ)["site"]
+    site = configured_site(parameters.get("site") or "", os.environ)
     session = open_session(quiet=True)
     if site:
         return [partition.name for partition in load_site(site, session.host).partitions]

@@ -180,6 +180,7 @@ class RealRunner:
     def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:
         """Run a program on this terminal until it ends and forward signals to it."""
         self._say(command)
+        _flush_output()
         with _forwarding() as forwarder:
             child = self._popen(command, capture=False, errors=on_stderr is not None)
             forwarder.adopt(child)
@@ -194,8 +195,7 @@ class RealRunner:
         program = self._find(command)
         if command.cwd is not None:
             os.chdir(command.cwd)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush_output()
         # Python ignores these two signals, and exec would keep them ignored in the program.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -235,6 +235,12 @@ class RealRunner:
             stderr=subprocess.STDOUT if capture and command.joined else subprocess.PIPE if capture or errors else None,
             process_group=0 if capture else None,
         )
+
+
+def _flush_output() -> None:
+    """Print the buffered output, so that it precedes that of the program that starts next."""
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def find_program(name: str, path: str | None = None) -> str | None:

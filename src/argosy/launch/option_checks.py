@@ -39,6 +39,17 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
 )
 
 
+NOT_BY_SSH = MappingProxyType(
+    {
+        "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
+        "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
+        "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
+        "script": "--dry-run prints the script for that machine: redirect its output to a file",
+    }
+)
+"""Options that work only on this machine -> alternative."""
+
+
 def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     """Return a choice for each option that is not used at a site without a queue.
 
@@ -73,6 +84,22 @@ def refuse_options(
     for name in given:
         if name in instead and name not in request.given:
             raise UsageError(f"{option(name)} needs {needs}", evidence=evidence, hint=instead[name])
+
+
+def refuse_with_ssh(ssh: str, **flags: bool) -> None:
+    """Refuse the options that need Argosy on the other machine, each with its alternative.
+
+    Raises
+    ------
+    UsageError
+        Names the first such option.
+    """
+    for name in (name for name, given in flags.items() if given):
+        raise UsageError(
+            f"{option(name)} cannot be used with --ssh",
+            evidence=f"--ssh {ssh} submits a job on a machine without Argosy",
+            hint=NOT_BY_SSH[name],
+        )
 
 
 def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:

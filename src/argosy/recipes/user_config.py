@@ -132,6 +132,25 @@ def fill_options(
     return {**options, **missing}
 
 
+def configured_site(given: str, environment: Mapping[str, str]) -> str:
+    """Return the given site, else the configured one; empty if there is neither."""
+    return str(fill_options({"site": given}, ("site",), environment)["site"])
+
+
+def require_site(given: str, environment: Mapping[str, str]) -> str:
+    """Return the given site, else the configured one.
+
+    Raises
+    ------
+    UsageError
+        If there is neither.
+    """
+    name = configured_site(given, environment)
+    if not name:
+        raise UsageError("no site is given", hint="add --site NAME, or set a default: argosy config set site NAME")
+    return name
+
+
 def configure_folders(session: Session) -> Session:
     """Return a session with the folders that configuration files set, unless variables set others."""
     environment = session.host.environment

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,8 +27,12 @@ from argosy.core.shell import (
 from argosy.core.store import make_folder
 from argosy.host.gpu_probe import CDI_FOLDERS, read_cdi
 from argosy.images.prefix import current_version
+from argosy.recipes.job_options import with_defaults
+from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions
+from argosy.recipes.option_row import PROJECT_FILE, plain_values
+from argosy.recipes.user_config import fill_options
 from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_program
-from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
+from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_container, refuse_outside_jobs
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
@@ -39,6 +46,9 @@ INSTALLERS = frozenset({"apt", "apt-get", "conda", "dnf", "mamba", "pip", "pip3"
 SYSTEM_INSTALLERS = frozenset({"apt", "apt-get", "dnf", "zypper"})
 CHANGES = frozenset({"install", "remove", "uninstall", "update", "upgrade"})
 WRITES_ELSEWHERE = frozenset({"--target", "-t", "--prefix", "--root", "-p", "--dry-run"})
+
+FROM_PROJECT = ("bind", "env", "workdir", "contain", "signed_by")
+"""Keys of ``[launch]`` in a project file that also apply to containers on this machine; the others are for nodes."""
 
 NOTES = "notes"
 """Folder of Argosy's state with one empty file for each note that is shown only once."""
@@ -66,6 +76,46 @@ class RunRequest(msgspec.Struct, frozen=True):
     dev_folder: str = ""
     fakeroot: bool = False
     save_recipe: str = ""
+
+
+def read_container_request(given: Mapping[str, Any], session: Session) -> ContainerRequest:
+    """Return the request of these options, completed by the project file, variables and the configuration files.
+
+    Parameters
+    ----------
+    given
+        Options by name, with ``_`` for ``-`` (see `ContainerOptions`).
+
+    Raises
+    ------
+    UsageError
+        If the value of an option, the project file or a configuration file is not valid.
+    """
+    environment = session.host.environment
+    options = plain_values({name: value for name, value in given.items() if value}, ContainerOptions)
+    return parse_container(fill_options(_with_project(options, session), CONTAINER_ROWS, environment), environment)
+
+
+def _with_project(options: dict[str, Any], session: Session) -> dict[str, Any]:
+    """Add the container settings of the project file in this folder; options take precedence.
+
+    Bind mounts of the file whose source does not exist here are dropped with a note.
+    """
+    path = Path(session.host.cwd, PROJECT_FILE)
+    if not path.is_file():
+        return options
+    from argosy.recipes.project_file import read_project  # noqa: PLC0415 - most folders have no project file
+
+    project = read_project(path)
+    joined = with_defaults(project, options)
+    kept = []
+    for text in joined["bind"]:
+        source = parse_bind(text).source
+        if text in options.get("bind", ()) or os.path.lexists(source):
+            kept.append(text)
+        else:
+            session.reporter.note(f"{project.where('launch', 'bind')}: {source} does not exist here and is not mounted")
+    return options | {key: joined[key] for key in FROM_PROJECT if key in joined} | {"bind": tuple(kept)}
 
 
 def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
@@ -195,8 +245,13 @@ def note_dropped(request: ContainerRequest, session: Session) -> None:
         marker.touch()
 
 
-def run(request: RunRequest, session: Session) -> int:
-    """Run a command in an image; it replaces this process, unless ``--dev`` must hold a folder meanwhile.
+def run(request: RunRequest, session: Session, *, wait: bool = False) -> int:
+    """Run a command in an image and return its exit code.
+
+    Parameters
+    ----------
+    wait
+        Whether this process waits for the end. Otherwise the command replaces it, unless ``--dev`` must hold a folder.
 
     Raises
     ------
@@ -211,7 +266,7 @@ def run(request: RunRequest, session: Session) -> int:
     note = read_only_note(request)
     if note and (request.command or sys.stdin.isatty()):
         session.reporter.note(note)
-    return session.runner.exec_command(command)
+    return session.runner.run_foreground(command) if wait else session.runner.exec_command(command)
 
 
 def _run_dev(request: RunRequest, plan: ContainerPlan, command: Command, session: Session) -> int:

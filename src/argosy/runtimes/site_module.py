@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from argosy.core.errors import ToolMissing
 from argosy.core.model import Host
-from argosy.recipes.user_config import fill_options
+from argosy.recipes.user_config import configured_site
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -21,7 +21,7 @@ def find_runtime_module(host: Host) -> str:
     SiteError, UsageError
         If the configured site has no valid profile, or a configuration file is not valid.
     """
-    name = fill_options({"site": ""}, ("site",), host.environment)["site"]
+    name = configured_site("", host.environment)
     sites = (load_site(name, host),) if name else sites_here(host)
     return next((command for site in sites if (command := load_command(site))), "")
 

@@ -23,7 +23,7 @@ from argosy.images.open import OpenedImage, inspect_squashfs, layer_key, open_im
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
-from argosy.recipes.user_config import fill_options
+from argosy.recipes.user_config import configured_site
 from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import layer_tree_key, open_container
@@ -147,7 +147,7 @@ def _at_site(settings: Settings, recipe: Recipe, session: Session) -> Settings:
 
 
 def _given_site(recipe: Recipe, session: Session) -> Site | None:
-    name = fill_options({"site": recipe.site}, ("site",), session.host.environment)["site"]
+    name = configured_site(recipe.site, session.host.environment)
     return load_site(name, session.host) if name else None
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from argosy.api.sites import lint_profile
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
 from argosy.core.parse import decode_json, parse_int, parse_json, parse_toml
@@ -31,7 +30,8 @@ from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
 from argosy.runtimes.edf import parse_edf
 from argosy.sites.binding import parse_ranges
-from argosy.sites.read import read_site
+from argosy.sites.lint.profile_rules import lint_named_profile
+from argosy.sites.read import DATA, read_site
 from argosy.slurm.text import parse_exit_code
 from tests.unit.machines import make_host, make_session
 
@@ -113,7 +113,7 @@ def test_a_profile_that_is_not_utf_8_is_refused_by_lint(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(b'name = "\xff"\n')
     with pytest.raises(SiteError, match="cannot read the profile"):
-        lint_profile(str(path))
+        lint_named_profile(str(path), (DATA,))
 
 
 def test_a_site_with_an_endless_name_is_unknown() -> None:

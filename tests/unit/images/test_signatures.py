@@ -13,8 +13,8 @@ from argosy.core.model import ContainerRequest, plain_fingerprint
 from argosy.core.process import FakeRunner, Reply
 from argosy.images.sif.format import DataType, Sif, SifHeader, SifPart
 from argosy.images.signatures import Signer, find_signers
-from argosy.launch.request import with_job
 from argosy.launch.site_settings import container_at_site
+from argosy.recipes.job_options import with_job
 from argosy.recipes.project_file import read_project
 from argosy.runtimes.container_plan import parse_container, parse_signer
 from argosy.runtimes.open_container import open_container

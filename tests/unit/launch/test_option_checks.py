@@ -28,10 +28,11 @@ from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
-from argosy.launch.request import make_request, with_defaults, with_job
+from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_staging, render_well
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_submission
+from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from argosy.core.errors import SiteError, UsageError
+from argosy.bench.nodes import exclude_bad_nodes
+from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -19,6 +20,7 @@ from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import read_submitted, session_of
+from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
@@ -26,10 +28,24 @@ from argosy.slurm.text import ENDED, is_job_id
 
 
 def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:
-    """Verify one job by its number, or the run that wrote these logs (see `verify_job` and `verify_logs`)."""
+    """Verify one job by its number, or the run that wrote these logs (see `verify_job` and `verify_logs`).
+
+    Raises
+    ------
+    CheckFailed
+        If the logs contain nothing that can be checked.
+    """
     if len(runs) == 1 and is_job_id(runs[0]):
-        return verify_job(session, runs[0], site)
-    return verify_logs(session, runs, site=site, nodes=nodes)
+        evidence, verdict = verify_job(session, runs[0], site)
+    else:
+        evidence, verdict = verify_logs(session, runs, site=site, nodes=nodes)
+    if not verdict.findings:
+        raise CheckFailed(
+            "cannot verify the run: its logs contain no line about the network, GPUs or cores",
+            evidence=" ".join(runs),
+            hint="run it with --debug net, which sets NCCL_DEBUG=INFO",
+        )
+    return evidence, verdict
 
 
 def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Verdict]:
@@ -84,14 +100,7 @@ def _with_end(facts: JobFacts, verdict: Verdict) -> Verdict:
     return replace(verdict, findings=(end, *verdict.findings))
 
 
-def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
-    """Return the bad nodes that a job of `argosy bench nodes` found.
-
-    Raises
-    ------
-    UsageError
-        When the job is unknown, has not ended, or is not one of `argosy bench nodes`.
-    """
+def _find_bad_nodes(session: Session, job: str) -> tuple[str, ...]:
     facts = find_job(session, job)
     if facts.kind != ENDED:
         raise UsageError(f"job {job} {facts.meaning}", hint=f"wait for its end: argosy logs -f {job}")
@@ -101,6 +110,17 @@ def find_bad_nodes_of(session: Session, job: str) -> tuple[str, ...]:
             f"job {job} did not test nodes", hint="give the number of a job that 'argosy bench nodes' submitted"
         )
     return verdict.bad_nodes
+
+
+def exclude_bad_nodes_of(request: LaunchRequest, session: Session) -> LaunchRequest:
+    """Replace each ``@JOB`` in ``--exclude`` by the bad nodes that this job of `argosy bench nodes` found.
+
+    Raises
+    ------
+    UsageError
+        When the job is unknown, has not ended, or is not one of `argosy bench nodes`.
+    """
+    return exclude_bad_nodes(request, lambda job: _find_bad_nodes(session, job))
 
 
 def verify_logs(session: Session, logs: Sequence[str], site: str, nodes: int) -> tuple[Evidence, Verdict]:

@@ -1,0 +1,87 @@
+"""Join the options of a command with those of the project file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from argosy.core.errors import UsageError
+from argosy.core.suggest import suggest_word
+from argosy.recipes.launch_options import LaunchOptions
+from argosy.recipes.option_row import is_list, plain_values, types
+
+if TYPE_CHECKING:
+    from argosy.recipes.project_file import Project  # most folders have no project file
+
+LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kind) and name != "signed_by")
+"""Options that may be repeated: values of the project file come first; ``signed_by`` is replaced instead."""
+
+
+def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a job: those of ``[launch]``, overridden by ``[job.NAME]`` and by given options.
+
+    Parameters
+    ----------
+    options
+        Only the options that were given.
+
+    Raises
+    ------
+    UsageError
+        If the file does not have this job.
+    """
+    jobs = project.table.job
+    if name not in jobs:
+        near = suggest_word(name, jobs)
+        raise UsageError(
+            f"there is no job {name!r} in {project.shown}",
+            evidence=f"its jobs: {', '.join(jobs) or 'none'}",
+            hint=f"did you mean {near}?" if near else "an image needs a command: argosy launch IMAGE -- COMMAND",
+        )
+    options = plain_values(options, LaunchOptions)
+    usual, own = (
+        plain_values(project.table.launch.given(), LaunchOptions),
+        plain_values(jobs[name].given(), LaunchOptions),
+    )
+    words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
+    paths = {
+        key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
+    }
+    given = {key: (one_line(words[key]), paths[key]) for key in paths if key not in options and key not in LISTS}
+    if "image" not in paths | dict(options) and project.table.image.output:
+        given["image"] = (project.output.name, project.where("image", "output"))
+    for key in LISTS:
+        given |= _given_list(key, words, paths)
+        words[key] = (*words.get(key, ()), *options.get(key, ()))
+    return words | {key: value for key, value in options.items() if key not in LISTS} | {"given": given}
+
+
+def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a launch without a job: those of ``[launch]``, overridden by given ones."""
+    options = plain_values(options, LaunchOptions)
+    usual = plain_values(project.table.launch.given(), LaunchOptions)
+    words = usual | {key: value for key, value in options.items() if key not in LISTS}
+    given = {
+        key: (one_line(usual[key]), project.where("launch", key))
+        for key in usual
+        if key not in options and key not in LISTS
+    }
+    for key in LISTS:
+        given |= _given_list(key, usual, {key: project.where("launch", key)})
+        words[key] = (*usual.get(key, ()), *options.get(key, ()))
+    return words | {"given": given}
+
+
+def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the source of each variable in the file; other lists appear unchanged in the script."""
+    if key != "env":
+        return {}
+    pairs = (text.partition("=") for text in words.get("env", ()))
+    return {f"env.{name}": (value, paths["env"]) for name, _, value in pairs}
+
+
+def one_line(value: object) -> str:
+    """Return the value of an option as one line of text: lists with blanks, true as ``yes``."""
+    text = "yes" if value is True else " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return re.sub(r"\s+", " ", text)
