@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from argosy.cli.options import add_options, option
-from argosy.cli.output import print_json, write_report
+from argosy.cli.output import print_report, write_report
 from argosy.core.errors import UsageError
 from argosy.core.plots import draw, require_matplotlib
-from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.core.shell import quote
 
@@ -70,10 +69,7 @@ def show_results(results: Sequence[BenchResult], *, html: Path | None, svg: Path
     from argosy.bench.show import render_table
 
     write_pictures(results, html=html, svg=svg)
-    if as_json:
-        print_json([asdict(result) for result in results])
-    else:
-        click.echo(render_table(results))
+    print_report(results, render_table(results), as_json=as_json)
 
 
 def write_pictures(results: Sequence[BenchResult], *, html: Path | None, svg: Path | None) -> None:

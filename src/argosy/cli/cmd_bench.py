@@ -24,11 +24,11 @@ from argosy.cli.bench_results import (
 )
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import GroupedCommand, add_options, json_option, option, quiet_option
-from argosy.cli.output import print_json
+from argosy.cli.output import print_report
 from argosy.cli.parameters import FILE, IMAGE, JOB, NAMED, SITE
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest
@@ -222,10 +222,7 @@ def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> No
 def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
     from argosy.bench.settings import render_comparison
 
-    if as_json:
-        print_json({"compared": what, "ways": [asdict(row) for row in rows]})
-    else:
-        click.echo(render_comparison(rows, what))
+    print_report({"compared": what, "ways": rows}, render_comparison(rows, what), as_json=as_json)
 
 
 @bench.command("startup")
@@ -267,10 +264,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: 
         from argosy.bench.stored import startup_result
 
         write_pictures((startup_result(report),), html=html, svg=svg)
-    if as_json:
-        print_json(asdict(report))
-    else:
-        click.echo(render_table(report))
+    print_report(report, render_table(report), as_json=as_json)
 
 
 @bench.command("history")
@@ -285,10 +279,8 @@ def history(site: str, *, as_json: bool) -> None:
     from argosy.diagnostics.verify.earlier import list_earlier, render_history
 
     rows = list_earlier(open_session(quiet=True), site)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-    else:
-        click.echo(render_history(rows) if rows else "no job that was submitted from this machine measured a bandwidth")
+    text = render_history(rows) if rows else "no job that was submitted from this machine measured a bandwidth"
+    print_report(rows, text, as_json=as_json)
 
 
 @bench.command("compare")

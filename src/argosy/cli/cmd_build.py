@@ -29,11 +29,11 @@ from argosy.cli.options import (
     report_options,
     table_options,
 )
-from argosy.cli.output import print_json
+from argosy.cli.output import print_report
 from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_packages, render_size
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.formats import OutputFormat, shorten_use
@@ -107,10 +107,8 @@ def build(
         return
     bundle = request.bundle
     report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
-    if as_json:
-        print_json(asdict(report))
-    elif not quiet:
-        click.echo(render_report(report, output or Path(os.path.relpath(report.output))))
+    text = render_report(report, output or Path(os.path.relpath(report.output)))
+    print_report(report, text, as_json=as_json, quiet=quiet)
 
 
 def _refuse_job_options(given: dict[str, Any]) -> None:
@@ -131,10 +129,7 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
             preview = preview_on_node(seen, make_node_options(given, session.host.environment), session)
         else:
             preview = preview_build(seen, session)
-    if as_json:
-        print_json(asdict(preview))
-    else:
-        click.echo(render_preview(preview))
+    print_report(preview, render_preview(preview), as_json=as_json)
 
 
 def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
@@ -146,11 +141,9 @@ def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Sess
     if given["on_node"]:
         context.exit(build_on_node(arguments, job, request, session))
     submitted = submit_build(arguments, job, request, session)
-    if as_json:
-        print_json(asdict(submitted))
-        return
-    session.reporter.note(f"job {submitted.job} builds {request.output}; see: argosy logs {submitted.job} -f")
-    click.echo(submitted.job)
+    if not as_json:
+        session.reporter.note(f"job {submitted.job} builds {request.output}; see: argosy logs {submitted.job} -f")
+    print_report(submitted, submitted.job, as_json=as_json)
 
 
 def _render_cost(report: BuildReport) -> tuple[str, ...]:
@@ -210,16 +203,12 @@ def lock(
     request = LockRequest(asked if has_no_files else apply_project_file(asked, session.host), upgrade)
     if check:
         found = check_lock(request, session)
-        if as_json:
-            print_json({"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True})
-        elif not quiet:
-            click.echo(f"{output} fits: {render_packages(len(found.packages))} over {found.base.reference}")
+        facts = {"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True}
+        text = f"{output} fits: {render_packages(len(found.packages))} over {found.base.reference}"
+        print_report(facts, text, as_json=as_json, quiet=quiet)
         return
     report = write_lock(request, session)
-    if as_json:
-        print_json(asdict(report))
-    elif not quiet:
-        click.echo(_render_lock_report(report, output))
+    print_report(report, _render_lock_report(report, output), as_json=as_json, quiet=quiet)
 
 
 def _render_lock_report(report: LockReport, shown: Path) -> str:
@@ -260,10 +249,7 @@ def bundle(
     asked = make_build_request(sources, output, given, session.host.environment)
     request = apply_project_file(replace(asked, force=force, locked=locked), session.host)
     report = write_bundle(request, session)
-    if as_json:
-        print_json(asdict(report))
-    elif not quiet:
-        click.echo(_render_bundle_report(report, output))
+    print_report(report, _render_bundle_report(report, output), as_json=as_json, quiet=quiet)
 
 
 def _render_bundle_report(report: BundleReport, shown: Path) -> str:

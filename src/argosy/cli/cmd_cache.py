@@ -10,11 +10,10 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import print_json, print_table
+from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_size
-from argosy.core.records import asdict
 from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
 from argosy.images.describe import render_age
 
@@ -36,9 +35,6 @@ def info(*, verbose: bool, as_json: bool) -> None:
     """Show the contents of the cache: purpose, size and last use."""
     session = open_session(quiet=True)
     entries = list_entries(session)
-    if as_json:
-        print_json({"cache": str(session.paths.cache), "entries": [asdict(entry) for entry in entries]})
-        return
     now = time.time()
     rows = []
     for kind, (what, are_counted) in KINDS.items():
@@ -48,7 +44,8 @@ def info(*, verbose: bool, as_json: bool) -> None:
             count = f" ({len(inside)})" if are_counted else ""
             rows.append((_size(inside), f"{kind:<10} {what}{count}, last used {last} ago"))
         rows += [_row(entry, now) for entry in inside if verbose]
-    print_table([*rows, (_size(entries), str(session.paths.cache))])
+    cache = str(session.paths.cache)
+    print_report({"cache": cache, "entries": entries}, fit_table([*rows, (_size(entries), cache)]), as_json=as_json)
 
 
 @cache.command("gc")
@@ -74,12 +71,10 @@ def gc(older: float | None, keep: str, *, dry_run: bool, as_json: bool) -> None:
     age = UNUSED_SECONDS if older is None and not keep else older
     limits = Limits(0.0 if age is None else now - age, _parse_bytes(keep))
     removed = collect(limits, open_session(quiet=as_json), dry=dry_run)
-    if as_json:
-        print_json([asdict(entry) for entry in removed])
-        return
-    print_table([_row(entry, now) for entry in removed])
     entries = "1 entry" if len(removed) == 1 else f"{len(removed)} entries"
-    click.echo(f"{'would remove' if dry_run else 'removed'} {_size(removed).strip()} in {entries}")
+    total = f"{'would remove' if dry_run else 'removed'} {_size(removed).strip()} in {entries}"
+    table = fit_table([_row(entry, now) for entry in removed])
+    print_report(removed, "\n".join(filter(None, (table, total))), as_json=as_json)
 
 
 def _row(entry: CacheEntry, now: float) -> tuple[str, str]:

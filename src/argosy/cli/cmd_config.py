@@ -9,10 +9,9 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import output_width, print_json, print_table
+from argosy.cli.output import fit_table, output_width, print_json, print_report
 from argosy.cli.parameters import KEY
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.records import asdict
 from argosy.launch.request import configured_settings
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, check_key, write_config
@@ -37,12 +36,10 @@ def config(ctx: click.Context, /, *, as_json: bool) -> None:
     if ctx.invoked_subcommand:
         return
     found = configured_settings(open_session(quiet=True).host)
-    if as_json:
-        print_json([asdict(setting) for setting in found.values()])
-        return
-    print_table([(setting.key, setting.value, setting.source) for setting in found.values()])
-    missing = ", ".join(key for key in KEYS if key not in found)
-    click.echo(textwrap.fill(f"not set: {missing}", output_width(), subsequent_indent="  "))
+    table = fit_table([(setting.key, setting.value, setting.source) for setting in found.values()])
+    missing = f"not set: {', '.join(key for key in KEYS if key not in found)}"
+    filled = textwrap.fill(missing, output_width(), subsequent_indent="  ")
+    print_report([*found.values()], "\n".join(filter(None, (table, filled))), as_json=as_json)
 
 
 @config.command("get")
@@ -54,10 +51,7 @@ def get_value(key: str, *, as_json: bool) -> None:
     setting = configured_settings(open_session(quiet=True).host).get(key)
     if setting is None:
         raise CheckFailed(f"{key} is not set", hint=f"set it with: argosy config set {key} VALUE")
-    if as_json:
-        print_json(asdict(setting))
-    else:
-        click.echo(setting.value)
+    print_report(setting, setting.value, as_json=as_json)
 
 
 @config.command("set")

@@ -13,7 +13,6 @@ from argosy.cli.output import print_findings, print_json
 from argosy.cli.parameters import FILE, IMAGE, SITE
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.records import asdict
 from argosy.core.store import write_text
 from argosy.recipes.user_config import configured_site, require_site
 
@@ -74,7 +73,7 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
     from argosy.diagnostics.verify.verify import verify_runs
 
     evidence, verdict = verify_runs(open_session(quiet=True), runs, site=site, nodes=nodes)
-    details = {"line": verdict.line, "bad_nodes": verdict.bad_nodes, "evidence": asdict(evidence)}
+    details = {"line": verdict.line, "bad_nodes": verdict.bad_nodes, "evidence": evidence}
     code = print_findings(verdict.findings, as_json=as_json, **details)
     if not as_json:
         for complaint in evidence.net.complaints:
@@ -97,7 +96,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs]
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json(found)
     else:
         for each in found:
             click.echo(each.end, nl=bool(each.end))

@@ -13,7 +13,6 @@ from argosy.cli.cmd_launch import launch, read_request
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, json_option, option
 from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
-from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
@@ -25,7 +24,7 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
     plan = _plan_to_explain(open_session(), options)
     rows = explain_plan(plan)
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json(rows)
         return
     shape = plan.shape
     click.echo(f"{plan.name}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {plan.site}")

@@ -10,11 +10,10 @@ import msgspec
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import force_option, json_option, verbose_option, work_dir_option
-from argosy.cli.output import print_json, print_table
+from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.progress import render_size
-from argosy.core.records import asdict
 from argosy.images.describe import describe_image, render_age, render_description
 from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
@@ -63,14 +62,9 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
         from argosy.diagnostics.check.catalog import check_entries
 
         entries = check_entries(entries, target, session)
-    if as_json:
-        print_json([asdict(entry) for entry in entries])
-    elif entries:
-        click.echo(render_entries(entries, time.time()))
-    elif wanted:
-        click.echo(f"no image contains {' and '.join(wanted)}")
-    else:
-        click.echo(f"no images in {', '.join(map(str, catalog_folders(session)))}")
+    folders = ", ".join(map(str, catalog_folders(session)))
+    none = f"no image contains {' and '.join(wanted)}" if wanted else f"no images in {folders}"
+    print_report(entries, render_entries(entries, time.time()) if entries else none, as_json=as_json)
     silent = sum(not entry.digest for entry in every) if wanted else 0
     if silent:
         click.echo(f"{silent} image(s) without a lock were not searched; see: argosy images freeze NAME", err=True)
@@ -86,10 +80,9 @@ def _list_of_site(name: str, *, as_json: bool) -> None:
     session = open_session(quiet=True)
     found = load_site(name, session.host)
     files = list_images_of(found, session)
-    if as_json:
-        print_json(msgspec.to_builtins(found.images) | {"files": [str(path) for path in files]})
-    else:
-        click.echo("\n".join((*render_images(found), *(f"image     {path.name}: {path}" for path in files))))
+    report = msgspec.to_builtins(found.images) | {"files": [str(path) for path in files]}
+    lines = (*render_images(found), *(f"image     {path.name}: {path}" for path in files))
+    print_report(report, "\n".join(lines), as_json=as_json)
 
 
 @images.command("pull")
@@ -118,10 +111,8 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     request = PullRequest(image, name, output.absolute() if output else None, force=force)
     path = pull_image(request, open_session(quiet=as_json))
     size = path.stat().st_size
-    if as_json:
-        print_json({"image": image, "path": str(path), "bytes": size})
-    else:
-        click.echo(f"{path}: {render_size(size)}")
+    report = {"image": image, "path": str(path), "bytes": size}
+    print_report(report, f"{path}: {render_size(size)}", as_json=as_json)
 
 
 @images.command("push")
@@ -140,7 +131,7 @@ def push(image: str, target: str, work_dir: str, *, as_json: bool, verbose: bool
     from argosy.builder.output.push import push_image
 
     report = push_image(image, target, open_session(verbose=verbose, work=work_dir))
-    click.echo(report.reference) if not as_json else print_json(asdict(report))
+    print_report(report, report.reference, as_json=as_json)
 
 
 @images.command("send")
@@ -166,13 +157,8 @@ def send(image: str, target: str, base: str, work_dir: str, *, force: bool, as_j
 
     session = open_session(verbose=verbose, quiet=as_json, work=work_dir)
     report = send_image(image, target, session, base=base, force=force)
-    if as_json:
-        print_json(asdict(report))
-    else:
-        how = (
-            f"{render_size(report.sent)} of {render_size(report.bytes)} sent" if report.sent else "it was already there"
-        )
-        click.echo(f"{report.target}: {how}, sha256 compared")
+    how = f"{render_size(report.sent)} of {render_size(report.bytes)} sent" if report.sent else "it was already there"
+    print_report(report, f"{report.target}: {how}, sha256 compared", as_json=as_json)
 
 
 @images.command("tag")
@@ -188,10 +174,7 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
     from argosy.images.catalog import tag_image
 
     link, target = tag_image(image, alias, open_session(quiet=True))
-    if as_json:
-        print_json({"alias": str(link), "path": str(target)})
-    else:
-        click.echo(f"{alias} -> {target}")
+    print_report({"alias": str(link), "path": str(target)}, f"{alias} -> {target}", as_json=as_json)
 
 
 @images.command("rm")
@@ -203,12 +186,11 @@ def remove(names: tuple[str, ...], *, as_json: bool) -> None:
 
     session = open_session(quiet=True)
     removed = [remove_image(name, session) for name in names]
-    if as_json:
-        print_json([asdict(each) for each in removed])
-        return
+    lines = []
     for each in removed:
         more = f", with its aliases {', '.join(each.aliases)}" if each.aliases else ""
-        click.echo(f"removed {each.path}{f': {render_size(each.bytes)}' if each.bytes else ''}{more}")
+        lines.append(f"removed {each.path}{f': {render_size(each.bytes)}' if each.bytes else ''}{more}")
+    print_report(removed, "\n".join(lines), as_json=as_json)
 
 
 @images.command("gc")
@@ -235,16 +217,15 @@ def gc(older: float, *, dry_run: bool, as_json: bool) -> None:
 
     now = time.time()
     found = remove_superseded(now - older, open_session(quiet=True), dry=dry_run)
-    if as_json:
-        print_json([asdict(each) for each in found])
-        return
     verb = "would remove" if dry_run else "removed"
+    lines = []
     for each in found:
         what = f"{each.path}, {render_size(each.bytes)}, {render_age(now - each.changed)} old"
-        click.echo(f"kept {what}: {each.kept}" if each.kept else f"{verb} {what}")
+        lines.append(f"kept {what}: {each.kept}" if each.kept else f"{verb} {what}")
     gone = [each for each in found if not each.kept]
     images_gone = "1 image" if len(gone) == 1 else f"{len(gone)} images"
-    click.echo(f"{verb} {render_size(sum(each.bytes for each in gone))} in {images_gone}")
+    lines.append(f"{verb} {render_size(sum(each.bytes for each in gone))} in {images_gone}")
+    print_report(found, "\n".join(lines), as_json=as_json)
 
 
 @images.command("verify")
@@ -266,12 +247,9 @@ def verify(image: str, keys: tuple[str, ...], *, as_json: bool) -> None:
     from argosy.runtimes.container_plan import parse_signer
 
     signers = verify_image(image, tuple(map(parse_signer, keys)), open_session(quiet=True))
-    if as_json:
-        print_json({"image": image, "signers": [asdict(signer) for signer in signers]})
-        return
-    for signer in signers:
-        click.echo(f"signed by  {signer.fingerprint}  {signer.name}")
-    click.echo(f"{image} is unchanged since it was signed")
+    lines = [f"signed by  {signer.fingerprint}  {signer.name}" for signer in signers]
+    text = "\n".join((*lines, f"{image} is unchanged since it was signed"))
+    print_report({"image": image, "signers": signers}, text, as_json=as_json)
 
 
 @images.command("info")
@@ -281,10 +259,7 @@ def info(image: str, *, as_json: bool) -> None:
     """Describe IMAGE: base and its digest, layers, sizes, packages, how to run it."""
     session = open_session(quiet=True)
     description = describe_image(inspect_squashfs(open_image(find_image(image, session)), session))
-    if as_json:
-        print_json(asdict(description))
-    else:
-        click.echo(render_description(description))
+    print_report(description, render_description(description), as_json=as_json)
 
 
 @images.command("freeze")
@@ -329,11 +304,8 @@ def scan(ctx: click.Context, /, image: str, *, as_json: bool) -> None:
     from argosy.diagnostics.scan import render_scan, scan_image, summarize
 
     found = scan_image(image, open_session(quiet=as_json))
-    if as_json:
-        print_json(asdict(found))
-    else:
-        print_table(render_scan(found))
-        click.echo(summarize(found))
+    text = "\n".join(filter(None, (fit_table(render_scan(found)), summarize(found))))
+    print_report(found, text, as_json=as_json)
     ctx.exit(CheckFailed.code if found.found else 0)
 
 
@@ -347,10 +319,7 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
     from argosy.runtimes.unused_files import render_slimming, slim_image
 
     found = slim_image(image, command, open_session())
-    if as_json:
-        print_json(asdict(found))
-    else:
-        click.echo(render_slimming(found, suggest=suggest))
+    print_report(found, render_slimming(found, suggest=suggest), as_json=as_json)
 
 
 @images.command("diff")
@@ -362,13 +331,9 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
     from argosy.builder.freeze import compare_images
 
     found = compare_images(one, other, open_session(quiet=True))
-    if as_json:
-        print_json(asdict(found))
-        return
-    for line in (*found.notes, *found.changes, *(f"{change.sign} {change.path}" for change in found.files)):
-        click.echo(str(line))
-    if not found.changes and not found.files:
-        click.echo("the same contents over the same base")
+    files = [f"{change.sign} {change.path}" for change in found.files]
+    same = [] if found.changes or found.files else ["the same contents over the same base"]
+    print_report(found, "\n".join(map(str, (*found.notes, *found.changes, *files, *same))), as_json=as_json)
 
 
 @images.command("export")
@@ -392,8 +357,5 @@ def export(
 
     session = open_session(verbose=verbose, work=work_dir)
     report = export_image(ExportRequest(image, OutputFormat(form), output.absolute(), force=force), session)
-    if as_json:
-        print_json(asdict(report))
-        return
-    for line in report.use:
-        click.echo(shorten_use(line, report.output, str(output)))
+    lines = [shorten_use(line, report.output, str(output)) for line in report.use]
+    print_report(report, "\n".join(lines), as_json=as_json)

@@ -12,11 +12,13 @@ from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import (
     difference_table,
+    fit_table,
     has_screen,
     output_width,
-    print_differences,
     print_json,
+    print_report,
     print_table,
+    render_differences,
     render_table,
     wrap_text,
 )
@@ -78,10 +80,7 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
         _watch_jobs(session)
         return
     rows = list_jobs(session)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-        return
-    click.echo("\n".join(_job_lines(rows, output_width())))
+    print_report(rows, "\n".join(_job_lines(rows, output_width())), as_json=as_json)
 
 
 def _watch_jobs(session: Session) -> None:
@@ -139,12 +138,9 @@ def _known(text: str) -> str:
 
 def _list_past(most: int, *, as_json: bool) -> None:
     rows = history.past_jobs(open_session(quiet=True), most=most)
-    if as_json:
-        print_json([{**asdict(row), "end": row.end} for row in rows])
-        return
-    print_table([(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
-    if not rows:
-        click.echo("no job was submitted from this machine")
+    table = fit_table([(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
+    report = [{**asdict(row), "end": row.end} for row in rows]
+    print_report(report, table or "no job was submitted from this machine", as_json=as_json)
 
 
 @jobs.command("diff")
@@ -162,9 +158,7 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
         return
     for job in (one, other):
         click.echo(f"job {job.id}: {job.end}")
-    print_differences(rows)
-    if not rows:
-        click.echo("both jobs have the same image, settings and options")
+    click.echo(render_differences(rows) or "both jobs have the same image, settings and options")
     keys = {key for key, _, _ in rows}
     if {"digest", "image"} <= keys:
         click.echo(f"packages: argosy images diff {one.plan['image']} {other.plan['image']}")
@@ -275,13 +269,7 @@ def queues(ssh: str, *, as_json: bool) -> None:
     found, accounts = list_queues(session), list_accounts(session)
     limits = list_qos(session, accounts)
     if as_json:
-        print_json(
-            {
-                "queues": [asdict(queue) for queue in found],
-                "accounts": [asdict(account) for account in accounts],
-                "qos": [asdict(qos) for qos in limits],
-            }
-        )
+        print_json({"queues": found, "accounts": accounts, "qos": limits})
         return
     print_table(
         [

@@ -13,7 +13,7 @@ from argosy.cli.output import print_json
 from argosy.cli.parameters import COMMAND, IMAGE
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
-from argosy.core.records import asdict, replace
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.dry_run import note_local, write_script
@@ -176,7 +176,7 @@ def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:
         how = f"the command in its head, {program}" if program == "salloc" else f"'{program} {script}'"
         click.echo(f"{script}: start it with {how}")
     elif as_json:
-        print_json(asdict(plan))
+        print_json(plan)
     else:
         click.echo(plan.script, nl=False)
     return 0

@@ -6,7 +6,7 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import print_json, print_table
+from argosy.cli.output import fit_table, print_report
 from argosy.core.records import asdict
 
 
@@ -22,13 +22,10 @@ def list_all(*, as_json: bool) -> None:
     from argosy.runtimes.sessions import list_sessions
 
     found = list_sessions(open_session(quiet=True))
-    if as_json:
-        print_json([asdict(each) | {"state": each.state} for each in found])
-    elif found:
-        rows = [(each.name, each.state, each.owner.host, each.runtime, each.image) for each in found]
-        print_table([("name", "state", "machine", "runtime", "image"), *rows])
-    else:
-        click.echo("no sessions")
+    rows = [(each.name, each.state, each.owner.host, each.runtime, each.image) for each in found]
+    table = fit_table([("name", "state", "machine", "runtime", "image"), *rows])
+    report = [asdict(each) | {"state": each.state} for each in found]
+    print_report(report, table if found else "no sessions", as_json=as_json)
 
 
 @sessions.command("stop")

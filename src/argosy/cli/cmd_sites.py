@@ -10,7 +10,15 @@ import click
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import difference_table, print_differences, print_findings, print_json, print_table, write_report
+from argosy.cli.output import (
+    difference_table,
+    fit_table,
+    print_findings,
+    print_json,
+    print_report,
+    render_differences,
+    write_report,
+)
 from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import FileFinding
@@ -43,10 +51,8 @@ def _print_skipped(error: SiteError) -> None:
 def list_sites(*, as_json: bool) -> None:
     """List the site profiles: the project's, yours, the system's, and those shipped with Argosy."""
     profiles = list(read_sites(_folders(), _print_skipped))
-    if as_json:
-        print_json([{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles])
-        return
-    print_table([(site.name, site.title) for site in profiles])
+    report = [{"name": site.name, "title": site.title, "scheduler": site.scheduler} for site in profiles]
+    print_report(report, fit_table([(site.name, site.title) for site in profiles]), as_json=as_json)
 
 
 @sites.command("show")
@@ -67,7 +73,7 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
         return
     if as_json:
         facts = {"name": site.name, "title": site.title, "scheduler": site.scheduler}
-        print_json({**facts, "open_questions": site.open_questions, "values": [asdict(row) for row in rows]})
+        print_json({**facts, "open_questions": site.open_questions, "values": rows})
         return
     click.echo(f"{site.name}: {site.title}\nscheduler: {site.scheduler}")
     last = ("", "")
@@ -178,10 +184,7 @@ def diff(first: str, second: str, *, as_json: bool) -> None:
     """Compare two profiles, value by value."""
     folders = _folders()
     rows = diff_sites(read_site(first, folders), read_site(second, folders))
-    if as_json:
-        print_json(difference_table(rows))
-    else:
-        print_differences(rows)
+    print_report(difference_table(rows), render_differences(rows), as_json=as_json)
 
 
 @sites.command("detect")
@@ -197,7 +200,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
     machine = machine_here(session.host, profiles)
     found = detect_sites(profiles, machine)
     if as_json:
-        print_json({"cluster": machine.cluster, "host": machine.host, "sites": [asdict(match) for match in found]})
+        print_json({"cluster": machine.cluster, "host": machine.host, "sites": found})
     else:
         for match in found:
             click.echo(f"{match.site}: {'; '.join(match.reasons)}")

@@ -8,10 +8,9 @@ import click
 
 from argosy.cli.common import open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import has_screen, output_width, print_json
+from argosy.cli.output import has_screen, output_width, print_json, print_report
 from argosy.cli.parameters import JOB
 from argosy.core.errors import Interrupted
-from argosy.core.records import asdict
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.sources import choose_job
 from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
@@ -46,12 +45,12 @@ def top(
         from argosy.jobs.live.stacks import collect_stacks, render_groups
 
         groups = collect_stacks(session, job)
-        print_json([asdict(group) for group in groups]) if as_json else click.echo("\n".join(render_groups(groups)))
+        print_report(groups, "\n".join(render_groups(groups)), as_json=as_json)
         return
     watch = JobWatch(session, job, hung_after=hung_after)
     if once or as_json:
         view = watch.refresh()
-        print_json(asdict(view)) if as_json else _print_view(view)
+        print_json(view) if as_json else _print_view(view)
         return
     try:
         _watch(watch, max(every or 0.0, watch.every))

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import add_options, force_option, json_option, report_options, table_options, work_dir_option
-from argosy.cli.output import print_findings, print_json
+from argosy.cli.output import print_findings, print_report
 from argosy.cli.parameters import NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.model import GpuMode
 from argosy.core.os_errors import missing_file
 from argosy.core.progress import render_commands, render_size
-from argosy.core.records import replace
+from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.recipes.build_options import DEFAULT_BASE, PackageOptions
@@ -133,7 +132,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     recipe = with_package_options(recipe, given, session.host.environment)
     recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)
-    _print_report(report, prefix, as_json=as_json, quiet=quiet)
+    print_report(report, render_report(report, prefix), as_json=as_json, quiet=quiet)
 
 
 @wrap.command("update")
@@ -156,7 +155,8 @@ def update(prefix: Path, what: tuple[str, ...], image: str, after: tuple[Path, .
     packages = tuple(word for word in what if not Path(word).is_file())
     _refuse_missing(packages)
     request = UpdateRequest(prefix, packages, files, image, script_paths(after))
-    _print_report(update_prefix(request, _settings(old.settings, start), session), prefix, as_json=as_json, quiet=quiet)
+    report = update_prefix(request, _settings(old.settings, start), session)
+    print_report(report, render_report(report, prefix), as_json=as_json, quiet=quiet)
 
 
 def _refuse_missing(packages: tuple[str, ...]) -> None:
@@ -174,11 +174,9 @@ def _refuse_missing(packages: tuple[str, ...]) -> None:
 def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
     """Switch DIR to the version before the current one, or to VERSION."""
     report = go_back(prefix.absolute(), number, open_session(quiet=True))
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        before = f", {report.previous} before" if report.previous else ""
-        click.echo(f"{prefix}: version {report.version.number} now{before} ({report.version.reason})")
+    before = f", {report.previous} before" if report.previous else ""
+    text = f"{prefix}: version {report.version.number} now{before} ({report.version.reason})"
+    print_report(report, text, as_json=as_json)
 
 
 @wrap.command("history")
@@ -187,15 +185,13 @@ def rollback(prefix: Path, number: int, *, as_json: bool) -> None:
 def history(prefix: Path, *, as_json: bool) -> None:
     """List the versions of DIR."""
     rows = read_history(prefix.absolute())
-    if as_json:
-        print_json([msgspec.to_builtins(version) | {"current": now} for version, now in rows])
-        return
-    for version, now in rows:
-        size = render_size(version.size)
-        click.echo(
-            f"{'*' if now else ' '} {version.number:>3}  {version.made}  {size:>8}  "
-            f"{render_commands(len(version.commands)):>14}  {version.reason}"
-        )
+    lines = [
+        f"{'*' if now else ' '} {version.number:>3}  {version.made}  {render_size(version.size):>8}  "
+        f"{render_commands(len(version.commands)):>14}  {version.reason}"
+        for version, now in rows
+    ]
+    report = [asdict(version) | {"current": now} for version, now in rows]
+    print_report(report, "\n".join(lines), as_json=as_json)
 
 
 @wrap.command("prune")
@@ -205,10 +201,8 @@ def history(prefix: Path, *, as_json: bool) -> None:
 def prune(prefix: Path, keep: int, *, as_json: bool) -> None:
     """Remove old versions of DIR; jobs that run from them must have ended."""
     gone = prune_prefix(prefix.absolute(), keep, open_session(quiet=True))
-    if as_json:
-        print_json({"removed": list(gone)})
-    else:
-        click.echo(f"removed: {', '.join(map(str, gone))}" if gone else "nothing to remove")
+    text = f"removed: {', '.join(map(str, gone))}" if gone else "nothing to remove"
+    print_report({"removed": gone}, text, as_json=as_json)
 
 
 @wrap.command("check")
@@ -235,17 +229,8 @@ def kernel(prefix: Path, to: Path | None, name: str, title: str, *, force: bool,
 
     request = KernelRequest(prefix.absolute(), to.absolute() if to else None, name, title, force)
     spec = add_kernel(request, open_session(quiet=True))
-    if as_json:
-        print_json({"kernel": spec.parent.name, "file": str(spec)})
-    else:
-        click.echo(f"{spec.parent.name}: {spec}")
-
-
-def _print_report(report: WrapReport, shown: Path, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    elif not quiet:
-        click.echo(render_report(report, shown))
+    report = {"kernel": spec.parent.name, "file": str(spec)}
+    print_report(report, f"{spec.parent.name}: {spec}", as_json=as_json)
 
 
 def render_report(report: WrapReport, shown: Path) -> str:

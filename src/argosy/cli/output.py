@@ -14,7 +14,7 @@ import click
 from argosy.core.errors import CheckFailed
 from argosy.core.findings import Finding, has_failed, render_findings
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.records import asdict
+from argosy.core.records import to_plain
 from argosy.core.store import write_text
 
 NARROWEST, NO_LIMIT = 40, 1 << 20
@@ -70,10 +70,15 @@ def wrap_text(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
+def fit_table(rows: Sequence[Sequence[str]]) -> str:
+    """Render a table that fits the terminal; empty without rows."""
+    return render_table(rows, output_width())
+
+
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print a table that fits the terminal."""
     if rows:
-        click.echo(render_table(rows, output_width()))
+        click.echo(fit_table(rows))
 
 
 def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object) -> int:
@@ -86,7 +91,7 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object
     """
     failed = has_failed(findings)
     if as_json:
-        print_json({"ok": not failed, **more, "findings": [asdict(each) for each in findings]})
+        print_json({"ok": not failed, **more, "findings": findings})
     elif findings:
         click.echo(render_findings(findings, colour=use_colour()))
     return CheckFailed.code if failed else 0
@@ -101,13 +106,12 @@ def difference_table(rows: Differences) -> list[dict[str, str]]:
     return [{"key": key, "first": first, "second": second} for key, first, second in rows]
 
 
-def print_differences(rows: Differences) -> None:
-    """Print each key with its two values, as diff does."""
+def render_differences(rows: Differences) -> str:
+    """Render each key with its two values, as diff does."""
+    lines: list[str] = []
     for key, *values in rows:
-        click.echo(key)
-        for sign, value in zip("-+", values, strict=True):
-            if value:
-                click.echo(f"  {sign} {value}")
+        lines += [key, *(f"  {sign} {value}" for sign, value in zip("-+", values, strict=True) if value)]
+    return "\n".join(lines)
 
 
 def write_report(path: Path, text: str) -> None:
@@ -127,5 +131,23 @@ def use_colour() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print a report for programs on standard output."""
-    click.echo(json.dumps(value, indent=1, sort_keys=True))
+    """Print a value, in which records may occur, as JSON on standard output."""
+    click.echo(json.dumps(to_plain(value), indent=1, sort_keys=True))
+
+
+def print_report(value: object, text: str, *, as_json: bool, quiet: bool = False) -> None:
+    """Print what a command reports.
+
+    Parameters
+    ----------
+    value
+        The report for programs, in which records may occur.
+    text
+        The report for people; an empty text prints no line.
+    quiet
+        Whether nothing is printed, unless as JSON.
+    """
+    if as_json:
+        print_json(value)
+    elif text and not quiet:
+        click.echo(text)

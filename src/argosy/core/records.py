@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 else:
     from msgspec.structs import replace
 
-__all__ = ["asdict", "replace"]
+__all__ = ["asdict", "replace", "to_plain"]
 
 
 def asdict(record: msgspec.Struct) -> dict[str, Any]:
     """Convert a record and all records in it to dictionaries; other values are unchanged."""
-    return {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
+    return {name: to_plain(getattr(record, name)) for name in record.__struct_fields__}
 
 
-def _plain(value: object) -> object:
+def to_plain(value: object) -> object:
+    """Convert all records in a value to dictionaries; other values are unchanged."""
     match value:
         case msgspec.Struct():
             return asdict(value)
         case dict():
-            return {key: _plain(each) for key, each in value.items()}
+            return {key: to_plain(each) for key, each in value.items()}
         case tuple() | list():
-            return type(value)(_plain(each) for each in value)
+            return type(value)(to_plain(each) for each in value)
     return value
