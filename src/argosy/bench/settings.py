@@ -16,7 +16,7 @@ import msgspec
 from argosy.bench.statistics import Comparison, compare_rounds
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Variable
-from argosy.core.parse import parse_json
+from argosy.core.parse import parse_float, parse_json
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -173,16 +173,9 @@ def render_job(
 def parse_runs(text: str) -> tuple[Run, ...]:
     """Return the runs in a file of runs; other lines are ignored."""
     return tuple(
-        Run(int(number), int(variant), int(code), _number(value))
+        Run(int(number), int(variant), int(code), parse_float(value))
         for number, variant, code, value in RUN_LINE.findall(text)
     )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[Comparison, ...]:

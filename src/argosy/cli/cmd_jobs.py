@@ -17,7 +17,6 @@ from argosy.cli.output import (
     output_width,
     print_json,
     print_report,
-    print_table,
     render_differences,
     render_table,
     wrap_text,
@@ -268,22 +267,19 @@ def queues(ssh: str, *, as_json: bool) -> None:
     session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)
     limits = list_qos(session, accounts)
-    if as_json:
-        print_json({"queues": found, "accounts": accounts, "qos": limits})
-        return
-    print_table(
-        [
-            (
-                f"{queue.name:<16}",
-                f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed",
-                f"up to {queue.limit}",
-                f"{queue.sizes} nodes per job, {queue.cpus} CPUs, {queue.memory} MB {queue.gres}".rstrip(),
-            )
-            for queue in found
-        ]
-    )
+    report = {"queues": found, "accounts": accounts, "qos": limits}
+    rows = [
+        (
+            f"{queue.name:<16}",
+            f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed",
+            f"up to {queue.limit}",
+            f"{queue.sizes} nodes per job, {queue.cpus} CPUs, {queue.memory} MB {queue.gres}".rstrip(),
+        )
+        for queue in found
+    ]
+    lines = [fit_table(rows)]
     for each in accounts:
         partition = f" on {each.partition}" if each.partition else ""
-        click.echo(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
-    for qos in limits:
-        click.echo(f"QOS {qos.name}: {qos.limits}")
+        lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
+    lines += [f"QOS {qos.name}: {qos.limits}" for qos in limits]
+    print_report(report, "\n".join(filter(None, lines)), as_json=as_json)

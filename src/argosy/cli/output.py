@@ -75,12 +75,6 @@ def fit_table(rows: Sequence[Sequence[str]]) -> str:
     return render_table(rows, output_width())
 
 
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print a table that fits the terminal."""
-    if rows:
-        click.echo(fit_table(rows))
-
-
 def print_findings(findings: Sequence[Finding], *, as_json: bool, **more: object) -> int:
     """Print findings, and return the exit code of the command: 7 if a check failed, else 0.
 

@@ -29,6 +29,14 @@ def parse_int(text: str, default: int = 0) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else default
 
 
+def parse_float(text: str) -> float | None:
+    """Return the number that a text contains; None for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON into plain values.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from argosy.core.parse import parse_json
+from argosy.core.parse import parse_float, parse_json
 
 MEBIBYTE = 1 << 20
 
@@ -50,7 +50,7 @@ def parse_nvidia(gpus: str, processes: str = "") -> tuple[GpuUse, ...]:
         if len(row) >= 2 and row[0].isdigit():  # noqa: PLR2004
             users.setdefault(row[1], []).append(int(row[0]))
     return tuple(
-        GpuUse(int(row[0]), _number(row[2]), _bytes(row[3]), _bytes(row[4]), tuple(sorted(users.get(row[1], ()))))
+        GpuUse(int(row[0]), parse_float(row[2]), _bytes(row[3]), _bytes(row[4]), tuple(sorted(users.get(row[1], ()))))
         for row in _rows(gpus)
         if len(row) == 5 and row[0].isdigit()  # noqa: PLR2004
     )
@@ -75,10 +75,10 @@ def parse_amd(gpus: str, processes: str = "") -> tuple[GpuUse, ...]:
 
 
 def _amd_gpu(index: int, card: Mapping[str, object], users: Mapping[int, list[int]]) -> GpuUse:
-    used, total = (_number(str(card.get(f"VRAM Total {name}Memory (B)", ""))) for name in ("Used ", ""))
+    used, total = (parse_float(str(card.get(f"VRAM Total {name}Memory (B)", ""))) for name in ("Used ", ""))
     return GpuUse(
         index,
-        _number(str(card.get("GPU use (%)", ""))),
+        parse_float(str(card.get("GPU use (%)", ""))),
         None if used is None else int(used),
         None if total is None else int(total),
         tuple(users.get(index, ())),
@@ -108,10 +108,10 @@ def parse_intel(text: str) -> tuple[GpuUse, ...]:
             cells = dict(zip(head, row, strict=True))
             used, share = (
                 _bytes(cells.get("GPU Memory Used (MiB)", "")),
-                _number(cells.get("GPU Memory Utilization (%)", "")),
+                parse_float(cells.get("GPU Memory Utilization (%)", "")),
             )
             total = round(used * 100 / share) if used and share else None
-            found.append(GpuUse(int(cells["DeviceId"]), _number(cells.get("GPU Utilization (%)", "")), used, total))
+            found.append(GpuUse(int(cells["DeviceId"]), parse_float(cells.get("GPU Utilization (%)", "")), used, total))
     return tuple(found)
 
 
@@ -119,13 +119,6 @@ def _rows(text: str) -> Iterable[list[str]]:
     return ([cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _bytes(mebibytes: str) -> int | None:
-    number = _number(mebibytes)
+    number = parse_float(mebibytes)
     return None if number is None else round(number * MEBIBYTE)

@@ -84,21 +84,6 @@ def _ranks(text: str, job: str) -> Iterator[RankFacts]:
             )
 
 
-def parse_cores(text: str) -> frozenset[int]:
-    """Parse a list of ranges, for example ``1-7,9``, or with a stride as taskset prints it (``0-6:2``)."""
-    out: set[int] = set()
-    for part in filter(None, text.split(",")):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        end = parse_int(last or first, -1)
-        if end < MOST_CORES:
-            out |= set(range(parse_int(first, MOST_CORES), end + 1, parse_int(step) or 1))
-    return frozenset(out)
-
-
-MOST_CORES = 1 << 16
-"""Core numbers are below this."""
-
 LAST_LINES, LAST_BYTES = 12, 65_536
 WIDEST = 10
 """Most digits of a number in a file name (sbatch(1), filename pattern)."""

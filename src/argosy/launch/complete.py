@@ -10,8 +10,9 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.launch.context import choose_job_shape, with_user_defaults
-from argosy.launch.model import LaunchRequest, Wanted, option
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
+from argosy.recipes.option_row import option_name
 from argosy.sites.demands import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
@@ -55,7 +56,7 @@ def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchReq
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
     for name, hint in NEEDS_SLURM.items():
         if getattr(request, name):
-            raise UsageError(f"{option(name)} needs a site with Slurm", hint=hint)
+            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=hint)
     return request
 
 
@@ -220,7 +221,7 @@ def _replaced(request: LaunchRequest, counts: Mapping[str, str]) -> Iterator[Cho
     """Yield the numbers of the project file that the allocation replaces."""
     for name, (value, source) in request.given.items():
         if name in _keys_of(counts) and value != counts.get(name):
-            yield Choice(option(name), value, UNUSED_HERE, source, mark=Mark.UNUSED)
+            yield Choice(option_name(name), value, UNUSED_HERE, source, mark=Mark.UNUSED)
 
 
 def _allocated_shape(
@@ -239,9 +240,9 @@ def _allocated_shape(
         asked = getattr(wanted, name)
         if count and asked and asked != count and name not in request.given:
             raise UsageError(
-                f"{option(name)} contradicts the allocation",
-                evidence=f"{option(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
-                hint=f"remove {option(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
+                f"{option_name(name)} contradicts the allocation",
+                evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
+                hint=f"remove {option_name(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
     total = 0 if "gpus_per_node" in known else wanted.gpus
     return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}

@@ -13,8 +13,9 @@ from argosy.core.records import replace
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, plan_binding, without_core_map
 from argosy.launch.launchers.launcher import ONE_PER_NODE
-from argosy.launch.model import LaunchRequest, Wanted, option
+from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import judge_unqueued
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.demands import at_partition, choose_mode, evident_choice
@@ -216,9 +217,9 @@ def _refuse_negative(wanted: Wanted) -> None:
     for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
         if getattr(wanted, name) < 0:
             raise UsageError(
-                f"{option(name)} cannot be negative",
-                evidence=f"{option(name)} {getattr(wanted, name)}",
-                hint=f"use a positive number, or remove {option(name)}",
+                f"{option_name(name)} cannot be negative",
+                evidence=f"{option_name(name)} {getattr(wanted, name)}",
+                hint=f"use a positive number, or remove {option_name(name)}",
             )
 
 

@@ -22,6 +22,7 @@ from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import load_profile
+from argosy.slurm.calls import list_hosts
 from argosy.slurm.text import RUNNING, is_job_id
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
@@ -63,7 +64,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
             hint=f"open a shell without the container: srun --overlap --jobid={job} --pty bash",
         )
     session = session_of(session, script.parent)
-    hosts = session.runner.run(Command(("scontrol", "show", "hostnames", facts.nodes))).stdout.split() if node else []
+    hosts = list_hosts(session, facts.nodes) if node else ()
     if hosts and node not in hosts:
         raise UsageError(
             f"{node} is not a node of job {job}",

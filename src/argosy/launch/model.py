@@ -133,11 +133,6 @@ def file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:LONGEST] or "job"
 
 
-def option(name: str) -> str:
-    """Return the option for a name: ``--gpu-type`` for ``gpu_type``."""
-    return f"--{name.replace('_', '-')}"
-
-
 def as_pattern(folder: str) -> str:
     """Escape a folder's name, so that Slurm does not replace patterns in it."""
     return folder.replace("%", "%%")

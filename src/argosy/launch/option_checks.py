@@ -9,7 +9,8 @@ from types import MappingProxyType
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
 from argosy.launch.launchers.launcher import find_python
-from argosy.launch.model import LaunchRequest, option
+from argosy.launch.model import LaunchRequest
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options
@@ -83,7 +84,7 @@ def refuse_options(
     """
     for name in given:
         if name in instead and name not in request.given:
-            raise UsageError(f"{option(name)} needs {needs}", evidence=evidence, hint=instead[name])
+            raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=instead[name])
 
 
 def refuse_with_ssh(ssh: str, **flags: bool) -> None:
@@ -96,7 +97,7 @@ def refuse_with_ssh(ssh: str, **flags: bool) -> None:
     """
     for name in (name for name, given in flags.items() if given):
         raise UsageError(
-            f"{option(name)} cannot be used with --ssh",
+            f"{option_name(name)} cannot be used with --ssh",
             evidence=f"--ssh {ssh} submits a job on a machine without Argosy",
             hint=NOT_BY_SSH[name],
         )
@@ -104,7 +105,7 @@ def refuse_with_ssh(ssh: str, **flags: bool) -> None:
 
 def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
     """Yield a choice for each option that is not used."""
-    yield from (Choice(option(name), value, why, "option", mark=Mark.UNUSED) for name, value in given.items())
+    yield from (Choice(option_name(name), value, why, "option", mark=Mark.UNUSED) for name, value in given.items())
 
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
@@ -289,7 +290,7 @@ def choose_container_per(
         why = obstacle or f"the launcher {launcher} always starts one container per {fixed}"
         hint = {"container_per": "remove it"}
         refuse_options(request, ("container_per",), hint, needs="another launch", evidence=why)
-        return Choice(option("container_per"), asked, f"not used: {why}", "option", mark=Mark.UNUSED)
+        return Choice(option_name("container_per"), asked, f"not used: {why}", "option", mark=Mark.UNUSED)
     if fixed or ranks_per_node == 1:
         return None
     if obstacle:

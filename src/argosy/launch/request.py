@@ -13,10 +13,10 @@ from typing import Any
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
 from argosy.core.records import replace
-from argosy.launch.model import LaunchRequest, Wanted, as_pattern, option
+from argosy.launch.model import LaunchRequest, Wanted, as_pattern
 from argosy.recipes.job_options import one_line, with_defaults, with_job
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions
-from argosy.recipes.option_row import PROJECT_FILE, Row, plain_values
+from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
 from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, slurm_time
@@ -209,5 +209,5 @@ def _name(key: str, choices: tuple[Choice, ...]) -> str:
     if key == "ranks":
         is_local = any(choice.key == ChoiceKey.RANKS for choice in choices)
         return ChoiceKey.RANKS if is_local else ChoiceKey.RANKS_PER_NODE
-    name = option(key)  # unused options are listed by this name
+    name = option_name(key)  # unused options are listed by this name
     return name if any(choice.key == name for choice in choices) else CHOICE_OF_KEY.get(key, name)

@@ -12,7 +12,7 @@ from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerReque
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
-from argosy.launch.model import option
+from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
@@ -96,7 +96,7 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
         if value:
             given[key] = value
             why = "none was requested; the site's default"
-            rows.append(evident_choice(site, site.slurm, option(key), value, field=key, why=why))
+            rows.append(evident_choice(site, site.slurm, option_name(key), value, field=key, why=why))
     return JobDefaults(given, tuple(rows))
 
 

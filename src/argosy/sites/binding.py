@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
+from argosy.core.cpulist import parse_range, render_cpulist
 from argosy.core.errors import SiteError
 from argosy.sites.profile import Node
-
-MOST_CORES = 1 << 16
-"""Highest core number that is accepted."""
 
 MAP = "node.gpu_cpus"
 _CORES = "give each GPU its own cores, without the reserved ones"
@@ -29,13 +25,12 @@ def parse_ranges(text: str, key: str = "") -> frozenset[int]:
     """
     cores: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
-        found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
-        if not first <= last <= MOST_CORES:
+        found = parse_range(part)
+        if found is None:
             raise SiteError(
                 f"invalid list of cores {text!r}", evidence=f"at {part!r}", hint="for example 0,8-10", key=key
             )
-        cores.update(range(first, last + 1))
+        cores.update(found)
     return frozenset(cores)
 
 
@@ -88,11 +83,4 @@ def render_mask_option(masks: tuple[int, ...]) -> str:
 
 def render_core_list(mask: int) -> str:
     """Render a mask as a list of cores for taskset: ``1-7``."""
-    cores = [core for core in range(mask.bit_length()) if mask >> core & 1]
-    runs: list[list[int]] = []
-    for core in cores:
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return render_cpulist(core for core in range(mask.bit_length()) if mask >> core & 1)

@@ -38,6 +38,11 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     return reply.stdout
 
 
+def list_hosts(session: Session, nodes: str) -> tuple[str, ...]:
+    """Return the names of the nodes in Slurm's notation, for example ``n[1-2]``; errors as `ask_slurm`."""
+    return tuple(ask_slurm(session, ("scontrol", "show", "hostnames", nodes), doing="listing the nodes").split())
+
+
 def run_slurm(session: Session, command: Command) -> Reply:
     """Run a Slurm command and return its reply, whatever its exit code.
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from argosy.builder.freeze import parse_conda, parse_record
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
 from argosy.core.parse import decode_json, parse_int, parse_json, parse_toml
 from argosy.core.process import FakeRunner, Reply
@@ -24,7 +25,7 @@ from argosy.images.registry.convert import parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import parse_manifest
 from argosy.jobs.query import find_job
-from argosy.jobs.record import copy_notes, copy_output, parse_cores, parse_ranks
+from argosy.jobs.record import copy_notes, copy_output, parse_ranks
 from argosy.recipes.project_file import read_project
 from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files
@@ -127,8 +128,8 @@ def test_any_exit_code_of_slurm_is_a_number(text: str, code: int) -> None:
 
 
 def test_ranges_of_cores_are_bounded() -> None:
-    assert parse_cores("0-6:2,9") == {0, 2, 4, 6, 9}
-    assert parse_cores("0-99999999999,0-1000000000000000000:2,²") == frozenset()
+    assert parse_cpulist("0-6:2,9") == {0, 2, 4, 6, 9}
+    assert parse_cpulist("0-99999999999,0-1000000000000000000:2,²") == frozenset()
     (node,) = parse_nodes("NodeName=a CPUSpecList=0-99999999999,1 ThreadsPerCore=1 CoresPerSocket=4 Sockets=1")
     assert node.shape.reserved == (1,)
     (rank,) = parse_ranks(f"rank=0 host=a devices={LONG}\n")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.cli.app import app
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.findings import Finding, State
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
@@ -20,7 +21,7 @@ from argosy.diagnostics.verify.network_log import Measured, NetFacts, parse_band
 from argosy.diagnostics.verify.passed import find_passed
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import verify_job
-from argosy.jobs.record import RankFacts, parse_cores, parse_ranks
+from argosy.jobs.record import RankFacts, parse_ranks
 from argosy.sites.binding import render_core_list
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
@@ -286,7 +287,7 @@ def test_the_last_run_counts_if_a_job_ran_twice() -> None:
 
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_core_lists_are_parsed_as_rendered(cores: set[int]) -> None:
-    assert parse_cores(render_core_list(sum(1 << core for core in cores))) == cores
+    assert parse_cpulist(render_core_list(sum(1 << core for core in cores))) == cores
 
 
 def test_verify_judges_logs_and_sets_its_exit_code() -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
+from argosy.core.cpulist import render_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
 from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
-from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups, render_ranges
+from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
 from tests.unit.machines import make_host, make_session
@@ -155,7 +156,7 @@ def test_equal_stacks_are_one_group_and_unreadable_ones_have_a_reason() -> None:
 
 
 def test_numbers_become_ranges() -> None:
-    assert render_ranges([7, 0, 1, 2, 9]) == "0-2,7,9"
+    assert render_cpulist([7, 0, 1, 2, 9]) == "0-2,7,9"
 
 
 def test_the_last_line_of_each_rank(tmp_path: Path) -> None:

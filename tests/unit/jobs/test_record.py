@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.core.cpulist import parse_cpulist
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
@@ -19,7 +20,6 @@ from argosy.jobs.record import (
     last_run,
     lines_of_rank,
     of_batch,
-    parse_cores,
     parse_ranks,
     read_first,
     read_first_output,
@@ -114,7 +114,7 @@ def test_a_rank_records_its_facts_and_its_program_starts_unchanged(record: Path,
     assert not names & {"host", "cores", "name", "value", "line", "seen", "devices"}
     (told,) = read_ranks(record)
     assert (told.rank, told.local, told.host) == (3, 1, "node2")
-    assert parse_cores(told.cores) == os.sched_getaffinity(0)
+    assert parse_cpulist(told.cores) == os.sched_getaffinity(0)
     assert told.visible == (("CUDA_VISIBLE_DEVICES", "0,1"),)
 
 

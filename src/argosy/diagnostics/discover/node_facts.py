@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from argosy.core.cpulist import render_cpulist
 from argosy.diagnostics.discover.questions import asked
 from argosy.diagnostics.discover.replies import (
     DISK_KINDS,
@@ -24,7 +25,6 @@ from argosy.diagnostics.discover.replies import (
     parse_rocm,
     parse_rocm_version,
 )
-from argosy.sites.binding import render_core_list
 
 Value = str | int | bool | list[str] | list[int]
 
@@ -177,7 +177,7 @@ def _share_cores(cores: Cores, gpu_numa: tuple[int, ...], shape: NodeShape) -> t
     if not size:
         return ()
     taken = [free[node][gpu_numa[:i].count(node) * size :][:size] for i, node in enumerate(gpu_numa)]
-    return tuple(render_core_list(sum(1 << core for core in each)) for each in taken)
+    return tuple(render_cpulist(each) for each in taken)
 
 
 def _read_gpus(answers: Mapping[str, str]) -> tuple[str, Gpus]:

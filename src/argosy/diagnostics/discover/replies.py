@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.parse import parse_int
-from argosy.sites.binding import MOST_CORES
 from argosy.slurm.text import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
@@ -135,7 +135,7 @@ def _reserved(row: Mapping[str, str], threads: int) -> tuple[int, ...] | None:
     listed = row.get("CPUSpecList", row.get("CpuSpecList", ""))
     if listed in NOTHING:
         return None if _int(row.get("CoreSpecCount", "")) else ()
-    return tuple(sorted({cpu // threads for cpu in _expand_ranges(listed)}))
+    return tuple(sorted({cpu // threads for cpu in parse_cpulist(listed)}))
 
 
 def parse_gres(text: str) -> tuple[int, str]:
@@ -299,13 +299,6 @@ NUMBER = "[0-9]*"
 def name_pattern(name: str) -> str:
     """Return a pattern for similar names: ``nid001234`` -> ``nid[0-9]*``. ``c*`` would match every name with c."""
     return re.sub(r"\d+", NUMBER, name.partition(".")[0])
-
-
-def _expand_ranges(text: str) -> tuple[int, ...]:
-    """Parse a list such as ``0-1,32``; other characters are ignored."""
-    found = re.findall(r"([0-9]+)(?:-([0-9]+))?", text)
-    ranges = ((parse_int(first, MOST_CORES), parse_int(last or first, MOST_CORES)) for first, last in found)
-    return tuple(number for first, last in ranges if last < MOST_CORES for number in range(first, last + 1))
 
 
 def _int(text: str) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.records import replace
 from argosy.diagnostics.report.model import RankRow
 from argosy.diagnostics.verify.network_log import NetFacts
-from argosy.jobs.record import parse_cores
 from argosy.sites.node_drawing import NodeParts, Part, draw_node
 from argosy.sites.profile import Node
 
@@ -50,7 +50,7 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
     net
         The network that the logs of this node show.
     """
-    numbers = [core for each in ranks for core in (*parse_cores(each.cores), *parse_cores(each.planned))]
+    numbers = [core for each in ranks for core in (*parse_cpulist(each.cores), *parse_cpulist(each.planned))]
     least = max(numbers, default=0) + 1
     node = node if node.cores >= least else Node(cores=least, gpus=node.gpus, nics=node.nics, nic=node.nic)
     notes = tuple(filter(None, (_network_note(node, net), _gpu_note(node, ranks, net))))
@@ -70,15 +70,15 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
 
 
 def _cores_note(rank: RankRow) -> str:
-    wrong = rank.planned and parse_cores(rank.planned) != parse_cores(rank.cores)
+    wrong = rank.planned and parse_cpulist(rank.planned) != parse_cpulist(rank.cores)
     cores = f"cores {rank.cores}" if rank.cores else "cores unknown"
     return cores + (f", planned {rank.planned}" if wrong else "") + (", failed first" if rank.end else "")
 
 
 def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
     """Yield each core with the rank that could use it."""
-    seen = {core: each for each in ranks for core in parse_cores(each.cores)}
-    planned = {core: each for each in ranks for core in parse_cores(each.planned)}
+    seen = {core: each for each in ranks for core in parse_cpulist(each.cores)}
+    planned = {core: each for each in ranks for core in parse_cpulist(each.planned)}
     for core in range(node.cores):
         rank, plan = seen.get(core), planned.get(core)
         kind = f"c{HUES[rank.local % len(HUES)]}" if rank else "free"

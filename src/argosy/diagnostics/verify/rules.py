@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.plural import count
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes
-from argosy.jobs.record import RankFacts, parse_cores
+from argosy.jobs.record import RankFacts
 from argosy.sites.profile import Site
 
 LEAST_SHARE = 0.7
@@ -220,7 +221,7 @@ def _check_cores(ranks: Sequence[RankFacts], expected: Expected) -> Finding | No
     wrong = [
         each
         for each in bound
-        if each.local < len(expected.cores) and parse_cores(each.cores) != parse_cores(expected.cores[each.local])
+        if each.local < len(expected.cores) and parse_cpulist(each.cores) != parse_cpulist(expected.cores[each.local])
     ]
     if wrong:
         first = wrong[0]
@@ -229,7 +230,7 @@ def _check_cores(ranks: Sequence[RankFacts], expected: Expected) -> Finding | No
         return Finding("cores", State.FAIL, f"{len(wrong)} of {len(bound)} not as planned: {evidence}", hint)
     if expected.cores:
         return Finding("cores", State.OK, f"{len(bound)} of {len(bound)} ranks bound as planned")
-    sizes = sorted({len(parse_cores(each.cores)) for each in bound})
+    sizes = sorted({len(parse_cpulist(each.cores)) for each in bound})
     shared = _find_shared_host(bound)
     evidence = f"{' or '.join(map(str, sizes))} for each rank" + (f", shared by ranks of {shared}" if shared else "")
     if shared and sizes == [1]:
@@ -241,7 +242,7 @@ def _find_shared_host(ranks: Sequence[RankFacts]) -> str:
     """Find a host on which two ranks have the same cores."""
     seen: set[tuple[str, frozenset[int]]] = set()
     for each in ranks:
-        key = (each.host, parse_cores(each.cores))
+        key = (each.host, parse_cpulist(each.cores))
         if key in seen:
             return each.host
         seen.add(key)

@@ -23,7 +23,7 @@ from argosy.jobs.record import read_submitted, session_of
 from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.slurm.calls import ask_slurm
+from argosy.slurm.calls import list_hosts
 from argosy.slurm.text import ENDED, is_job_id
 
 
@@ -161,6 +161,5 @@ def _profile(session: Session, name: str) -> Site:
 def _hosts_of(session: Session, facts: JobFacts) -> tuple[str, ...]:
     """Return the names of a job's nodes."""
     nodes = facts.runs[-1].nodes if facts.runs else facts.nodes
-    argv = ("scontrol", "show", "hostnames", nodes)
     session = session_of(session, Path(facts.record)) if facts.record else session
-    return tuple(ask_slurm(session, argv, doing="querying the nodes of the job").split()) if nodes else ()
+    return list_hosts(session, nodes) if nodes else ()

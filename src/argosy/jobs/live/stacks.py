@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
+from argosy.core.cpulist import render_cpulist
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.parse import decode_json
 from argosy.core.process import find_program
@@ -169,7 +170,7 @@ def render_groups(groups: Sequence[StackGroup]) -> Iterator[str]:
         ranks = "rank" if len(group.ranks) == 1 else f"{len(group.ranks)} ranks:"
         where = f" on {stack.host}" if len(group.ranks) == 1 else ""
         wait = f", waits in {stack.waits_in} (kernel)" if stack.waits_in else ""
-        yield f"{ranks} {render_ranges(group.ranks)}{where}{wait}"
+        yield f"{ranks} {render_cpulist(group.ranks)}{where}{wait}"
         if stack.problem:
             yield f"  unknown: {stack.problem}"
         for thread in stack.threads:
@@ -177,14 +178,3 @@ def render_groups(groups: Sequence[StackGroup]) -> Iterator[str]:
             yield from (f"    {frame}" for frame in thread.frames or ("no Python frames",))
     if any("no py-spy" in group.stack.problem for group in groups):
         yield f"-> {GET_PY_SPY}"
-
-
-def render_ranges(numbers: Iterable[int]) -> str:
-    """Render numbers as ranges, for example ``0-3,7``."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
