@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from argosy.core.model import Host
+from argosy.core.mounts import in_memory
 from argosy.core.process import Runner
 from argosy.core.progress import BYTES, Meter
 
@@ -204,20 +205,8 @@ class Session(msgspec.Struct, frozen=True):
             return Path(self.host.cwd, self.work)
         variable = self.host.environment.get("TMPDIR", "")
         temporary = Path(self.host.cwd, variable)
-        is_usable = variable and temporary.is_dir() and not in_memory(str(temporary))
+        is_usable = variable and temporary.is_dir() and not in_memory(temporary)
         return temporary if is_usable else self.paths.cache / "work"
-
-
-def in_memory(path: str) -> bool:
-    """Return whether a folder is in memory (tmpfs, ramfs), where gigabytes of packages could crash a node."""
-    best, kind = "", ""
-    with contextlib.suppress(OSError):
-        real = str(Path(path).resolve())
-        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-            _, point, fs, *_ = line.split()
-            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, fs
-    return kind in {"tmpfs", "ramfs"}
 
 
 class BothReporters(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.locks import Owner, this_owner
+from argosy.core.mounts import in_memory
 from argosy.core.os_errors import explain_os_error, translate_os_errors
 from argosy.core.records import asdict, replace
-from argosy.core.session import in_memory
 from argosy.core.store import (
     OWNER_FILE,
     atomic_file,
@@ -201,7 +201,7 @@ def test_a_tmpdir_that_is_gone_holds_no_work_files(tmp_path: Path) -> None:
     session = open_session()
     for folder, named in ((tmp_path, tmp_path), (session.paths.cache / "work", tmp_path / "of a job that ended")):
         there = replace(session, host=replace(session.host, environment={"TMPDIR": str(named)}))
-        on_disk = not in_memory(str(tmp_path))
+        on_disk = not in_memory(tmp_path)
         assert there.work_parent() == (folder if on_disk else session.paths.cache / "work")
 
 

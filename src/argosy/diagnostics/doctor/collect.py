@@ -12,6 +12,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
+from argosy.core.mounts import file_system_type
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.host.quota import Quota, parse_quotas, quota_command
@@ -161,18 +162,7 @@ def _folder(what: str, path: str) -> Folder:
         facts = os.statvfs(existing)
         free = facts.f_bavail * facts.f_frsize
         inodes = facts.f_favail if facts.f_files else -1
-    return Folder(what, path, os.access(existing, os.W_OK | os.X_OK), _file_system(existing), free, inodes)
-
-
-def _file_system(path: Path) -> str:
-    best, kind = "", ""
-    with contextlib.suppress(OSError):
-        real = str(path.resolve())
-        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-            _, point, fs, *_ = line.split()
-            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, fs
-    return kind
+    return Folder(what, path, os.access(existing, os.W_OK | os.X_OK), file_system_type(existing), free, inodes)
 
 
 def _driver(host: Host) -> str:

@@ -1,0 +1,29 @@
+"""Find the type of the file system that a path is on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+ESCAPED = re.compile(r"\\([0-7]{3})")
+"""The kernel writes blanks, tabs, line breaks and backslashes in octal, and other bytes unchanged; see proc(5)."""
+
+
+def file_system_type(path: Path) -> str:
+    """Return the type of the file system of a path, for example ``nfs4``; empty if it is not known."""
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        real = str(path.resolve())
+        text = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+        for line in filter(None, text.split("\n")):
+            _, escaped, fs, *_ = line.split(" ")
+            point = ESCAPED.sub(lambda found: chr(int(found[1], 8)), escaped)
+            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+                best, kind = point, fs
+    return kind
+
+
+def in_memory(path: Path) -> bool:
+    """Return whether a folder is in memory (tmpfs, ramfs), where gigabytes of packages could crash a node."""
+    return file_system_type(path) in {"tmpfs", "ramfs"}
