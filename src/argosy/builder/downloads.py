@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import shutil
 import sys
@@ -10,6 +11,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path, PurePosixPath
 
@@ -37,6 +40,7 @@ BUSY = frozenset({429, 502, 503, 504})
 """HTTP status codes of a temporary problem."""
 PAUSES_SECONDS = (1, 2, 4)
 LONGEST_PAUSE_SECONDS = 60
+AGAIN = "try again; if it happens again, check the network and the server"
 LATER = "the server is busy; wait some minutes and try again"
 CHECK = "check the address and the network; if the nodes have no network, build on a login node"
 DOWNLOADS = "downloads"
@@ -72,25 +76,44 @@ def cached_file(sha256: str, session: Session) -> Path:
 
 
 def _write(url: str, out: Path, where: str, session: Session) -> str:
-    total = hashlib.sha256()
-    try:
-        with _opened(url) as source, out.open("wb") as file:
-            name = PurePosixPath(urllib.parse.urlsplit(url).path).name
-            meter = session.meter(f"downloading {name}", float(source.headers.get("Content-Length") or 0))
-            while block := source.read(BLOCK):
-                total.update(block)
-                file.write(block)
-                meter.add(len(block))
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _not_fetched(url, where, error, LATER if error.code in BUSY else CHECK) from error
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise _not_fetched(url, where, error, CHECK) from error
+    total, received = hashlib.sha256(), 0
+    with _network_errors(url, where):
+        source = _opened(url)
+    with source, out.open("wb") as file:
+        length = source.headers.get("Content-Length", "")
+        expected = int(length) if length.isdecimal() else 0
+        meter = session.meter(f"downloading {PurePosixPath(urllib.parse.urlsplit(url).path).name}", expected)
+        while block := _read(source, url, where):
+            total.update(block)
+            file.write(block)
+            received += len(block)
+            meter.add(len(block))
+    if received < expected:
+        raise _not_fetched(url, where, f"the connection closed after {received} of {expected} bytes", AGAIN)
     return total.hexdigest()
 
 
-def _not_fetched(url: str, where: str, error: OSError, hint: str) -> ToolFailed:
-    return ToolFailed(f"cannot download {redact(url)}", evidence=f"{where}: {error}", hint=hint)
+def _read(source: HTTPResponse, url: str, where: str) -> bytes:
+    with _network_errors(url, where):
+        return source.read(BLOCK)
+
+
+@contextmanager
+def _network_errors(url: str, where: str) -> Iterator[None]:
+    """Translate errors of the network, which are not errors of the file that is written."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise _not_fetched(url, where, str(error), LATER if error.code in BUSY else CHECK) from error
+    except http.client.IncompleteRead as error:
+        raise _not_fetched(url, where, "the connection closed before the end of the file", AGAIN) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _not_fetched(url, where, str(error) or repr(error), CHECK) from error
+
+
+def _not_fetched(url: str, where: str, why: str, hint: str) -> ToolFailed:
+    return ToolFailed(f"cannot download {redact(url)}", evidence=f"{where}: {why}", hint=hint)
 
 
 def _opened(url: str) -> HTTPResponse:

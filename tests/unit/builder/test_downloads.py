@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -25,15 +27,20 @@ class Server(BaseHTTPRequestHandler):
 
     codes: list[int]
     asked: list[str]
+    ends: str = ""
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
         code = self.codes.pop(0) if self.codes else 200
         self.send_response(code)
         self.send_header("Retry-After", "0")
-        self.send_header("Content-Length", str(len(DATA)))
+        if self.ends == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(len(DATA)))
+        self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(DATA)
+        self.wfile.write(DATA if not self.ends else DATA[:5] if self.ends == "early" else b"e\r\n" + DATA[:5])
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -79,6 +86,51 @@ def test_a_wrong_address_is_queried_once(server: tuple[str, type[Server]], sessi
         fetch_file(address, DIGEST, session, "argosy.toml:4")
     assert "check the address" in error.value.hint
     assert len(handler.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ("early", "the connection closed after 5 of 14 bytes"),
+        ("chunked", "the connection closed before the end of the file"),
+    ],
+)
+def test_a_connection_that_closes_early_is_reported_as_that(
+    server: tuple[str, type[Server]], session: Session, ends: str, why: str
+) -> None:
+    address, handler = server
+    handler.ends, handler.protocol_version = ends, "HTTP/1.1"
+    with pytest.raises(ToolFailed, match="cannot download") as error:
+        fetch_file(address, DIGEST, session, "argosy.toml:4")
+    assert error.value.evidence == f"argosy.toml:4: {why}"
+    assert error.value.hint.startswith("try again")
+    assert list((session.paths.cache / "downloads").iterdir()) == []
+
+
+@pytest.mark.parametrize("reply", [b"nonsense\r\n\r\n", b""], ids=["not HTTP", "nothing"])
+def test_an_answer_that_is_not_http_is_an_error_of_the_network(session: Session, reply: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+
+        def answer() -> None:
+            caller, _ = service.accept()
+            with caller:
+                caller.recv(4096)
+                caller.sendall(reply)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(ToolFailed, match="cannot download") as error:
+            fetch_file(f"http://127.0.0.1:{service.getsockname()[1]}/x", DIGEST, session, "argosy.toml:4")
+        thread.join()
+    assert "check the address and the network" in error.value.hint
+
+
+def test_a_full_disk_is_not_an_error_of_the_network(
+    server: tuple[str, type[Server]], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argosy.builder.downloads.atomic_file", lambda *_, **__: nullcontext(Path("/dev/full")))
+    with pytest.raises(OSError, match="No space left on device"):
+        fetch_file(server[0], DIGEST, session, "argosy.toml:4")
 
 
 def test_a_static_uv_that_came_with_argosy_is_copied_and_not_downloaded(
