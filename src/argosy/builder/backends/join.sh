@@ -23,5 +23,5 @@ done
 layers=lowerdir=names:lower,upperdir=up,workdir=work
 mount -t overlay -o "$layers,userxattr" argosy root 2>/dev/null || fuse-overlayfs -o "$layers" root || exit 98
 # The namespace has only one user: a seccomp filter reports success for every chown.
-[ ! -r "$changes/owners.bpf" ] || { exec 9<"$changes/owners.bpf" && set -- --seccomp 9 "$@"; }
+[ -z "$changes" ] || [ ! -r "$changes/owners.bpf" ] || { exec 9<"$changes/owners.bpf" && set -- --seccomp 9 "$@"; }
 exec bwrap --bind "$scratch/root" / "$@"

@@ -5,7 +5,8 @@
 #   $3 before   a line of shell to run first
 # A script without a "#!" line ends at the first command that fails.
 eval "$3"
-cd "$1" && IFS= read -r argosy_first < "$2"
+cd "$1" || exit 1
+IFS= read -r argosy_first < "$2"
 case $argosy_first in
 "#!"*)
     [ ! -x "$2" ] || exec "$2"
