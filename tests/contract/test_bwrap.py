@@ -98,6 +98,18 @@ def test_an_environment_script_of_an_image_cannot_touch_the_command(stage: Stage
     assert reply.stdout == "kept\n", reply.stderr
 
 
+@pytest.mark.parametrize("link", ["etc", "etc/passwd"])
+def test_a_link_of_an_image_shows_no_file_of_this_machine(stage_called: Callable[[str], Stage], link: str) -> None:
+    stage = stage_called("bwrap, user")
+    layer, outside = stage.images.folder / f"linked-{link.replace('/', '-')}", stage.images.folder / "mine"
+    outside.mkdir(exist_ok=True)
+    (outside / "passwd").write_text("secret:x:0:0::/:/bin/sh\n")
+    (layer / link).parent.mkdir(parents=True, exist_ok=True)
+    (layer / link).symlink_to(outside / "passwd" if link.endswith("passwd") else outside)
+    reply = stage.start(stage.entry(trees=(str(layer), *stage.entry().trees)), ("cat", "/etc/passwd"))
+    assert (reply.code, "alice" in reply.stdout, "secret" in reply.stdout) == (0, True, False), reply.stderr
+
+
 def test_a_missing_bind_source_ends_with_125(stage: Stage) -> None:
     reply = stage.start(stage.entry(binds=(Bind("/no/such/place", "/x"),), workdir="/"), ("hello",))
     assert reply.code == 125

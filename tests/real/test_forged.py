@@ -45,8 +45,8 @@ def own(shop: Shop) -> Shop:
     return replace(shop, cache=cache)
 
 
-def forge(shop: Shop, genuine: Path, kind: PartKind) -> Path:
-    """Put another file system into a copy of an image, which keeps its lock."""
+def forge(shop: Shop, genuine: Path, kind: PartKind, *, linked: Path | None = None) -> Path:
+    """Put another file system into a copy of an image, which keeps its lock; its ``/opt`` may be a link."""
     tree, packed, forged = shop.folder / "evil", shop.folder / "evil.sqfs", shop.folder / f"forged-{kind}.sif"
     if kind == PartKind.PRIMARY_SYSTEM:
         make_root(tree, BUSYBOX)
@@ -54,6 +54,9 @@ def forge(shop: Shop, genuine: Path, kind: PartKind) -> Path:
         offset = str(read_sif(genuine).overlays[0].offset)
         shop.tool("unsquashfs", "-quiet", "-no-progress", "-o", offset, "-d", tree, genuine)
     (tree / EVIL[kind]).write_text("forged\n")
+    if linked:
+        (tree / "opt").rename(tree / "moved")
+        (tree / "opt").symlink_to(linked)
     shop.tool("mksquashfs", tree, packed, "-quiet", "-no-progress", "-all-root")
     sif, source = read_sif(genuine), whole_of(packed)
     parts = []
@@ -77,6 +80,13 @@ def test_a_genuine_image_never_runs_files_of_one_that_has_its_lock(own: Shop, ge
     assert (ran.code, ran.out) == (1, ""), ran.err
     assert own.run(genuine, "tinypkg").out == "tinypkg 2.0\n"
     assert own.run(forged, *show).out == "forged\n"
+
+
+def test_a_layer_with_a_link_instead_of_its_folder_is_not_mounted(own: Shop, genuine: Path) -> None:
+    outside = own.folder / "mine"
+    (outside / "argosy").mkdir(parents=True)
+    ran = own.run(forge(own, genuine, PartKind.OVERLAY, linked=outside), "true")
+    assert (ran.code, f"/opt in it is a link to {outside}" in ran.err) == (125, True), ran.err
 
 
 def test_a_build_by_proot_never_runs_files_of_an_image_with_a_forged_lock(own: Shop, genuine: Path) -> None:

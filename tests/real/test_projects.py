@@ -147,6 +147,41 @@ def test_removed_files_are_gone_for_a_user_and_over_the_users_image_as_base(
         assert ran.out.split() == [name, *kept, "/bin/cat"], ran.err
 
 
+OUTSIDE = """\
+[image]
+base = "{tiny}"
+output = "x.sif"
+[[{table}]]
+{lines}
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("table", "lines"),
+    [
+        ("step", "run = 'rm -rf /var; mkdir /var; ln -s {mine} /var/cache; mkdir -p /lib/x; ln -s {mine} /data'"),
+        ("stage", "name = 's'\nbase = '{tiny}'\nrun = 'ln -s {mine}/apt/key made'\nresults = {{ made = '/opt/' }}"),
+    ],
+    ids=["step", "stage"],
+)
+@pytest.mark.parametrize("backend", ["root", "proot"])
+def test_links_of_steps_and_stages_lead_to_no_file_of_this_machine(
+    shop: Shop, tiny: Path, backend: str, table: str, lines: str
+) -> None:
+    need(backend)
+    mine = shop.folder / "mine"
+    (mine / "apt").mkdir(parents=True)
+    (mine / "apt/key").write_text("secret\n")
+    shop.write("argosy.toml", OUTSIDE.format(tiny=tiny, table=table, lines=lines.format(mine=mine, tiny=tiny)))
+    built = shop.argosy("build", "--build-backend", backend)
+    assert (mine / "apt/key").read_text() == "secret\n"
+    if table == "stage":
+        assert (built.code, "the stage did not create made" in built.err) == (7, True), built.err
+    else:
+        assert built.code == 0, built.err
+
+
 @pytest.mark.lab
 def test_steps_and_a_stage_run_with_apptainer_alone(shop: Shop, tiny: Path) -> None:
     lines = "run = 'echo made > made; chown 5:5 made'\nresults = {{ made = '/opt/' }}\n"

@@ -355,6 +355,23 @@ def test_an_archive_may_belong_at_the_top_of_the_file_system(shop: Shop, tiny: P
     assert (asked.returncode, "mkdir /argosy-env" in asked.stderr) == (125, True), asked.stderr
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("prefix", ["/../../../../../../../../..{folder}/stolen", "/opt/argosy"])
+def test_an_archive_writes_nothing_outside_the_prefix(shop: Shop, tiny: Path, prefix: str) -> None:
+    made, archive, outside = shop.folder / "made/bin", shop.folder / "env.tar.gz", shop.folder / "mine"
+    made.mkdir(parents=True)
+    outside.write_text("untouched")
+    (made.parent / "lib").mkdir()
+    (made / "tool").write_text(f"#!{prefix.format(folder=shop.folder)}/bin/python\n")
+    (made / "tool").chmod(0o755)
+    for name in ("enter", "env.sh", "argosy.lock"):
+        (made.parent / name).symlink_to(outside)
+    shop.tool("tar", "-czf", archive, "-C", made.parent, "bin", "lib", "enter", "env.sh", "argosy.lock")
+    wrap(shop, archive, shop.folder / "p", "--base", tiny)
+    assert outside.read_text() == "untouched"
+    assert not (shop.folder / "stolen").exists()
+
+
 class Callers(threading.Thread):
     """Somebody who calls a command over and over while the prefix changes."""
 

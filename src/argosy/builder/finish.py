@@ -44,6 +44,7 @@ from argosy.core.layout import (
 )
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy
+from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import normalise_tree, packer_version, run_pack
@@ -238,7 +239,7 @@ def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Ses
     for note in _altered_packages(base, layer, entries, wheels):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))
-    write_layer_file(layer.tree, LOCK, render_lock(lock))
+    write_in_root(layer.tree, LOCK, render_lock(lock))
     return FinishedLayer(lock, entries, wheels)
 
 
@@ -252,8 +253,8 @@ def _write_own_files(layer: InstalledLayer) -> None:
     if layer.build_container.run("test", "-e", APPTAINER_BASE).code != 0:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for path, text, mode in files:
-        write_layer_file(layer.tree, path, text, mode=mode)
-    (layer.tree / LOCK.lstrip("/")).unlink(missing_ok=True)
+        write_in_root(layer.tree, path, text, mode=mode)
+    locate_in_root(layer.tree, LOCK).unlink(missing_ok=True)
 
 
 def _altered_packages(
@@ -266,15 +267,6 @@ def _altered_packages(
     new = {p.name for p in layer.packages if p.kind is PackageKind.PYPI and p not in held}
     yield from find_altered_packages(layer.tree, entries, new - {wheel.record.name for wheel in wheels})
     yield from (wheel.record.altered for wheel in wheels if wheel.record.altered)
-
-
-def write_layer_file(tree: Path, path: str, text: str, *, mode: int = 0o644) -> None:
-    """Write a file into a layer; an existing one may be a link, or a hard link to the cache, and is removed first."""
-    file = tree / path.lstrip("/")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    file.write_text(text, encoding="utf-8")
-    file.chmod(mode)
 
 
 def variables_over(recipe: Recipe, base: Base) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,7 @@ from argosy.images.find import find_image
 from argosy.images.flat import FlatLayer, layer_source, unpack_source
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
+from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
 from argosy.images.tree_digests import describe_tree
@@ -169,8 +170,8 @@ def _read_records(image: Image, session: Session, work: Path) -> Iterator[Locked
             hint="check the file with 'argosy images info', and that the disk has free space",
         )
     for path, parse in wanted:
-        if (tree / path).is_file():
-            yield from parse_record(parse, (tree / path).read_text(errors="replace", encoding="utf-8"))
+        if (record := resolve_in_root(tree, path)).is_file():
+            yield from parse_record(parse, record.read_text(errors="replace", encoding="utf-8"))
 
 
 def parse_record(parse: Parse, text: str) -> list[LockedPackage]:

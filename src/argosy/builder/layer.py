@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
-from argosy.builder.backends.writable_copy import follow_links
 from argosy.builder.bases.base import Base, open_base, restoring_cached_layer, unpack_base_layer
 from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.conda import holds_conda
 from argosy.builder.downloads import static_uv
-from argosy.builder.finish import InstalledLayer, describe_base_layer, write_layer_file
+from argosy.builder.finish import InstalledLayer, describe_base_layer
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.output.assemble import plan_known_copies
@@ -40,6 +39,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.images.flat import is_link
 from argosy.images.oci import LABELS
+from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.sif.begin import BegunFile
 from argosy.images.squashfs.pack import COMPRESSION, is_whiteout
 from argosy.images.tree_digests import walk_tree
@@ -172,7 +172,7 @@ def _install_between_steps(
         run_steps(container, project, session, step, before=True)
     layer = install_packages(job, container, step)
     # Steps run in the environment of the image.
-    write_layer_file(job.tree, ENV_SCRIPT, render_env_script(layer.activation))
+    write_in_root(job.tree, ENV_SCRIPT, render_env_script(layer.activation))
     copy_stage_results(container, stages.results, step)
     if project:
         with recompiling_changed_modules(container, job.tree, layer.python, step):
@@ -202,8 +202,7 @@ def _apply_layout(
         _add_labels(tree, build_container, prefix_layout.labels)
     if not prefix_layout.prefix:
         return activation
-    prefix = Path(prefix_layout.prefix)
-    link = follow_links(tree, str(prefix.parent)) / prefix.name
+    link = locate_in_root(tree, prefix_layout.prefix)
     if (tree / ENV_PREFIX.lstrip("/")).is_dir() and not link.is_symlink():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(ENV_PREFIX)
@@ -242,4 +241,4 @@ def _add_labels(tree: Path, build_container: BuildContainer, labels: tuple[tuple
     except ValueError:
         existing = {}
     merged = (existing if isinstance(existing, dict) else {}) | dict(labels)
-    write_layer_file(tree, LABELS, json.dumps(merged, indent=1, sort_keys=True) + "\n")
+    write_in_root(tree, LABELS, json.dumps(merged, indent=1, sort_keys=True) + "\n")

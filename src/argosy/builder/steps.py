@@ -6,8 +6,8 @@ removed file becomes a whiteout, which overlays understand.
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +33,8 @@ from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
+from argosy.core.store import remove_tree
+from argosy.images.rootfs import find_link, locate_in_root
 from argosy.recipes.lock import Lock, LockedStage
 from argosy.recipes.project_file import Project, StageTable, StepTable, words
 
@@ -272,14 +274,16 @@ def _copy_out(
     where = project.where("stage", number, "results")
     out.mkdir()
     inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
-    reply = build_container.run("cp", "-a", inside, f"{RESULTS}/{out.name}/")
-    if reply.code != 0:
+    # -H copies the target of a link: mounting a link would mount a file of this machine.
+    reply = build_container.run("cp", "-a", "-H", inside, f"{RESULTS}/{out.name}/")
+    copied = "" if reply.code or out.is_symlink() else next(iter(os.listdir(out)), "")  # noqa: PTH208 - the name
+    if not copied or (out / copied).is_symlink():
         raise CheckFailed(
             f"the stage did not create {source}",
-            evidence=f"{where}: {reply.stderr.strip()}",
+            evidence=f"{where}: {reply.stderr.strip() or 'it is a symbolic link'}",
             hint=f"use an absolute path, or a path relative to {STAGE_FOLDER}, where the stage's lines run",
         )
-    return Result(next(out.iterdir()), target, where)
+    return Result(out / copied, target, where)
 
 
 def copy_stage_results(build_container: BuildContainer, results: tuple[Result, ...], step: Step) -> None:
@@ -289,14 +293,26 @@ def copy_stage_results(build_container: BuildContainer, results: tuple[Result, .
 
 
 def take_changes(build_container: BuildContainer, work: Path, tree: Path, base: Base, bound: Iterable[str]) -> bool:
-    """Move changes outside the layer's own folder into the layer; return whether there were any."""
+    """Move changes outside the layer's own folder into the layer; return whether there were any.
+
+    Raises
+    ------
+    UsageError
+        If a step replaced a parent folder of the layer's own folder by a link, which would hide the environment.
+    """
     upper = work / "changes/up"
     if build_container.copy:
         gather_changes(build_container.copy, upper, ignored=NO_CHANGES)
     for name in NO_CHANGES:
-        path = upper / name
+        path = locate_in_root(upper, name)
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            remove_tree(path)
+    if link := find_link(upper, ROOT):
+        raise UsageError(
+            f"a step replaced /{link} by a symbolic link",
+            evidence=f"/{link} -> {(upper / link).readlink()}",
+            hint=f"keep /{link} a folder: the image's environment is in {ROOT}",
+        )
     drop_mount_points(upper, bound)
     complete_changes(upper, lambda folder: _entries_of(folder, base, build_container.session))
     return move_changes(upper, tree)

@@ -19,6 +19,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.flat import find_base_spans
 from argosy.images.identify import Kind, identify_file
+from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.format import FsKind, Sif, choose_system
 from argosy.images.sif.read import read_part, read_sif
 from argosy.images.squashfs.superblock import read_superblock
@@ -113,7 +114,7 @@ def _open_sif(path: Path) -> OpenedImage:
 
 
 def _open_tree(path: Path) -> OpenedImage:
-    lock_file = path / LOCK.lstrip("/")
+    lock_file = resolve_in_root(path, LOCK)
     lock = (
         parse_lock(lock_file.read_text(errors="replace", encoding="utf-8"), str(lock_file))
         if lock_file.is_file()
@@ -125,7 +126,7 @@ def _open_tree(path: Path) -> OpenedImage:
         kind=ImageKind.TREE,
         digest=lock.content if lock else "",
         arch="",
-        argosy=(path / ENTER.lstrip("/")).is_file(),
+        argosy=resolve_in_root(path, ENTER).is_file(),
         packages=_package_names(lock),
         complete=lock is not None and lists_all_python(lock),
         torch=torch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,9 @@ from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv
+from argosy.core.store import write_text
 from argosy.images.open import file_identity
+from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import AUTOMATIC, load_runtime
@@ -116,8 +119,8 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
 
     The list is that of the unchanged image. It is empty if the image has no Python, or one before 3.8.
     """
-    file = Path(plan.entry.dev, "upper", CONSTRAINTS.lstrip("/"))
-    if file.exists():
+    file = locate_in_root(Path(plan.entry.dev, "upper"), CONSTRAINTS)
+    if os.path.lexists(file):
         return
     entry = plan.entry
     variables = tuple(variable for variable in entry.variables if variable.name not in CONSTRAINT_VARIABLES)
@@ -129,9 +132,7 @@ def hold_packages(plan: ContainerPlan, session: Session) -> None:
     reply = session.runner.run(Command(argv, env=environment))
     with translate_os_errors(file, "--dev-dir"):
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_suffix(".part")
-        beside.write_text(reply.stdout if reply.code == 0 else "", encoding="utf-8")
-        beside.replace(file)
+        write_text(file, reply.stdout if reply.code == 0 else "")
 
 
 @contextmanager
@@ -163,9 +164,7 @@ def opened_dev(plan: ContainerPlan, note: Callable[[str], None], clock: Clock = 
         for name in ("upper", "work"):
             (folder / name).mkdir(exist_ok=True)
         if plan.entry.fakeroot:
-            apt = folder / "upper" / APT_CONFIG.lstrip("/")
-            apt.parent.mkdir(parents=True, exist_ok=True)
-            apt.write_text(APT_AS_ROOT, encoding="utf-8")
+            write_in_root(folder / "upper", APT_CONFIG, APT_AS_ROOT)
         others = [tree for tree in plan.entry.trees if Path(tree).stat().st_uid != plan.entry.person.uid]
     if others:
         raise CheckFailed(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ImageError, UsageError
+from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
@@ -175,20 +176,22 @@ def _tree_paths(parts: list[_Part], session: Session) -> tuple[str, ...]:
 
 
 def _unpack(parts: list[_Part], session: Session) -> tuple[str, ...]:
-    from argosy.images.rootfs_cache import unpack_cached  # noqa: PLC0415 - a dry run does not unpack
+    from argosy.images.rootfs import find_link  # noqa: PLC0415 - a dry run does not unpack
+    from argosy.images.rootfs_cache import unpack_cached  # noqa: PLC0415 - likewise
 
-    return tuple(
-        str(
-            unpack_cached(
-                session,
-                part.source,
-                key=part.key(session),
-                what=part.name,
-                look_again=partial(part.key, session),
-            )
+    layer, *base = (
+        unpack_cached(
+            session, part.source, key=part.key(session), what=part.name, look_again=partial(part.key, session)
         )
         for part in parts
     )
+    if base and (link := find_link(layer, ROOT)):
+        raise ImageError(
+            f"cannot use {parts[0].name}: /{link} in it is a link to {(layer / link).readlink()}",
+            evidence="the layer of an image that Argosy built has a folder there, which runtimes mount",
+            hint="get the image again from its author",
+        )
+    return (str(layer), *map(str, base))
 
 
 class _Part(msgspec.Struct, frozen=True):

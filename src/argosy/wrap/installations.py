@@ -41,6 +41,7 @@ from argosy.core.store import link_or_copy, work_folder
 from argosy.host.emulation import MACHINES
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH
+from argosy.images.rootfs import write_in_root
 from argosy.images.sif.write import whole_of
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.tree_digests import digest_tree
@@ -215,7 +216,7 @@ def _named_prefix(folder: Path) -> str:
             with file.open("rb") as text:
                 match = SHEBANG.match(text.read(512))
             if match:
-                prefix = match[1].decode(errors="replace")
+                prefix = os.path.normpath(match[1].decode(errors="replace"))  # ".." must not lead out of the layer
                 counts[prefix] = counts.get(prefix, 0) + 1
     known = {prefix: count for prefix, count in counts.items() if prefix not in {"/usr", "/usr/local", ""}}
     return max(known, key=lambda prefix: known[prefix], default="")
@@ -267,10 +268,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         (PROFILE, render_source_line(), 0o644),
         *(() if _has(base, APPTAINER_BASE, session) else ((APPTAINER_BASE, render_apptainer_base(), 0o755),)),
     ):
-        file = tree / place.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        file.chmod(mode)
+        write_in_root(tree, place, text, mode=mode)
     lock = Lock(
         base=LockedBase(base.reference, base.digest, base.source.length, base.image.arch),
         tools=Tools(VERSION),
@@ -278,7 +276,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         content=digest_tree(tree),
         packages=_packages(tree / at.lstrip("/")),
     )
-    (tree / LOCK.lstrip("/")).write_text(render_lock(lock), encoding="utf-8")
+    write_in_root(tree, LOCK, render_lock(lock))
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=base.time)
     write_delta(image, base, lock, (whole_of(layer),))

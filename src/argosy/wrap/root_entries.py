@@ -203,6 +203,8 @@ def _link_tree(source: Path, target: Path, most: int) -> int:
     done = 0
     for folder, _, names in os.walk(source):
         place = target / os.path.relpath(folder, source)
+        if os.path.lexists(place) and not _is_folder(place):  # a folder hides a link of a lower tree, as in an overlay
+            place.unlink()
         place.mkdir(parents=True, exist_ok=True)
         shutil.copymode(folder, place)
         links = [name for name in os.listdir(folder) if Path(folder, name).is_symlink()]  # noqa: PTH208 - names

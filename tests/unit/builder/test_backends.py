@@ -20,7 +20,7 @@ from argosy.builder.backends.plan import (
     needs_writable_copy,
     plan_exec,
 )
-from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, follow_links, gather_changes, take_marks
+from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
 from argosy.core.model import Bind, Host, Person
@@ -191,16 +191,6 @@ def test_changes_of_a_copy_equal_those_of_an_overlay(tmp_path: Path) -> None:
     apply_changes(upper, again)
     assert not (again / "old").exists()
     assert (again / "edit/b").read_text() == "now\n"
-
-
-def test_a_path_is_followed_by_the_links_of_its_tree_and_never_leaves_it(tmp_path: Path) -> None:
-    (tmp_path / "usr/opt").mkdir(parents=True)
-    (tmp_path / "opt").symlink_to("/usr/opt")
-    (tmp_path / "up").symlink_to("../../../etc")
-    (tmp_path / "loop").symlink_to("loop")
-    assert follow_links(tmp_path, "/opt/argosy") == tmp_path / "usr/opt/argosy"
-    assert follow_links(tmp_path, "/up/x") == tmp_path / "etc/x"
-    assert follow_links(tmp_path, "/loop/x").is_relative_to(tmp_path)
 
 
 def judge(steps: tuple[Step, ...], machine: int, call: int, *arguments: int) -> int:

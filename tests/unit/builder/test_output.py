@@ -21,7 +21,7 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
-from argosy.core.errors import UsageError
+from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
 from argosy.core.store import atomic_folder
 from argosy.images.formats import OutputFormat, render_layer_variables, render_use, shorten_use
@@ -175,4 +175,17 @@ def test_a_link_in_a_base_never_leads_a_layer_out_of_its_tree(link: str, tmp_pat
     (layer / "opt/file").write_text("new")
     (base / "opt").symlink_to(link.format(tmp_path=tmp_path))
     merge_trees(layer, base, root=base)
+    assert list(outside.iterdir()) == []
+
+
+def test_more_links_than_the_kernel_follows_do_not_lead_a_layer_out_of_its_tree(tmp_path: Path) -> None:
+    base, layer, outside = tmp_path / "base", tmp_path / "layer", tmp_path / "outside"
+    for folder in (base, outside, layer / "l0"):
+        folder.mkdir(parents=True)
+    (layer / "l0/.bashrc").write_text("new")
+    for number in range(40):
+        (base / f"l{number}").symlink_to(f"/l{number + 1}")
+    (base / "l40").symlink_to(outside)
+    with pytest.raises(ImageError, match="more than 40 symbolic links"):
+        merge_trees(layer, base, root=base)
     assert list(outside.iterdir()) == []

@@ -40,6 +40,7 @@ from argosy.builder.python.pins import (
 from argosy.builder.python.uv_output import explain_uv, explain_warnings, naming_lines
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.process import Reply
+from argosy.images.squashfs.pack import normalise_tree
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
@@ -98,6 +99,23 @@ def test_each_console_script_of_the_base_gets_a_namesake_that_starts_the_layers_
     assert "sys.exit(c.f())" in (folder / "d").read_text()
     assert stat.S_IMODE((folder / "torchrun").stat().st_mode) == 0o755
     assert sorted(path.name for path in folder.iterdir()) == ["d", "pip", "torchrun"]
+
+
+@pytest.mark.parametrize("link", ["", "/bin", "/bin/torchrun", "/lib", "/lib/python3.9/site-packages"])
+def test_no_link_in_a_layers_environment_is_followed_on_this_machine(tmp_path: Path, link: str) -> None:
+    outside, layer = tmp_path / "home", tmp_path / "layer"
+    for folder in ("bin", "python3.9/site-packages", "lib/python3.9/site-packages"):
+        (outside / folder).mkdir(parents=True)
+    before = sorted(outside.rglob("*"))
+    made = layer / f"opt/argosy/env{link}"
+    made.parent.mkdir(parents=True)
+    made.symlink_to(outside / "new" if link.endswith("torchrun") else outside)
+    if link.startswith("/lib"):
+        (layer / "opt/argosy/env/bin").mkdir()
+    write_entry_point_shims(layer, BasePython("3.11.2", "/usr/bin/python3", (), (("torchrun", "torch.run:main"),)))
+    write_search_path(layer)
+    normalise_tree(layer)
+    assert sorted(outside.rglob("*")) == before
 
 
 @pytest.mark.parametrize("wrapped", [True, False])

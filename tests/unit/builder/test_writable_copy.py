@@ -33,3 +33,12 @@ def test_a_removed_file_below_a_link_is_not_removed_on_this_machine(tmp_path: Pa
     write_whiteout(upper / "opt/file")
     apply_changes(upper, tree)
     assert (outside / "file").exists()
+
+
+def test_an_empty_folder_below_a_link_is_not_removed_on_this_machine(tmp_path: Path) -> None:
+    upper, outside = tmp_path / "upper", tmp_path / "outside"
+    (outside / "wheels").mkdir(parents=True)
+    upper.mkdir()
+    (upper / "data").symlink_to(outside)
+    drop_mount_points(upper, ("/data/wheels",))
+    assert (outside / "wheels").is_dir()

@@ -71,6 +71,20 @@ def test_one_process_at_a_time_writes_and_git_ignores_the_folder(tmp_path: Path)
         pass
 
 
+@pytest.mark.parametrize("link", ["opt", "opt/argosy", "opt/argosy/apt.conf"])
+def test_a_link_that_a_container_made_is_not_followed_on_this_machine(tmp_path: Path, link: str) -> None:
+    host = replace(HOST, cwd=str(tmp_path), person=replace(HOST.person, uid=HOST.person.uid or 1000))
+    plan, outside = plan_dev(plan_with(), host, fakeroot=True), tmp_path / "home"
+    (outside / "argosy").mkdir(parents=True)
+    for name in ("apt.conf", "argosy/apt.conf"):
+        (outside / name).write_text("mine\n")
+    made = Path(plan.entry.dev, "upper", link)
+    made.parent.mkdir(parents=True)
+    made.symlink_to(outside / "apt.conf" if link.endswith("conf") else outside)
+    with opened_dev(plan, print):
+        assert {path.read_text() for path in outside.rglob("apt.conf")} == {"mine\n"}
+
+
 ELSEWHERE = replace(this_owner("--dev with my.sif"), host="ctl2", boot="another", pid=4711)
 
 

@@ -71,6 +71,19 @@ def test_the_joined_root_has_files_of_all_trees_and_mount_points_of_the_machine(
     assert (etc / "passwd").samefile(cache / "base/root/etc/passwd")
 
 
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_folder_of_a_layer_hides_a_link_of_the_base_and_is_not_merged_with_its_target(
+    find: Find, cache: Path, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
+    outside = tmp_path_factory.mktemp("home")
+    outside.chmod(0o700)
+    profile = cache / "base/root/etc/profile.d"
+    profile.symlink_to(outside) if kind == "link" else profile.touch()
+    find()
+    assert (list(outside.iterdir()), outside.stat().st_mode & 0o777) == ([], 0o700)
+    assert (cache / "joined-layer/root/etc/profile.d/zz.sh").read_text() == "layer\n"
+
+
 def test_an_existing_version_gives_the_same_root(find: Find, cache: Path) -> None:
     found = find()
     again = read_root_entries(cache, ("layer", "base", found.folder))

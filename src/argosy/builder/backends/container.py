@@ -17,7 +17,7 @@ from argosy.builder.backends.plan import (
     needs_writable_copy,
     plan_exec,
 )
-from argosy.builder.backends.writable_copy import CopiedBase, copy_base, follow_links
+from argosy.builder.backends.writable_copy import CopiedBase, copy_base
 from argosy.builder.bases.base import Base
 from argosy.core.errors import ArgosyError, ToolFailed
 from argosy.core.model import Bind, Choice
@@ -25,6 +25,7 @@ from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.seccomp import plan_owners, render_filter
+from argosy.images.rootfs import resolve_in_root
 from argosy.images.rootfs_cache import unpack_cached
 
 UV_INSIDE = "/.argosy/uv"
@@ -165,7 +166,7 @@ def _over_writable_copy(container: BuildContainer, changes: Path) -> BuildContai
 
 def _make_mount_point(tree: Path, bind: Bind) -> None:
     """Create the file or folder that a bind mount covers, following the links of the tree."""
-    target = follow_links(tree, bind.target)
+    target = resolve_in_root(tree, bind.target)
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

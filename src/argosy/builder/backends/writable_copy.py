@@ -22,31 +22,11 @@ import msgspec
 from argosy.builder.backends.plan import NAMES
 from argosy.core.session import Session
 from argosy.core.store import remove_tree
+from argosy.images.rootfs import locate_in_root
 from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout, run_unsquashfs, write_whiteout
 
 Mark = tuple[int, ...]
 """The metadata of an entry that a change alters: mode, size, inode and times of a file, or the mode of a folder."""
-
-
-MAX_LINKS = 40
-"""Maximum number of symbolic links in one path, as on Linux; see path_resolution(7)."""
-
-
-def follow_links(tree: Path, path: str) -> Path:
-    """Return where a path of a root file system lies in its unpacked tree; links never lead out of the tree."""
-    parts, done, links_left = [part for part in path.split("/") if part], tree, MAX_LINKS
-    while parts:
-        part = parts.pop(0)
-        if part == "..":
-            done = done if done == tree else done.parent
-        elif part != "." and (done / part).is_symlink() and links_left:
-            links_left -= 1
-            link = str((done / part).readlink())
-            done = tree if link.startswith("/") else done
-            parts = [*(each for each in link.split("/") if each), *parts]
-        elif part != ".":
-            done = done / part
-    return done
 
 
 class CopiedBase(msgspec.Struct, frozen=True):
@@ -73,7 +53,7 @@ def copy_base(session: Session, image: Path, *, offset: int, tree: Path) -> Copi
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     run_unsquashfs(session, image, offset, tree, *options, doing=f"unpacking {image}")
     for name in NAMES:
-        there, own = Path(name), follow_links(tree, str(Path(name).parent)) / Path(name).name
+        there, own = Path(name), locate_in_root(tree, name)
         if there.is_file():
             own.parent.mkdir(parents=True, exist_ok=True)
             own.unlink(missing_ok=True)
@@ -109,7 +89,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
             if not is_whiteout(mark):
                 continue
             mark.unlink()
-            gone = follow_links(tree, str(Path(folder).relative_to(upper))) / name
+            gone = locate_in_root(tree, f"{Path(folder).relative_to(upper)}/{name}")
             if gone.is_dir() and not gone.is_symlink():
                 remove_tree(gone)
             else:
@@ -220,7 +200,7 @@ def move_changes(upper: Path, tree: Path) -> bool:
 def drop_mount_points(upper: Path, bound: Iterable[str]) -> None:
     """Remove the empty mount points that bind mounts left behind."""
     for path in bound:
-        target = upper / path.lstrip("/")
+        target = locate_in_root(upper, path)
         if target.is_symlink() or not target.exists():
             continue
         if target.is_file() and target.stat().st_size == 0:

@@ -14,7 +14,7 @@ from argosy.builder.bases.debian import make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.layout import APPTAINER_ENV, PROFILE, ROOT
+from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.os_errors import suggest_file
 from argosy.core.records import replace
@@ -29,6 +29,7 @@ from argosy.images.open import GO_ARCH, OpenedImage, check_arch, layer_key, open
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
+from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
 from argosy.images.squashfs.source import Source
@@ -70,6 +71,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
 NO_OPTIONS = EngineOptions()
 PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
 LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "conda-meta"))
 """Paths of Argosy's layer in a flat image that does not describe its base."""
 
 
@@ -312,14 +314,13 @@ def refuse_links(tree: Path, reference: str) -> None:
     ImageError
         If there is such a link; the image was changed after its build.
     """
-    for path in map(Path, (*LAYER_PATHS, LABELS)):
-        for folder in reversed((path, *path.parents)):
-            if (tree / folder).is_symlink():
-                raise ImageError(
-                    f"cannot build over {reference}: /{folder} in its layer is a link to {(tree / folder).readlink()}",
-                    evidence="the layer of an image that Argosy built has a folder or a file there",
-                    hint="get the image again from its author, or use another base",
-                )
+    for path in (*LAYER_PATHS, LABELS, *ENVIRONMENT_PATHS):
+        if link := find_link(tree, path):
+            raise ImageError(
+                f"cannot build over {reference}: /{link} in its layer is a link to {(tree / link).readlink()}",
+                evidence="the layer of an image that Argosy built has a folder or a file there",
+                hint="get the image again from its author, or use another base",
+            )
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer, find_build_container_in_tree
-from argosy.builder.backends.writable_copy import follow_links
 from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
@@ -18,6 +17,7 @@ from argosy.core.shell import NAME
 from argosy.core.store import remove_tree
 from argosy.images.flat import FlatLayer, layer_source, plan_base_part, unpack_source
 from argosy.images.open import LOCK_NAME, SBOM_NAME
+from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.format import INSPECT_NAME, DataType, Sif, SifPart
 from argosy.images.sif.read import verify_sif
@@ -110,7 +110,7 @@ def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
     if content.older:
-        remove_tree(follow_links(whole, ROOT))
+        remove_tree(resolve_in_root(whole, ROOT))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
     return whole
@@ -140,7 +140,7 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
 
 def follow_inside(path: Path, root: Path) -> Path:
     """Follow a symbolic link as a program inside `root` would; links never lead out of `root`."""
-    return follow_links(root, str(path.relative_to(root))) if path.is_symlink() else path
+    return resolve_in_root(root, str(path.relative_to(root))) if path.is_symlink() else path
 
 
 PROCESS_VARIABLES = frozenset({"HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "USER", "LOGNAME", "HOSTNAME", "PS1"})

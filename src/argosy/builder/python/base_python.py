@@ -22,6 +22,7 @@ from argosy.core.model import Bind
 from argosy.core.parse import parse_json
 from argosy.core.process import Reply
 from argosy.core.records import replace
+from argosy.images.rootfs import resolve_in_root, write_in_root
 
 FIND_PYTHON = Path(__file__).with_name("find-python.sh").read_text(encoding="utf-8")
 
@@ -158,19 +159,20 @@ def library_folders(layer: Path) -> list[Path]:
 
     conda adds a link ``python3.1`` for programs that read 3.11 as a number; it is left out.
     """
-    found = (layer / ENV_PREFIX.lstrip("/")).glob("lib/python3*")
+    found = resolve_in_root(layer, f"{ENV_PREFIX}/lib").glob("python3*")
     return [folder for folder in found if folder.is_dir() and not folder.is_symlink()]
 
 
 def site_folders(layer: Path) -> list[Path]:
     """Return the ``site-packages`` folders of a layer's environment."""
-    return [site for folder in library_folders(layer) if (site := folder / "site-packages").is_dir()]
+    sites = (folder / "site-packages" for folder in library_folders(layer))
+    return [site for site in sites if site.is_dir() and not site.is_symlink()]
 
 
 def write_search_path(layer: Path) -> None:
     """Write the file into the venv of a layer."""
     for folder in site_folders(layer):
-        (folder / FILE).write_text(TEXT, encoding="utf-8")
+        write_in_root(folder, FILE, TEXT)
 
 
 CONSTRAINTS = "/.argosy/constraints.txt"

@@ -6,6 +6,7 @@ versions without their dependencies, into the venv only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -42,6 +43,7 @@ from argosy.core.model import Bind
 from argosy.core.process import OnLine, Reply
 from argosy.core.records import replace
 from argosy.core.session import Step
+from argosy.images.rootfs import resolve_in_root, write_in_root
 from argosy.recipes.recipe import PipIndex, Recipe
 from argosy.recipes.render import render_constraints, render_overrides, render_project, render_requirements
 from argosy.recipes.uv_options import UvSettings
@@ -420,18 +422,17 @@ def write_entry_point_shims(layer: Path, python: BasePython, others: Collection[
     others
         Paths of files that the layer will contain, too; they are not replaced.
     """
-    folder = layer / ENV_PREFIX.lstrip("/") / "bin"
+    folder = resolve_in_root(layer, f"{ENV_PREFIX}/bin")
     count = 0
     for name, value in python.scripts:
         module, _, function = value.partition(":")
         target = folder / name
-        if "/" in name or not function or target.exists() or str(target.relative_to(layer)) in others:
+        if "/" in name or not function or os.path.lexists(target) or str(target.relative_to(layer)) in others:
             continue
-        target.write_text(
+        text = (
             f"#!{ENV_PREFIX}/bin/python\nimport sys\n\nfrom {module} import {function.partition('.')[0]}\n\n"
-            f"sys.exit({function}())\n",
-            encoding="utf-8",
+            f"sys.exit({function}())\n"
         )
-        target.chmod(0o755)
+        write_in_root(folder, name, text, mode=0o755)
         count += 1
     return count

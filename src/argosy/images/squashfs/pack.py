@@ -16,13 +16,14 @@ import stat
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed
-from argosy.core.layout import ROOT
+from argosy.core.layout import ENV_PREFIX, ROOT
 from argosy.core.model import Host
 from argosy.core.process import Argv, Command, Reply, run_checked, tool_error
 from argosy.core.progress import drop_bars, read_bar
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
+from argosy.images.rootfs import locate_in_root
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import walk_tree
 
@@ -151,8 +152,7 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
             _set_mode(path, mode)
     tree.chmod(0o755)
     for left in (".lock", ".gitignore", "CACHEDIR.TAG"):
-        for file in tree.glob(f"opt/argosy/env/{left}"):
-            file.unlink()
+        locate_in_root(tree, f"{ENV_PREFIX}/{left}").unlink(missing_ok=True)
 
 
 def _set_mode(path: str, mode: int) -> None:

@@ -6,9 +6,9 @@ argosy_fail() {
     printf "argosy: %s\n" "$1" >&2
     exit 125
 }
-# Print a file without starting cat, which would take a millisecond.
+# Print a file without starting cat, which would take a millisecond. A link could lead to a file of this machine.
 argosy_show() {
-    [ ! -r "$1" ] || while IFS= read -r argosy_line || [ -n "$argosy_line" ]; do
+    [ -L "$1" ] || [ ! -r "$1" ] || while IFS= read -r argosy_line || [ -n "$argosy_line" ]; do
         printf "%s\n" "$argosy_line"
     done < "$1"
 }
@@ -27,7 +27,7 @@ while [ "$argosy_count" -gt 0 ]; do
             ;;
         *) argosy_lower=$argosy_lower:$1 ;;
     esac
-    [ -n "$argosy_etc" ] || [ ! -r "$1/etc/passwd" ] || argosy_etc=$1/etc
+    [ -n "$argosy_etc" ] || [ -L "$1/etc" ] || [ ! -r "$1/etc/passwd" ] || argosy_etc=$1/etc
     shift
     argosy_count=$((argosy_count - 1))
 done
