@@ -127,7 +127,7 @@ def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> 
     own.write_text('[[signature]]\nname = "quota"\nmatch = "ours is full"\ncause = "c"\nfix = "f"\n')
     signatures = read_signatures(signature_files({"XDG_CONFIG_HOME": str(tmp_path)}))
     assert [each.cause for each in find_errors("ours is full\n", signatures)] == ["c"]
-    assert not find_errors("Disk quota exceeded\n", signatures)
+    assert [each.name for each in find_errors("Disk quota exceeded\n", signatures)] == ["first-error"]
     own.write_text('[[signature]]\nname = "x"\nmatch = "("\ncause = "c"\nfix = "f"\n')
     with pytest.raises(UsageError) as raised:
         read_signatures((own, *SHIPPED))

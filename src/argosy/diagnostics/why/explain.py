@@ -95,7 +95,7 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
     judged = judge_end(text)
     if judged:
         return judged.text
-    cause = next((each for each in found if each.level != "symptom"), None)
+    cause = next((each for each in found if each.level in {"cause", "maybe"}), None)
     return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
 
 

@@ -8,12 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from argosy.diagnostics.why.failure import failure_start, find_first_error
 from argosy.diagnostics.why.lines import Line, rank_of, split_lines
-from argosy.diagnostics.why.program_error import find_program_error
-from argosy.diagnostics.why.signatures import LEVELS, Signature
+from argosy.diagnostics.why.next_step import next_step
+from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
+from argosy.diagnostics.why.signatures import Signature
 
 SHOWN = 200
 """Characters of a line that are shown."""
+
+LEVELS = ("cause", "maybe", "unexplained", "symptom")
+"""The levels of errors in the order in which they are shown."""
 
 NO_DIGITS = str.maketrans("", "", "0123456789")
 
@@ -50,25 +55,39 @@ def without_digits(lines: Iterable[str]) -> str:
 
 
 def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
-    """Find the known errors of a text: causes first, in the order of the text, then symptoms.
+    """Find the known errors of a text: causes first, then symptoms; those after which the program went on come last.
 
-    Without a known cause, the uncaught exception that ended the program is the cause.
+    Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the first
+    error line of the failure is quoted.
     """
     lines = split_lines(text)
-    places = _find_places([line.text for line in lines], signatures)
-    found = [
-        _describe(signature, lines, places[signature.name]) for signature in signatures if signature.name in places
-    ]
-    if not any(each.level == "cause" for each in found):
-        explained = {number for each in places.values() for number in each}
-        error = find_program_error([line.text for line in lines], explained)
-        if error:
-            line = lines[error.at]
-            shown = KnownError(
-                "program-error", "cause", line.number, _short(line.text), 1, error.cause, error.fix, "", rank_of(line)
-            )
-            found.append(shown)
-    return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.line)))
+    texts = hide_ignored([line.text for line in lines])
+    places = _find_places(texts, signatures)
+    explained = {number for each in places.values() for number in each}
+    raised = find_raised(texts)
+    start = failure_start(texts, explained | {each.at for each in raised})
+    found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
+    levels = {each.level for each in found}
+    if "cause" not in levels:
+        error = find_program_error(raised, start, explained)
+        first = None if error or "maybe" in levels else find_first_error(texts, start, explained)
+        found += _quote(lines, error, first)
+    ended = {name for name, numbers in places.items() if numbers[-1] < start}
+    return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.name in ended, each.line)))
+
+
+def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None) -> Iterator[KnownError]:
+    """Yield the error of a failure without a known cause: the exception, or the first error line."""
+    if error:
+        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix)
+    elif first is not None:
+        message = _short(lines[first].text)
+        cause = f"not a known error; the first error of the failure is: {message}"
+        yield _unknown(lines[first], "first-error", "unexplained", cause, next_step(message))
+
+
+def _unknown(line: Line, name: str, level: str, cause: str, fix: str) -> KnownError:
+    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line))
 
 
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:

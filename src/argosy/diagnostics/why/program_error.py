@@ -12,6 +12,9 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from argosy.diagnostics.why.failure import CONSEQUENCE
+from argosy.diagnostics.why.next_step import find_advice, next_step
+
 HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
@@ -33,19 +36,6 @@ USAGE = re.compile(
 )
 """Refusal of arguments by Python's argparse."""
 
-CONSEQUENCES = re.compile(
-    r"(ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|BrokenPipeError|ConnectionResetError"
-    r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
-    r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
-    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError)$"
-)
-"""Exceptions that follow from the end of another process."""
-CONSEQUENT = re.compile(
-    r"(?i)watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
-    r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
-    r"|worker .*(died|exited)|terminated unexpectedly|aborted due to"
-)
-"""Messages of exceptions that follow from the end of another process."""
 AT_EXIT = re.compile(r"Exception ignored in|Error in atexit|Logging error|never retrieved|Error in sys\.excepthook")
 """A line before a traceback that does not end the program."""
 CHAINED = re.compile(r"(The above exception was the direct|During handling of the above)")
@@ -54,14 +44,10 @@ PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 
 MOST_FRAMES = 600
 """Lines of a traceback that are read."""
-WENT_ON = 12
-"""Lines of ordinary output after an exception that show that the program continued."""
-FAILURE_TALK = re.compile(
-    r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
-    r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
-    r"|argosy:|^\[|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
-)
-"""Lines that are usual after a failure."""
+NEAR = 30
+"""Lines after the head of a traceback among which one has its label, also if several ranks write at once."""
+OTHER_VERSION = re.compile(r"has no attribute|unexpected keyword argument|positional arguments?\b|cannot import name")
+"""Messages of a program that was written for another version of a package."""
 
 
 class ProgramError(msgspec.Struct, frozen=True):
@@ -100,36 +86,38 @@ class Raised(msgspec.Struct, frozen=True):
     package: str = ""
 
 
-def find_program_error(lines: Sequence[str], explained: Container[int]) -> ProgramError | None:
+def hide_ignored(lines: Sequence[str]) -> list[str]:
+    """Return the lines without the tracebacks of exceptions that Python or a logger ignored."""
+    shown = list(lines)
+    for start, line in enumerate(lines):
+        if HEADER in line and any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
+            raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+            end = raised.at if raised else start
+            shown[start : end + 1] = [""] * (end + 1 - start)
+    return shown
+
+
+def find_raised(lines: Sequence[str]) -> list[Raised]:
+    """Find the uncaught exceptions of a log: those with a traceback, else those without one."""
+    return list(_find_tracebacks(lines) if any(HEADER in line for line in lines) else _find_bare(lines))
+
+
+def find_program_error(raised: Sequence[Raised], start: int, explained: Container[int]) -> ProgramError | None:
     """Return the first exception that ended the program; None if there is none or a known error explains it.
 
     Parameters
     ----------
+    start
+        Line (from 0) where the failure begins.
     explained
         Lines (from 0) with a known error.
     """
-    raised = list(_find_tracebacks(lines) if any(HEADER in line for line in lines) else _find_bare(lines))
-    own = [each for each in _last_failure(lines, raised) if not _is_consequence(each)]
-    if not own or own[0].at in explained:
-        return None
-    return _describe(own[0])
+    own = [each for each in raised if each.at >= start and not _is_consequence(each)]
+    return None if not own or own[0].at in explained else _describe(own[0])
 
 
 def _is_consequence(raised: Raised) -> bool:
-    return bool(CONSEQUENCES.search(raised.name) or CONSEQUENT.search(raised.message))
-
-
-def _last_failure(lines: Sequence[str], raised: Sequence[Raised]) -> list[Raised]:
-    """Return the exceptions after which the program did not go on."""
-    ends: list[Raised] = []
-    until = len(lines)
-    for each in reversed(raised):
-        ordinary = sum(1 for line in lines[each.at + 1 : until] if not FAILURE_TALK.search(line))
-        if ordinary > WENT_ON:
-            break
-        ends.append(each)
-        until = each.start
-    return ends[::-1]
+    return bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
 
 
 def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
@@ -137,8 +125,6 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
     last: Raised | None = None
     for start, line in enumerate(lines):
         if HEADER not in line:
-            continue
-        if any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             continue
         raised = _read_traceback(lines, start, line[: line.index(HEADER)])
         if raised is None:
@@ -153,6 +139,8 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | None:
     """Read a traceback. Lines without its prefix, a label or spaces, are those of other ranks."""
     frames: list[tuple[str, str]] = []
+    if not any(line.startswith(prefix) for line in lines[start + 1 : start + 1 + NEAR]):
+        prefix = ""  # a progress bar that was not ended, not a label
     for at in range(start + 1, min(len(lines), start + MOST_FRAMES)):
         text = lines[at].removeprefix(prefix)
         if prefix and text == lines[at]:
@@ -199,19 +187,21 @@ def _describe(raised: Raised) -> ProgramError:
         )
     name = raised.name.rpartition(".")[2] if raised.name.replace(".", "").isidentifier() else raised.name[:120]
     error = f"{name}: {message}" if message else name
+    advice = find_advice(raised.message)
     if not raised.file:
-        return ProgramError(
-            raised.at,
-            f"the program ended with {error}",
-            "the traceback is not in this log: look for it in the logs of the other ranks, or set "
-            "TORCHELASTIC_ERROR_FILE or PYTHONFAULTHANDLER=1 and run it again",
-        )
+        return ProgramError(raised.at, f"the program ended with {error}", advice or next_step(error))
     place = f"{PurePosixPath(raised.file).name}:{raised.number}"
     inside = f", in the package {raised.package}" if raised.package else ""
-    fix = (
-        f"read line {raised.number} of {raised.file}, which called the package; compare its arguments with the "
-        f"documentation of the installed version of {raised.package}"
-        if raised.package
-        else f"read line {raised.number} of {raised.file}, where it was raised, and correct it or its input"
+    return ProgramError(raised.at, f"the program raised {error} at {place}{inside}", advice or _next_step(raised))
+
+
+def _next_step(raised: Raised) -> str:
+    """Say which line to read, and with what to compare it."""
+    versions = "; if it worked before, compare the versions of the packages" * bool(
+        OTHER_VERSION.search(raised.message)
     )
-    return ProgramError(raised.at, f"the program raised {error} at {place}{inside}", fix)
+    line = f"read line {raised.number} of {raised.file}"
+    if not raised.package:
+        return f"{line}, where it was raised, and correct it or its input{versions}"
+    documentation = f"the documentation of the installed version of {raised.package}"
+    return f"{line}, which called the package; compare its arguments with {documentation}{versions}"

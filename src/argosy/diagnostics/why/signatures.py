@@ -23,7 +23,6 @@ SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
 
 Level = Literal["cause", "maybe", "symptom"]
-LEVELS: tuple[Level, ...] = ("cause", "maybe", "symptom")
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,110 @@
+"""Find where the failure at the end of a log begins, and its first error line; pure.
+
+An error line is quoted without a theory of its reason: a wrong cause costs the reader more than none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+
+REPORTED = re.compile(
+    r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAILED|PANIC)\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
+    r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
+    r"|\w(?:Error|Exception)(?:: |$)|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
+)
+"""Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
+REFUSED = re.compile(
+    r"(?i)\b(?:failed|failure|cannot|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
+    r"|unrecognized|unknown option|unsupported|not supported|undefined|mismatch|exceeded|timed out|expired"
+    r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible)\b"
+)
+"""Phrases of a line that reports an error without a mark."""
+HARMLESS = re.compile(
+    r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
+    r"|skipp\w+)\b|^\++ |\b(?:no|zero|0|without) (?:errors?|failures?|failed)|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
+    r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
+    r"|: [IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$|checking (?:for|whether)|-- (?:Performing|Looking)"
+)
+"""Lines that only look like an error."""
+CONSEQUENCE = re.compile(
+    r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|BrokenPipeError|ConnectionResetError"
+    r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
+    r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
+    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError)(?::|$)"
+    r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
+    r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
+    r"|worker .*(?:died|exited)|terminated unexpectedly|aborted due to"
+    r"|because of the following error|Caught \w+ in )"
+)
+"""Exceptions, with their messages, that follow from the end of another process."""
+ENDED = re.compile(
+    r"Traceback|exit ?code|exited with|exit status|non-?zero|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*"
+    r"|Terminating|CANCELLED|closing signal|traceback :|error_file|Error [1-9]\d*$"
+    r"|Root Cause|\braise \w+"
+)
+"""Reports of how another program or rank ended, and lines of code."""
+WELL = re.compile(
+    r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
+    r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
+)
+"""Lines that end a run without a failure."""
+
+WENT_ON = 12
+"""Lines of ordinary output after an error that show that the program continued."""
+FAILURE_TALK = re.compile(
+    r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
+    r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
+    r"|argosy:|^\[|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
+)
+"""Lines that are usual after a failure."""
+
+
+def is_error_line(line: str) -> bool:
+    """Return whether a line reports an error of its own."""
+    if not (REPORTED.search(line) or REFUSED.search(line)):
+        return False
+    return not (HARMLESS.search(line) or CONSEQUENCE.search(line) or ENDED.search(line))
+
+
+def failure_start(lines: Sequence[str], explained: Container[int]) -> int:
+    """Return the line (from 0) where the failure at the end of a log begins: after it, the program did not go on.
+
+    Parameters
+    ----------
+    explained
+        Lines (from 0) with a known error.
+    """
+    start, ordinary = len(lines), 0
+    for at in range(len(lines) - 1, -1, -1):
+        if at in explained or is_error_line(lines[at]):
+            start, ordinary = at, 0
+        elif not FAILURE_TALK.search(lines[at]):
+            ordinary += 1
+            if ordinary > WENT_ON:
+                break
+    return start
+
+
+def find_first_error(lines: Sequence[str], start: int, explained: Container[int]) -> int | None:
+    """Return the first error line (from 0) of the failure that begins at a line.
+
+    None if there is none, if a known consequence precedes it, or if ordinary output ends the log.
+    """
+    first = next((at for at in range(start, len(lines)) if at in explained or is_error_line(lines[at])), None)
+    if first is None or first in explained or _ends_well(lines[first:], explained, first):
+        return None
+    return first
+
+
+def _ends_well(failure: Sequence[str], explained: Container[int], start: int) -> bool:
+    """Return whether the lines end with those of a run that went on."""
+    for at in range(len(failure) - 1, 0, -1):
+        line = failure[at]
+        if WELL.search(line):
+            return True
+        if start + at in explained or is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line):
+            return False
+        if not FAILURE_TALK.search(line):
+            return True
+    return False

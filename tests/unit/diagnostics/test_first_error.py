@@ -1,0 +1,74 @@
+"""Without a known cause, the first error line of the failure is quoted; a run that went well has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.diagnostics.why.failure import is_error_line
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.next_step import OTHERWISE, next_step
+from argosy.diagnostics.why.signatures import read_signatures
+
+SIGNATURES = read_signatures()
+
+
+def first_error(text: str) -> str:
+    """Return the line of the first error that no signature knows; empty if there is none."""
+    return next((each.text for each in find_errors(text, SIGNATURES) if each.name == "first-error"), "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FATAL:   while frobnicating the image: no frobnicator",
+        "n1:41:42 [0] x/y.cc:12 NCCL WARN The ring is not a circle",
+        "2026-11-23 10:00:00.5: E external/xla/frob.cc:55] frobnication went wrong",
+        "[E1123 10:00:01.1 Frob.cpp:7] the frobnicator went away",
+        "fatal: not a git repository (or any of the parent directories): .git",
+        "solver: the mesh file could not be read",
+        "frobnicate: partition table mismatch on /dev/frob",
+    ],
+)
+def test_the_first_error_before_the_cascade_is_quoted(line: str) -> None:
+    log = f"step 1\nstep 2\n{line}\nERROR: the step failed\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    assert first_error(log) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: could not find the cache, a new one is made",
+        "n1:41:42 [0] NCCL INFO Failed to open the optional plugin",
+        "relative error: 1.2e-07",
+        "test error 0.031, 0 errors",
+        "checking for libfrob... not found",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "srun: error: n1: task 0: Exited with exit code 1",
+    ],
+)
+def test_lines_that_only_look_like_an_error_are_none(line: str) -> None:
+    assert not is_error_line(line)
+
+
+@pytest.mark.parametrize("after", ["step 3\n", "step 3\n" * 20, "# Avg bus bandwidth    : 92.3\n", "exit code: 0\n"])
+def test_an_error_after_which_the_run_went_on_or_ended_well_is_not_quoted(after: str) -> None:
+    assert first_error("step 2\nFATAL: no frobnicator\n" + after) == ""
+
+
+def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last() -> None:
+    survived = "RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30
+    first, second = find_errors(survived + "OSError: [Errno 122] Disk quota exceeded\n", SIGNATURES)
+    assert (first.name, second.name) == ("quota", "no-gpu-seen")
+    assert first_error("FATAL: no frobnicator\nOSError: [Errno 122] Disk quota exceeded\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "step"),
+    [
+        ("ValueError: no width. Please set the width in the file", "follow the message: Please set the width in"),
+        ("cannot stat 'mesh.h5': No such file or directory", "check on the node and in the container"),
+        ("frobnicate: something went wrong", OTHERWISE),
+    ],
+)
+def test_the_next_step_is_the_messages_own_advice_or_fits_its_words(message: str, step: str) -> None:
+    assert next_step(message).startswith(step)
