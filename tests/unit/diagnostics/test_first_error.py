@@ -25,6 +25,8 @@ def first_error(text: str) -> str:
         "2026-11-23 10:00:00.5: E external/xla/frob.cc:55] frobnication went wrong",
         "[E1123 10:00:01.1 Frob.cpp:7] the frobnicator went away",
         "fatal: not a git repository (or any of the parent directories): .git",
+        "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed",
+        "Assertion failed in file solve.c at line 474: size != 0",
         "solver: the mesh file could not be read",
         "frobnicate: partition table mismatch on /dev/frob",
     ],
@@ -65,8 +67,11 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
 @pytest.mark.parametrize(
     ("message", "step"),
     [
-        ("ValueError: no width. Please set the width in the file", "follow the message: Please set the width in"),
-        ("cannot stat 'mesh.h5': No such file or directory", "check on the node and in the container"),
+        (
+            "ValueError: no width. Please set the width in the file",
+            "follow the advice of the message: Please set the width in",
+        ),
+        ("cannot stat 'mesh.h5': No such file or directory", "check with 'argosy run IMAGE -- ls PATH'"),
         ("frobnicate: something went wrong", OTHERWISE),
     ],
 )

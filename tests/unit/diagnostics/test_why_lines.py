@@ -215,7 +215,6 @@ CAUSES = [
     ("build-file-system", "FATAL: error extracting layer: link /tmp/b/a /tmp/b/c: operation not permitted"),
     ("nvidia-container-cli", "error running hook: exit status 1: [/usr/bin/nvidia-container-cli configure --pid=1]"),
     ("fabric-failed", "[n1][[1,1],7][btl_ofi_context.c:443] fi_cq_readerr: (provider err_code = 0)"),
-    ("ucx-error", "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed"),
     ("rank-numbers", f"{NCCL}Invalid rank requested : 2/2"),
     (
         "wrong-interface",

@@ -11,20 +11,23 @@ from collections.abc import Container, Sequence
 REPORTED = re.compile(
     r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAILED|PANIC)\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
-    r"|\w(?:Error|Exception)(?:: |$)|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
+    r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
+    r"|\berror \(\d+\)|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
 )
 """Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
 REFUSED = re.compile(
     r"(?i)\b(?:failed|failure|cannot|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
     r"|unrecognized|unknown option|unsupported|not supported|undefined|mismatch|exceeded|timed out|expired"
-    r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible)\b"
+    r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible|unexpectedly|marked dead)\b"
 )
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
-    r"|skipp\w+)\b|^\++ |\b(?:no|zero|0|without) (?:errors?|failures?|failed)|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
+    r"|skipp\w+)\b|^\++ |\b(?:no|zero|0|without) (?:errors?|failures?|failed)"
+    r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
-    r"|: [IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$|checking (?:for|whether)|-- (?:Performing|Looking)"
+    r"|: [IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
+    r"|checking (?:for|whether)|-- (?:Performing|Looking)"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
@@ -39,8 +42,8 @@ CONSEQUENCE = re.compile(
 )
 """Exceptions, with their messages, that follow from the end of another process."""
 ENDED = re.compile(
-    r"Traceback|exit ?code|exited with|exit status|non-?zero|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*"
-    r"|Terminating|CANCELLED|closing signal|traceback :|error_file|Error [1-9]\d*$"
+    r"Traceback|exitcode|[Ee]xited with|exit status|non-?zero|exit code:? \d+$|Error [1-9]\d*$"
+    r"|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED|closing signal|traceback :|error_file"
     r"|Root Cause|\braise \w+"
 )
 """Reports of how another program or rank ended, and lines of code."""
@@ -50,12 +53,15 @@ WELL = re.compile(
 )
 """Lines that end a run without a failure."""
 
+CAUSED_BY = "  Caused by: "
+"""Mark of an inner cause below an error, as uv and cargo print them."""
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
     r"|argosy:|^\[|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
+    r"|\b[0-9a-f]{12,}\b|^image +pc "
 )
 """Lines that are usual after a failure."""
 
@@ -94,6 +100,13 @@ def find_first_error(lines: Sequence[str], start: int, explained: Container[int]
     first = next((at for at in range(start, len(lines)) if at in explained or is_error_line(lines[at])), None)
     if first is None or first in explained or _ends_well(lines[first:], explained, first):
         return None
+    return _last_caused_by(lines, first)
+
+
+def _last_caused_by(lines: Sequence[str], first: int) -> int:
+    """Return the innermost cause of an error that lists its causes below it."""
+    while first + 1 < len(lines) and lines[first + 1].startswith(CAUSED_BY):
+        first += 1
     return first
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 
 ADVICE = re.compile(
-    r"(?:[Pp]lease (?:set|run|try|install|upgrade|update|use|check|specify|make sure|ensure|provide|pass|add|remove|consider|increase|reduce|see)"
-    r"|[Tt]ry (?:to |using |setting |running |installing |again with )|[Cc]onsider |You (?:should|must|need to|can|may) |[Hh]int: "
-    r"|Did you (?:mean|forget)|[Uu]se (?:--|the )|[Ii]nstall (?:it|with)|pip install |[Rr]un ['\"`]|[Ss]ee ['\"`]|must (?:be|set|specify|provide)|Set )[^\n]{4,}"
+    r"(?:[Pp]lease (?:set|run|try|install|upgrade|update|use|check|specify|make sure|ensure|provide|pass|add|remove)\b"
+    r"|[Tt]ry (?:to|using|setting|running|installing) |[Cc]onsider |You (?:should|must|need to|can|may) |[Hh]int: "
+    r"|Did you (?:mean|forget)|[Uu]se (?:--|the )|[Ii]nstall (?:it|with) |pip install "
+    r"|[Rr]un ['\"`]|[Ss]ee ['\"`])\S?.{4,}"
 )
 """A message's own advice, from the verb to the end of the line."""
 SHOWN = 160
 
 STEPS = (
     (r"(?i)no such file|does ?n[o']t exist|not found|cannot find|could not find|missing",
-     "check on the node and in the container that what the line names exists there (argosy run IMAGE -- ls PATH); "
-     "bind its folder with -B, or add it to the image"),
+     "check with 'argosy run IMAGE -- ls PATH' that the container has what the line names; bind its folder with -B"),
     (r"(?i)denied|not permitted|not allowed|read-only|unauthorized",
      "check who may use what the line names: namei -l PATH, or the rights of your account"),
     (r"(?i)unrecognized|unknown (option|flag|argument)|usage:|invalid (option|argument|choice)",
      "correct the option that the line names; '--help' lists those that this version knows"),
-    (r"(?i)version|upgrade|incompatible|not compatible|unsupported|not supported|attribute|unexpected keyword|cannot import",
+    (r"(?i)version|upgrade|(in|not )compatible|unsupported|not supported|attribute|unexpected keyword|cannot import",
      "compare the versions of the two sides that the line names, and install the one that the other side expects"),
     (r"(?i)time[d -]*out|unreachable|refused|connect|resolve|address",
      "check on the node that the address in the line can be reached, and that its server runs"),
@@ -34,7 +34,7 @@ OTHERWISE = "read the lines around it, and search for its text in the documentat
 def find_advice(message: str) -> str:
     """Return a message's own advice; empty if it gives none."""
     advice = ADVICE.search(message)
-    return f"follow the message: {advice[0].strip()[:SHOWN]}" if advice else ""
+    return f"follow the advice of the message: {advice[0].strip()[:SHOWN]}" if advice else ""
 
 
 def next_step(message: str) -> str:

@@ -169,7 +169,7 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
             yield Raised(at, at, match[1], match[2])
         elif match := CPP.match(line):
             what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
-            yield Raised(at, at, match[1], what[1] if what else "")
+            yield Raised(at, at + bool(what), match[1], what[1] if what else "")
         elif match := USAGE.match(line):
             yield Raised(at, at, "refused", match[1])
         elif match := OTHERS.match(line):
