@@ -1,4 +1,4 @@
-"""Parse the tables of `argosy bench collectives`, nccl-tests and rccl-tests; pure."""
+"""Parse what `argosy bench collectives`, nccl-tests, rccl-tests and all_reduce_bench.py print; pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,54 @@ import re
 
 import msgspec
 
-from argosy.diagnostics.verify.network_log import LABEL, OPERATION, UNITS
+OPERATION = re.compile(
+    r"^# (?:Collective test starting: )?(all_\w+?|broadcast|reduce\w*?)(?:_perf)?(?: · |$)", re.MULTILINE
+)
+FIGURE = r"(\d{1,15}(?:\.\d{0,15})?)"
+PEAK = re.compile(rf"^#\s*Peak bus bandwidth\s*:\s*{FIGURE} GB/s at {FIGURE} ([KMG]i)?B", re.MULTILINE)
+AVERAGE = re.compile(rf"^#\s*Avg bus bandwidth\s*:\s*{FIGURE}", re.MULTILINE)
+UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
+LABEL = re.compile(r"^(?: *\d+: ?|\[\d+,\d+\]<std(?:out|err)>: ?)", re.MULTILINE)
+"""The rank that `srun --label` or `mpirun --tag-output` writes before each line."""
+PAYLOAD = re.compile(rf"bandwidth of (\w+) with a {FIGURE}([KMG]i?)B payload")
+SWEEP = re.compile(rf"^\|\s*{FIGURE}([KMG]i?)?B\s*\|\s*{FIGURE}\s*GBps\s*\|", re.MULTILINE)
+"""A row of the table of all_reduce_bench.py (https://github.com/stas00/ml-engineering): payload, then bus bandwidth."""
+BUS = re.compile(rf"\bbusbw: *{FIGURE} *(GBps|GB/s|Gbps|Gb/s)|\bbusbw_avg \((GBps|Gbps)\): *{FIGURE}")
+BITS = 8
+"""Gigabits in a gigabyte: ``Gbps`` is bits, ``GBps`` bytes."""
 
 OWN_ROW = re.compile(
-    r"^ *([\d.]+) (Ki|Mi|Gi|)B +([\d.]+) ms +([\d.]+) +([\d.]+)(?: +([\d.]+) +([\d.]+))? *$", re.MULTILINE
+    rf"^ *{FIGURE} ([KMG]i)?B +{FIGURE} ms +{FIGURE} +{FIGURE}(?: +{FIGURE} +{FIGURE})? *$", re.MULTILINE
 )
 """Size, time, algorithm bandwidth, bus bandwidth, and the ends of its spread."""
 
 NCCL_ROW = re.compile(
-    r"^ *(\d+) +\d+ +(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*) +\w+(?: +-?\d+)? +([\d.]+) +([\d.]+) +([\d.]+) ",
+    r"^[ \t]*(\d{1,18})\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+"
+    rf"{FIGURE}\s+{FIGURE}\s+{FIGURE}\s",
     re.MULTILINE,
 )
 """Size in bytes, count, type, reduction, root, time in us, algorithm bandwidth, bus bandwidth."""
 
 NODES = re.compile(r"^# \w+ · (\d+) ranks on (\d+) node\(s\)", re.MULTILINE)
 MILLI, MICRO = 1e-3, 1e-6
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """A bus bandwidth that a benchmark printed.
+
+    Attributes
+    ----------
+    gigabytes
+        GB/s (1e9 bytes).
+    size
+        Bytes of the message; 0 if the benchmark printed only an average over sizes.
+    operation
+        For example ``all_reduce``; empty if the benchmark did not print it.
+    """
+
+    gigabytes: float
+    size: int = 0
+    operation: str = ""
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -82,3 +115,40 @@ def _nccl_rows(text: str) -> list[Bandwidth]:
         Bandwidth(int(size), float(time) * MICRO, float(algorithm), float(bus), float(bus), float(bus))
         for size, time, algorithm, bus in NCCL_ROW.findall(text)
     ]
+
+
+def parse_bandwidth(text: str) -> Measured | None:
+    """Return the bandwidth in a benchmark's output, or None if there is none.
+
+    The last peak of `argosy bench` comes first, then the largest message of a table, then nccl-tests' average, then
+    all_reduce_bench.py.
+    """
+    text = LABEL.sub("", text)
+    operations = OPERATION.findall(text)
+    operation = operations[-1] if operations else ""
+    if peaks := PEAK.findall(text):
+        speed, size, unit = peaks[-1]
+        return Measured(float(speed), int(float(size) * UNITS[unit]), operation)
+    if table := parse_collectives(text):
+        return Measured(table.rows[-1].bus, table.rows[-1].size, operation)
+    if averages := AVERAGE.findall(text):
+        return Measured(float(averages[-1]), 0, operation)
+    return _parse_all_reduce_bench(text)
+
+
+def _parse_all_reduce_bench(text: str) -> Measured | None:
+    """Return the bandwidth that all_reduce_bench.py printed: of the largest payload of its table, or the last one."""
+    if rows := SWEEP.findall(text):
+        size, speed = max((float(size) * UNITS[unit], float(speed)) for size, unit, speed in rows)
+        return Measured(speed, int(size), "all_reduce")
+    speeds = BUS.findall(text)
+    if not speeds:
+        return None
+    speed = speeds[-1][0] or speeds[-1][3]
+    unit = speeds[-1][1] or speeds[-1][2]
+    gigabytes = float(speed) if unit.startswith("GB") else round(float(speed) / BITS, 3)
+    payloads = PAYLOAD.findall(text)
+    if not payloads:
+        return Measured(gigabytes, 0, "all_reduce")
+    operation, size, unit = payloads[-1]
+    return Measured(gigabytes, int(float(size) * UNITS[unit]), operation)

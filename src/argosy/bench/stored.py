@@ -15,11 +15,10 @@ from argosy.bench.startup import StartupReport
 from argosy.bench.startup_cases import CASES
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
-from argosy.core.parse import decode_json, parse_json
+from argosy.core.parse import decode_json, parse_json, read_ends_of
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import list_earlier, past_shape
-from argosy.diagnostics.verify.network_log import read_ends_of
 from argosy.diagnostics.verify.nodes import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
 from argosy.jobs.launch_plan import Shape

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from argosy.core.errors import UsageError
+
 T = TypeVar("T")
 
 MOST_DIGITS = 18
@@ -68,6 +70,30 @@ def read_tail(file: str | Path, most: int) -> str:
             return source.read(most).decode(errors="replace")
     except (OSError, ValueError):  # ValueError: the path contains a NUL
         return ""
+
+
+ENDS_BYTES = 1 << 20
+"""Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
+
+
+def read_ends_of(path: str) -> str:
+    """Read the beginning and the end of a log.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as source:
+            head = source.read(ENDS_BYTES)
+            size = source.seek(0, 2)
+            source.seek(max(len(head), size - ENDS_BYTES))
+            return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no log {path!r}", hint="give a file or a job number") from error
+    except OSError as error:
+        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 
 
 def decode_json(text: str | bytes, kind: type[T]) -> T:

@@ -7,9 +7,10 @@ import ast
 import pytest
 
 from argosy.bench.collectives import OPERATIONS, benchmark_command, parse_size
+from argosy.bench.collectives_output import Measured
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
-from argosy.diagnostics.verify.network_log import Measured, parse_netlog
+from argosy.diagnostics.verify.network_log import parse_netlog
 from argosy.launch.model import name_of
 from argosy.runtimes.command_check import plan_command_binds
 from tests.unit.machines import make_host

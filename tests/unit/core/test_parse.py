@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from argosy.bench.collectives_output import parse_bandwidth
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.cpulist import parse_cpulist
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
-from argosy.core.parse import decode_json, parse_int, parse_json, parse_toml
+from argosy.core.parse import decode_json, parse_int, parse_json, parse_toml, read_ends_of
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.redact import redact
 from argosy.diagnostics.check.contents import parse_contents
 from argosy.diagnostics.discover.replies import parse_nodes
 from argosy.diagnostics.validate.merge import read_result
-from argosy.diagnostics.verify.network_log import parse_bandwidth, parse_netlog, read_ends_of
+from argosy.diagnostics.verify.network_log import parse_netlog
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.host.cdi import parse_cdi
 from argosy.images.oci import parse_config

@@ -6,11 +6,11 @@ import io
 import tarfile
 from pathlib import Path
 
+from argosy.core.parse import read_ends_of
 from argosy.core.redact import redact
 from argosy.core.store import atomic_file
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
-from argosy.diagnostics.verify.network_log import read_ends_of
 from argosy.jobs.record import can_read
 
 MOST_FILES = 200

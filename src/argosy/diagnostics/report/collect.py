@@ -10,6 +10,7 @@ from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import Finding
+from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
@@ -29,7 +30,7 @@ from argosy.diagnostics.report.model import Comparison, RankRow, Report
 from argosy.diagnostics.report.next_steps import list_steps
 from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
-from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host, read_ends_of
+from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host
 from argosy.diagnostics.verify.passed import find_passed
 from argosy.diagnostics.verify.verify import planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log

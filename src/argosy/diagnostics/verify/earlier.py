@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.bench.collectives_output import Measured, parse_bandwidth
+from argosy.core.parse import read_ends_of
 from argosy.core.session import Session
-from argosy.diagnostics.verify.network_log import Measured, parse_bandwidth, read_ends_of
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape
 from argosy.jobs.record import can_read, find_output

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.model import ChoiceKey
-from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog, read_ends_of
+from argosy.core.parse import read_ends_of
+from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected
 from argosy.jobs.query import JobFacts

@@ -1,4 +1,4 @@
-"""Parse network and bandwidth from logs of NCCL and RCCL (NCCL_DEBUG=INFO), oneCCL (CCL_LOG_LEVEL=info) and benchmarks.
+"""Parse the network of a run from logs of NCCL and RCCL (NCCL_DEBUG=INFO) and oneCCL (CCL_LOG_LEVEL=info).
 
 The wording differs between releases and plugins. ``tests/corpus/nccl`` contains the known forms. The line
 ``Bootstrap : Using …`` is ignored: it names the interface of the first handshake, not that of the data.
@@ -8,90 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
-
-OPERATION = re.compile(
-    r"^# (?:Collective test starting: )?(all_\w+?|broadcast|reduce\w*?)(?:_perf)?(?: · |$)", re.MULTILINE
-)
-FIGURE = r"(\d{1,15}(?:\.\d{0,15})?)"
-PEAK = re.compile(rf"^#\s*Peak bus bandwidth\s*:\s*{FIGURE} GB/s at {FIGURE} ([KMG]i)?B", re.MULTILINE)
-ROW = re.compile(
-    r"^[ \t]*(\d{1,18})\s+\d+\s+(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*)\s+\w+(?:\s+-?\d+)?\s+"
-    rf"[\d.]+\s+[\d.]+\s+{FIGURE}\s",
-    re.MULTILINE,
-)
-"""A row of nccl-tests: size in bytes, count, type, reduction, root, time, then algorithm and bus bandwidth."""
-AVERAGE = re.compile(rf"^#\s*Avg bus bandwidth\s*:\s*{FIGURE}", re.MULTILINE)
-UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 10**3, "M": 10**6, "G": 10**9}
-LABEL = re.compile(r"^(?: *\d+: ?|\[\d+,\d+\]<std(?:out|err)>: ?)", re.MULTILINE)
-"""The rank that `srun --label` or `mpirun --tag-output` writes before each line."""
-PAYLOAD = re.compile(rf"bandwidth of (\w+) with a {FIGURE}([KMG]i?)B payload")
-SWEEP = re.compile(rf"^\|\s*{FIGURE}([KMG]i?)?B\s*\|\s*{FIGURE}\s*GBps\s*\|", re.MULTILINE)
-"""A row of the table of all_reduce_bench.py (https://github.com/stas00/ml-engineering): payload, then bus bandwidth."""
-BUS = re.compile(rf"\bbusbw: *{FIGURE} *(GBps|GB/s|Gbps|Gb/s)|\bbusbw_avg \((GBps|Gbps)\): *{FIGURE}")
-BITS = 8
-"""Gigabits in a gigabyte: ``Gbps`` is bits, ``GBps`` bytes."""
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """A bus bandwidth that a benchmark printed.
-
-    Attributes
-    ----------
-    gigabytes
-        GB/s (1e9 bytes).
-    size
-        Bytes of the message; 0 if the benchmark printed only an average over sizes.
-    operation
-        For example ``all_reduce``; empty if the benchmark did not print it.
-    """
-
-    gigabytes: float
-    size: int = 0
-    operation: str = ""
-
-
-def parse_bandwidth(text: str) -> Measured | None:
-    """Return the bandwidth in a benchmark's output, or None if there is none.
-
-    The last peak of `argosy bench` comes first, then nccl-tests' largest message, then nccl-tests' average, then
-    all_reduce_bench.py.
-    """
-    text = LABEL.sub("", text)
-    operations = OPERATION.findall(text)
-    operation = operations[-1] if operations else ""
-    if peaks := PEAK.findall(text):
-        speed, size, unit = peaks[-1]
-        return Measured(float(speed), int(float(size) * UNITS[unit]), operation)
-    if rows := ROW.findall(text):
-        size, speed = max((int(size), float(speed)) for size, speed in rows)
-        return Measured(speed, size, operation)
-    if averages := AVERAGE.findall(text):
-        return Measured(float(averages[-1]), 0, operation)
-    return _parse_all_reduce_bench(text)
-
-
-def _parse_all_reduce_bench(text: str) -> Measured | None:
-    """Return the bandwidth that all_reduce_bench.py printed: of the largest payload of its table, or the last one."""
-    if rows := SWEEP.findall(text):
-        size, speed = max((float(size) * UNITS[unit], float(speed)) for size, unit, speed in rows)
-        return Measured(speed, int(size), "all_reduce")
-    speeds = BUS.findall(text)
-    if not speeds:
-        return None
-    speed = speeds[-1][0] or speeds[-1][3]
-    unit = speeds[-1][1] or speeds[-1][2]
-    gigabytes = float(speed) if unit.startswith("GB") else round(float(speed) / BITS, 3)
-    payloads = PAYLOAD.findall(text)
-    if not payloads:
-        return Measured(gigabytes, 0, "all_reduce")
-    operation, size, unit = payloads[-1]
-    return Measured(gigabytes, int(float(size) * UNITS[unit]), operation)
-
+from argosy.bench.collectives_output import Measured, parse_bandwidth
 
 LINE = re.compile(r"^.*?(?<![\w.-])(?P<host>[\w.-]+):\d+:\d+ \[\d+\] .*?(?P<what>NCCL (?:INFO|WARN) .*)$", re.MULTILINE)
 
@@ -246,27 +166,3 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 def _once(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
-
-
-MOST_BYTES = 1 << 20
-"""Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
-
-
-def read_ends_of(path: str) -> str:
-    """Read the beginning and the end of a log.
-
-    Raises
-    ------
-    UsageError
-        When it cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as source:
-            head = source.read(MOST_BYTES)
-            size = source.seek(0, 2)
-            source.seek(max(len(head), size - MOST_BYTES))
-            return (head + b"\n" + source.read(MOST_BYTES)).decode(errors="replace")
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no log {path!r}", hint="give a file or a job number") from error
-    except OSError as error:
-        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.bench.collectives_output import Measured
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import LATEST, past_shape
 from argosy.diagnostics.verify.evidence import read_evidence
-from argosy.diagnostics.verify.network_log import Measured, NetFacts
+from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.rules import check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.query import read_past_facts
