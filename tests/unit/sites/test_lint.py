@@ -402,6 +402,11 @@ def test_the_options_give_the_number_of_nodes(options: str, nodes: int) -> None:
     assert Script("job.sh", f"#!/bin/sh\n#SBATCH {options}\n").nodes == nodes
 
 
+def test_a_number_of_thousands_of_digits_is_not_read() -> None:
+    assert count_gpus("gpu:" + "4" * 5000, of_gres=True) == 0
+    assert Script("job.sh", f"#!/bin/sh\n#SBATCH -N {'4' * 5000}\n").nodes == 1
+
+
 def test_a_script_of_another_interpreter_has_options_only() -> None:
     text = "#!/usr/bin/env python3\n#SBATCH --acount=x\nsrun = CUDA_LAUNCH_BLOCKING=1\n"
     assert [finding.what for finding in lint_script("job.py", text)] == ["misspelt-option"]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
@@ -170,10 +171,11 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
         return Fate.REPLACED, "the job's own number", shape
     if name == "gpus-per-task":
         value = value.rpartition(":")[2]
-    if not re.fullmatch(r"\d+", value):
+    number = parse_int(value, -1)
+    if number < 0:
         hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
         return Fate.NOT_READ, f"not one number{hint}", shape
-    changed: dict[str, Any] = {field: int(value)}
+    changed: dict[str, Any] = {field: number}
     return Fate.KEPT, NOTES[field].format(value), replace(shape, **changed)
 
 
@@ -190,7 +192,7 @@ def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fa
         return Fate.KEPT, f'sbatch_arg = ["--gres={value}"]', shape
     words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
     words = [word for word in words if word]
-    count = int(re.sub(r"\(.*", "", words[-1])) if words and re.match(r"\d+(\(|$)", words[-1]) else 1
+    count = parse_int(words[-1].partition("(")[0], default=1) if words else 1
     kind = next((word for word in words if not word[0].isdigit()), "")
     field = "gpus" if name == "gpus" else "gpus_per_node"
     note = f"{field} = {count}" + (f', gpu_type = "{kind}"' if kind else "")

@@ -10,6 +10,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import NamedTuple
 
+from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SBATCH_FLAGS, SHORT, Option, complete_option, split_options
 from argosy.core.script_reader import (
     Part,
@@ -141,7 +142,7 @@ class Script:
     def number(self, *names: str) -> int:
         """Return the first number in a directive's value; 0 without one."""
         found = re.search(r"\d+", self.option(*names))
-        return int(found[0]) if found else 0
+        return parse_int(found[0]) if found else 0
 
     def has(self, *names: str) -> bool:
         """Return whether there is a directive of one of these names."""
@@ -186,7 +187,7 @@ def count_gpus(value: str, *, of_gres: bool = False) -> int:
         match = re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](.*))?", part) if of_gres else re.fullmatch(r"(.+)", part)
         if match:
             number = re.search(r"(?:^|[:=])(\d+)(?:\(|$)", match[1] or "")
-            total += int(number[1]) if number else 1
+            total += parse_int(number[1]) if number else 1
     return total
 
 

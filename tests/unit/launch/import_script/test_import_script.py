@@ -154,6 +154,7 @@ def test_forms_that_the_field_uses(line: str, expected: dict[str, Any]) -> None:
         ("#SBATCH --output=$HOME/x", "sbatch expands no variables"),
         ("#SBATCH --nodse=2", "did you mean --nodes?"),
         ("#SBATCH --time=soon", "invalid time limit"),
+        pytest.param(f"#SBATCH --nodes={'1' * 5000}", "not one number", id="5000 digits"),
         ("export TOKEN=$(cat token)", "a command computes the value"),
         ("source env.sh", "put its variables into env"),
         ("pip install x", "environment file"),
