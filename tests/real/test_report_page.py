@@ -63,7 +63,7 @@ def test_the_report_in_a_real_browser(browser: Any, tmp_path: Path, scheme: str,
     page.locator("details.choices summary").first.click()
     assert page.locator("details.choices td").first.is_visible()
     assert page.locator("section h2").all_inner_texts() == [
-        "Failure", "More commands", "Changes since job 5, the last run that passed", "Checks of the run",
+        "Failure", "The program", "More commands", "Changes since job 5, the last run that passed", "Checks of the run",
         "Nodes and ranks", "Measured", "Timeline", "Plan", "End of the output",
     ]  # fmt: skip
 

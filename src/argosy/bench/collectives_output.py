@@ -34,7 +34,7 @@ NCCL_ROW = re.compile(
 )
 """Size in bytes, count, type, reduction, root, time in us, algorithm bandwidth, bus bandwidth."""
 
-NODES = re.compile(r"^# \w+ · (\d+) ranks on (\d+) node\(s\)", re.MULTILINE)
+NODES = re.compile(r"^# \w+ · (\d+) ranks on (\d+) nodes?\b", re.MULTILINE)
 MILLI, MICRO = 1e-3, 1e-6
 
 

@@ -100,7 +100,8 @@ def main(name: str, most: int) -> None:
     nodes = max(1, ranks // int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))
     kind = torch.cuda.get_device_name() if device.type == "cuda" else device.type
     say = print if rank == 0 else lambda *_words, **_more: None
-    say(f"# {name} · {ranks} ranks on {nodes} node(s) · {backend} on {kind} · torch {torch.__version__}")
+    where = "1 node" if nodes == 1 else f"{nodes} nodes"
+    say(f"# {name} · {ranks} ranks on {where} · {backend} on {kind} · torch {torch.__version__}")
     say(f"# {'size':>10} {'time':>12} {'algbw':>10} {'busbw':>10} {'low':>10} {'high':>10}   (GB/s)")
     factor = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": (ranks - 1) / ranks, "broadcast": 1.0}[name]
     most = most or (MOST_CPU if device.type == "cpu" else MOST_GPU)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from argosy.bench.result import ALGORITHM, BUS, GBIT, BenchResult, Figure, Kind
 from argosy.core.pages import page_templates
 from argosy.core.plots import Level, Line, LinePlot, Plot, Point, Row, RowPlot, draw, number, size_label
+from argosy.core.plural import count
 from argosy.version import VERSION
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -33,12 +34,12 @@ def _table_of(results: Sequence[BenchResult]) -> tuple[Cells, ...]:
 
 
 def _over_nodes(results: Sequence[BenchResult]) -> bool:
-    return len({count for result in results for count in result.node_counts}) > 1
+    return len({nodes for result in results for nodes in result.node_counts}) > 1
 
 
 def _nodes_rows(results: Sequence[BenchResult]) -> Iterator[Cells]:
     """Yield a row for each number of nodes and each result: the message with the largest bus bandwidth."""
-    for nodes in sorted({count for result in results for count in result.node_counts}):
+    for nodes in sorted({nodes for result in results for nodes in result.node_counts}):
         first: Figure | None = None
         for result in results:
             bus, algorithm = result.peak(nodes, BUS), result.peak(nodes, ALGORITHM)
@@ -158,11 +159,11 @@ def _size_plot(results: Sequence[BenchResult]) -> Plot:
         for nodes in result.node_counts or (0,):
             figures = [each for each in result.figures if each.quantity == BUS and each.nodes in (0, nodes)]
             several = (result.label,) if len(results) > 1 else ()
-            name = ", ".join((*several, f"{nodes} node(s)")) if nodes else result.label
+            name = ", ".join((*several, count(nodes, "node"))) if nodes else result.label
             lines.append(Line(name, tuple(_point(each.size, each) for each in sorted(figures, key=lambda x: x.size))))
     counts = {nodes for result in results for nodes in result.node_counts}
     expected = [(nodes, speed) for nodes, speed in sorted(results[0].expected.items()) if nodes in counts]
-    levels = tuple(Level(f"expected, {nodes} node(s)", speed) for nodes, speed in expected)
+    levels = tuple(Level(f"expected, {count(nodes, 'node')}", speed) for nodes, speed in expected)
     title = f"{results[0].title}: bus bandwidth over message size"
     return LinePlot(
         title, "size of the message", "GB/s", tuple(lines), levels if len(counts) == 1 else (), in_bytes=True

@@ -16,6 +16,7 @@ from argosy.bench.startup_cases import CASES
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json, read_ends_of
+from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import list_earlier, past_shape
@@ -106,10 +107,10 @@ def _of_output(session: Session, past: PastJob) -> BenchResult | str:
     nodes = shape.nodes if shape else 0
     output = _output_here(session, past)
     if not can_read(output):
-        return f"job {past.id} on {nodes} node(s) has no output yet"
+        return f"job {past.id} on {count(nodes, 'node')} has no output yet"
     result = _parse_result(read_ends_of(output), nodes)
     if result is None:
-        return f"job {past.id} on {nodes} node(s) measured nothing: {past.end}"
+        return f"job {past.id} on {count(nodes, 'node')} measured nothing: {past.end}"
     expected = _expected(session, past, shape) if result.title in EXPECTED_OPERATIONS else {}
     return replace(result, label=f"job {past.id}", site=past.site, date=past.submitted[:10], expected=expected)
 

@@ -126,7 +126,7 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     from argosy.diagnostics.report.page import render_page
 
     collected = collect_report(open_session(quiet=True), job)
-    path = output or Path(f"job-{collected.facts.id}.{'tar.gz' if bundle else 'html'}")
+    path = output or Path(f"job-{collected.case.facts.id}.{'tar.gz' if bundle else 'html'}")
     with translate_os_errors(path.parent):
         if bundle:
             write_bundle(path, collected)

@@ -13,6 +13,7 @@ from argosy.cli.cmd_launch import launch, read_request
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, json_option, option
 from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
+from argosy.core.plural import count
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
@@ -27,7 +28,7 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
         print_json(rows)
         return
     shape = plan.shape
-    click.echo(f"{plan.name}: {shape.ranks} rank(s) on {shape.nodes} node(s), site {plan.site}")
+    click.echo(f"{plan.name}: {count(shape.ranks, 'rank')} on {count(shape.nodes, 'node')}, site {plan.site}")
     for group in GROUPS:
         chosen = [row for row in rows if row.group == group]
         if chosen:

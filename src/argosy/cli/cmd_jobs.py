@@ -23,6 +23,7 @@ from argosy.cli.output import (
 )
 from argosy.cli.parameters import COMMAND, JOB
 from argosy.core.errors import Interrupted, UsageError
+from argosy.core.plural import count
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
@@ -120,7 +121,8 @@ def _job_lines(rows: Sequence[JobRow], width: int) -> list[str]:
 
 def _render_job(row: JobRow, width: int) -> Iterator[str]:
     kind, meaning = judge_state(row.state)
-    head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {row.nodes:>4} node(s)  {row.elapsed:>10}"
+    nodes = "1 node" if row.nodes == "1" else f"{row.nodes} nodes"
+    head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {nodes:>10}  {row.elapsed:>10}"
     yield render_table([(head, meaning)], width)
     known = (_known(row.reason), f"expected start {row.start}" if _known(row.start) else "")
     where = row.node_list or ", ".join(filter(None, known))
@@ -185,7 +187,7 @@ def show_job(job: str, *, as_json: bool) -> None:
         )
         click.echo(f"run {run.restart:<5} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
-        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {rank.gpus} GPU(s)")
+        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
     for line in facts.last_lines:
         click.echo(f"  | {line}")
     if facts.kind == ENDED:

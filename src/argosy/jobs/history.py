@@ -137,7 +137,7 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
     values = [(key, str(plan.get(key, ""))) for key in PLAIN]
     for group in GROUPS:
         values += [(f"{group} {key}", str(value)) for key, value in (plan.get(group) or {}).items()]
-    values.append(("program", join(map(str, plan.get("command") or ()))))
+    values.append(("command", join(map(str, plan.get("command") or ()))))
     values += [(choice_label(str(row.get("key", ""))), str(row.get("value", ""))) for row in plan.get("choices") or ()]
     found: dict[str, str] = {}
     for key, value in values:

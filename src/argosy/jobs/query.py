@@ -98,6 +98,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         Files of all tasks of an array; the other fields are those of the task in `id`.
     record
         Folder with the script and its plan; empty if Argosy did not submit the job.
+    partition, account, time_limit
+        Values of Slurm; empty if it does not know the job any more.
     """
 
     id: str
@@ -120,6 +122,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     start: str = ""
     began: str = ""
     ended: str = ""
+    partition: str = ""
+    account: str = ""
+    time_limit: str = ""
 
     @property
     def verdict(self) -> str:
@@ -314,7 +319,15 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),
+        partition=_known(facts, "Partition"),
+        account=_known(facts, "Account"),
+        time_limit=_known(facts, "TimeLimit"),
     )
+
+
+def _known(facts: dict[str, str], name: str) -> str:
+    """Return a value of Slurm; empty if Slurm has none."""
+    return "" if facts.get(name) in {"(null)", "None", "N/A"} else facts.get(name, "")
 
 
 def _time(facts: dict[str, str], name: str) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
+from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.launch.context import choose_job_shape, with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted
@@ -234,18 +235,18 @@ def _allocated_shape(
         del counts["gpus_per_node"]
     if request.elastic:
         del counts["nodes"]
-    known = {name: count for name, count in counts.items() if count}
+    known = {name: number for name, number in counts.items() if number}
     has = known | {"gpus": known.get("gpus_per_node", 0) * known.get("nodes", 1)}
-    for name, count in has.items():
+    for name, number in has.items():
         asked = getattr(wanted, name)
-        if count and asked and asked != count and name not in request.given:
+        if number and asked and asked != number and name not in request.given:
             raise UsageError(
                 f"{option_name(name)} contradicts the allocation",
-                evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {count}",
+                evidence=f"{option_name(name)} {asked}; job {environment['SLURM_JOB_ID']} has {number}",
                 hint=f"remove {option_name(name)}: --in-allocation uses the whole allocation; --ranks sets the ranks",
             )
     total = 0 if "gpus_per_node" in known else wanted.gpus
-    return replace(wanted, gpus=total, **known), {name: str(count) for name, count in known.items()}
+    return replace(wanted, gpus=total, **known), {name: str(number) for name, number in known.items()}
 
 
 def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> int:
@@ -264,13 +265,13 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
     if min(cores) < ranks:
         raise UsageError(
             "the allocation has fewer cores than ranks",
-            evidence=f"{min(cores)} core(s) on a node, and {ranks} ranks",
+            evidence=f"{count(min(cores), 'core')} on a node, and {count(ranks, 'rank')}",
             hint=f"allocate more cores, for example salloc --cpus-per-task={ranks}; or start fewer ranks with --ranks",
         )
     if wanted.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than --cpus-per-rank requests",
-            evidence=f"{ranks} rank(s) on a node with {shape.cpus_per_rank} each; the node has {min(cores)}",
+            evidence=f"{count(ranks, 'rank')} on a node with {shape.cpus_per_rank} each; the node has {min(cores)}",
             hint="remove --cpus-per-rank, or start fewer ranks",
         )
     return max(1, min(cores) // ranks)

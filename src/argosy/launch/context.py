@@ -9,6 +9,7 @@ import msgspec
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
+from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, plan_binding, without_core_map
@@ -134,7 +135,7 @@ def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice
         return ()
     each = gpus * max(1, site.node.devices_per_gpu)
     why = (
-        f"{shape.ranks_per_node} rank(s) on a node with {gpus} GPUs; "
+        f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}; "
         f"for a rank per GPU: --ranks {each * shape.nodes}, or remove ranks from argosy.toml"
     )
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
@@ -178,7 +179,7 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
     if wanted.ranks not in {0, nodes}:
         raise UsageError(
             "the ray launcher starts one rank on each node, and distributes the node's cores and GPUs itself",
-            evidence=f"--ranks {wanted.ranks} on {nodes} node(s)",
+            evidence=f"--ranks {wanted.ranks} on {count(nodes, 'node')}",
             hint="remove --ranks; --cpus-per-rank sets the cores that Ray gets on each node",
         )
     return replace(wanted, ranks=nodes)
@@ -252,7 +253,8 @@ def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     threads = FEWER_THREADS.get(site.node.arch, THREADS)
     if asked > cores * threads:
         raise UsageError(
-            f"a node of {site.name} has {cores} cores; {ranks} rank(s) with {cpus} cores each do not fit",
+            f"a node of {site.name} has {cores} cores, on which {count(ranks, 'rank')} with {count(cpus, 'core')} each "
+            "do not fit",
             evidence=f"they need {asked} cores; the node has at most {cores * threads} hardware threads",
             hint="use fewer cores with --cpus-per-rank, fewer ranks, or more nodes",
             key="node.cores",
@@ -276,7 +278,8 @@ def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
     fewer = f"use --cpus-per-rank {usable // ranks}" if ranks <= usable else f"use at most {usable} ranks on a node"
     raise UsageError(
         f"jobs on a node of {site.name} can use {usable} cores, but {asked} were requested",
-        evidence=f"{ranks} rank(s) with {shape.cpus_per_rank} cores each; {reserved} of the {cores} cores are reserved",
+        evidence=f"{count(ranks, 'rank')} with {count(shape.cpus_per_rank, 'core')} each; "
+        f"{reserved} of the {cores} cores are reserved",
         hint=f"{fewer}; --no-check plans the job anyway",
         key="node.reserved",
     )
@@ -339,7 +342,7 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
     if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
         raise UsageError(
             "--gpus contradicts --gpus-per-node",
-            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {nodes} node(s)",
+            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
             hint="use one of the two options",
         )
     if wanted.gpus % nodes:
@@ -366,7 +369,7 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
             hint="use a multiple of the number of nodes",
         )
     if wanted.ranks:
-        return wanted.ranks // nodes, "requested"
+        return wanted.ranks // nodes, f"{count(wanted.ranks, 'rank')} requested on {count(nodes, 'node')}"
     devices = site.node.devices_per_gpu
     if gpus and devices > 1:
         return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
@@ -378,7 +381,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
         return wanted.cpus_per_rank, "requested"
     masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
     if masks:
-        return min(mask.bit_count() for mask in masks), "those nearest to a GPU, by the site's map"
+        return min(mask.bit_count() for mask in masks), "the cores nearest to each GPU, by the site's map"
     if not site.slurm.cpus_option:
         return 0, "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
     if gpus and site.slurm.cpus_per_gpu:

@@ -24,7 +24,7 @@ def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
     masks = choose_masks(shape, site)
     if masks:
         where = " ".join(map(render_core_list, masks))
-        why = "the cores nearest to its GPU, on whole nodes"
+        why = "nearest to the rank's GPU, on whole nodes"
         return (evident_choice(site, site.node, ChoiceKey.RANK_CORES, where, field="gpu_cpus", why=why),)
     if site.node.gpu_cpus and shape.gpus_per_node:
         why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
@@ -88,8 +88,8 @@ def plan_job_threads(site: Site, shape: Shape) -> tuple[Word, Choice]:
         why = "the cores that Slurm gives on the node, divided by its ranks"
         return CORES_PER_RANK, Choice(THREADS, "cores / ranks", why, f"site {site.name}")
     if choose_masks(shape, site):
-        return str(cores), Choice(THREADS, str(cores), "the cores of a rank", "default")
-    return CORES_PER_RANK, Choice(THREADS, str(cores), f"the cores of a rank, planned: {cores}", "default")
+        return str(cores), Choice(THREADS, str(cores), "one thread per core", "default")
+    return CORES_PER_RANK, Choice(THREADS, str(cores), f"one thread per core, planned: {cores}", "default")
 
 
 CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")

@@ -12,6 +12,7 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
+from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest, Wanted, as_pattern
 from argosy.recipes.job_options import one_line, with_defaults, with_job
@@ -159,7 +160,7 @@ def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
     if wanted.ranks not in {0, ranks}:
         raise UsageError(
             f"--ranks {wanted.ranks} contradicts --ranks-per-node {each}",
-            evidence=f"{wanted.nodes or 1} node(s) with {each} rank(s) each have {ranks} ranks",
+            evidence=f"{count(wanted.nodes or 1, 'node')} with {count(each, 'rank')} each have {count(ranks, 'rank')}",
             hint="use one of the two options",
         )
     return replace(wanted, ranks=ranks)

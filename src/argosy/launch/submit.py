@@ -20,6 +20,7 @@ from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.advice import warn_before
+from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
@@ -70,6 +71,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
     write_record(plan, folder, session)
+    write_command_files(folder, plan.command, _working_folder(plan) or session.host.cwd)
     return start_launch(plan, folder, session, request)
 
 
@@ -334,8 +336,13 @@ def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
     return tuple(out)
 
 
+def _working_folder(plan: LaunchPlan) -> str:
+    """Return the folder of --chdir; empty without this option."""
+    return next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+
+
 def _refuse_missing_chdir(plan: LaunchPlan) -> None:
     """Refuse a missing --chdir folder: Slurm would run the job in /tmp instead, and only log it."""
-    folder = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    folder = _working_folder(plan)
     if folder and not Path(folder).is_dir():
         raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="create it first")

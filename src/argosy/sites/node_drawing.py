@@ -65,6 +65,8 @@ class NodeParts(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    label
+        Name of the picture, for example ``A node of lumi-g``.
     description
         The picture in words, for readers who cannot see it.
     cards
@@ -74,6 +76,7 @@ class NodeParts(msgspec.Struct, frozen=True):
     """
 
     title: str
+    label: str
     facts: str
     description: str
     cores: Mapping[int, Part]
@@ -206,8 +209,8 @@ def _head(parts: NodeParts, width: int, height: int) -> Iterator[str]:
     title = escape(parts.title)
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" class="node-picture">\n<title>A node of {title}</title>\n<desc>{escape(parts.description)}</desc>'
-        f"\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>"
+        f'role="img" class="node-picture">\n<title>{escape(parts.label)}</title>\n'
+        f"<desc>{escape(parts.description)}</desc>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>"
     )
     yield f'<rect x="1" y="1" width="{width - 2}" height="{height - 2}" rx="10" class="back"/>'
     yield f'<text x="{MARGIN}" y="30" class="head">{title}</text>'

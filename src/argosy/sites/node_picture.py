@@ -38,6 +38,7 @@ def render_picture(site: Site) -> str:
         return ""
     parts = NodeParts(
         title=site.title or site.name,
+        label=f"A node of {site.title or site.name}",
         facts=render_facts(node),
         description=_describe(node),
         cores={core: _core(node, core) for core in range(node.cores)},

@@ -10,6 +10,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Choice, ChoiceKey, Mark
+from argosy.core.plural import count
 from argosy.core.suggest import suggest_word
 from argosy.sites.demands import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site
@@ -97,7 +98,7 @@ def refuse_demand(partition: Partition, demand: Demand) -> str:
             return f"{demand.nodes} nodes requested, {words} {number} allowed"
     limit = time_limit(partition, demand.nodes)
     if demand.time and limit and parse_minutes(demand.time) > parse_minutes(limit):
-        return f"{demand.time} requested, the limit for {demand.nodes} node(s) is {limit}"
+        return f"{demand.time} requested, the limit for {count(demand.nodes, 'node')} is {limit}"
     if partition.gpus is not None and demand.gpus_per_node > partition.gpus:
         return f"{demand.gpus_per_node} GPUs per node requested, its nodes have {partition.gpus}"
     return ""

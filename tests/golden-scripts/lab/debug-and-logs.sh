@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 node(s) and 2 rank(s) on each.
+# train on lab: 2 nodes and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
@@ -25,7 +25,7 @@ main() {
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 2
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 2
     # --debug net: shows which network is used
     export APPTAINERENV_NCCL_DEBUG=INFO APPTAINERENV_NCCL_DEBUG_SUBSYS=INIT,NET,ENV
     export APPTAINERENV_NCCL_DEBUG_FILE=/home/alice/train-nccl-%h-%p.log

@@ -6,7 +6,7 @@
 #SBATCH --cpus-per-task=2
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 node(s) and 2 rank(s) on each.
+# train on lab: 2 nodes and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
@@ -26,7 +26,7 @@ main() {
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 1
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 1
     export APPTAINERENV_TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='${rank}: '
 
     # --- Start: one container per node, which starts its ranks ---

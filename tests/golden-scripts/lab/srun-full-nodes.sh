@@ -7,7 +7,7 @@
 #SBATCH --output=/home/alice/train-%j.out
 #SBATCH --exclusive
 #
-# train on full: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
+# train on full: 2 nodes, 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = apptainer: found on PATH
 #   gpu = rocm: 8 amd GPUs; apptainer finds the driver
@@ -30,7 +30,7 @@ main() {
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS=7  # the cores of a rank
+    export APPTAINERENV_OMP_NUM_THREADS=7  # one thread per core
 
     # --- Start: one container per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \

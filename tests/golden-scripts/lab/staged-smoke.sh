@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 node(s) and 2 rank(s) on each.
+# train on lab: 2 nodes and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
@@ -24,7 +24,7 @@ main() {
     find_rendezvous  # MASTER_ADDR, MASTER_PORT
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 2
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 2
     stage_image /local /shared/train.sif 0.sif
 
     # --- Start: one container per node, which starts its ranks ---
@@ -125,7 +125,7 @@ stage_image() {
     trap 'unstage_image' EXIT
     $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
         stop "the new folder $argosy_staged cannot be created on every node" 7
-    echo "argosy: copying the image to $argosy_staged on $argosy_nodes node(s)" >&2
+    echo "argosy: copying the image to $argosy_staged on each node" >&2
     argosy_begun=$(date +%s)
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7

@@ -9,7 +9,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on aac6: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
+# train on aac6: 2 nodes, 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = 1CN192C4G1H_MI300A_Ubuntu22: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
@@ -37,7 +37,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
     export APPTAINERENV_NCCL_SOCKET_IFNAME=enp129s0  # selects the network interface of the nodes
 
     # --- Start: one container per node, which starts its ranks ---

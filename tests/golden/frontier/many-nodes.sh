@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --network=disable_rdzv_get
 #
-# train on frontier: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
+# train on frontier: 2 nodes, 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is unknown
 #   partition = batch: the job uses whole nodes; no partition was given
@@ -38,7 +38,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS=7  # the cores of a rank
+    export APPTAINERENV_OMP_NUM_THREADS=7  # one thread per core
     export APPTAINERENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3  # selects the Slingshot interfaces
     # the site's recommended value
     export APPTAINERENV_NCCL_CROSS_NIC=1 APPTAINERENV_HSA_FORCE_FINE_GRAIN_PCIE=1

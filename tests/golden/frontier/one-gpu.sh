@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on frontier: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
+# train on frontier: 1 node, 1 GPU and 1 rank on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   billed = 8 GPUs per node: every job there gets whole nodes, and 1 of 8 GPUs are used
 #   partition = batch: the job uses whole nodes; no partition was given
@@ -37,7 +37,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned: 7
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 7
     # keeps MIOpen's database off the shared file system; each node has its own folder
     export APPTAINERENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export APPTAINERENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"

@@ -9,7 +9,7 @@
 #SBATCH --mem=224G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-c: 2 node(s) and 128 rank(s) on each.
+# train on lumi-c: 2 nodes and 128 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
@@ -34,7 +34,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
+    export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
 
     # --- Start: one container per rank ---
     run_step srun --nodes="$argosy_nodes" \

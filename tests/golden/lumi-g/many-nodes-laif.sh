@@ -10,7 +10,7 @@
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-g: 2 node(s), 8 GPU(s) and 8 rank(s) on each.
+# train on lumi-g: 2 nodes, 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
 #   mode = laif: images in /appl/local/laifs contain libfabric, and need only Slurm's spool folder
@@ -42,7 +42,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
+    export SINGULARITYENV_OMP_NUM_THREADS=7  # one thread per core
     # without it RCCL may choose an interface other than Slingshot
     export SINGULARITYENV_NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
     # forked data loader workers would corrupt CXI's pinned memory

@@ -10,7 +10,7 @@
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-g: 1 node(s), 8 GPU(s) and 8 rank(s) on each.
+# train on lumi-g: 1 node, 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   mode = cray: images without libfabric use the host's
 #   partition = standard-g: the job uses whole nodes; no partition was given
@@ -43,7 +43,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    export SINGULARITYENV_OMP_NUM_THREADS=7  # the cores of a rank
+    export SINGULARITYENV_OMP_NUM_THREADS=7  # one thread per core
     # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
     export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"
     export SINGULARITYENV_MIOPEN_CUSTOM_CACHE_DIR="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"

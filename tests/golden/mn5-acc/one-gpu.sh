@@ -10,7 +10,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --hint=nomultithread
 #
-# train on mn5-acc: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
+# train on mn5-acc: 1 node, 1 GPU and 1 rank on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
@@ -36,7 +36,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # the cores of a rank, planned
+    export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
     enable_modules
     module purge
     module load singularity

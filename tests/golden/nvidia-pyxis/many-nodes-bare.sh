@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on nvidia-pyxis: 2 node(s), 2 GPU(s) and 2 rank(s) on each.
+# train on nvidia-pyxis: 2 nodes, 2 GPUs and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   gpu = nv: 2 nvidia GPUs; bare finds the driver
@@ -62,8 +62,7 @@ share_cores() {
 # With one core for each rank, data loaders starve the GPUs.
 warn_few_cores() {
     [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
-        echo "argosy: $argosy_node_cores core(s) of a node" \
-            "for $argosy_ranks_per_node rank(s): use --cpus-per-rank" >&2
+        echo "argosy: the ranks of a node have one core each: use --cpus-per-rank" >&2
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.

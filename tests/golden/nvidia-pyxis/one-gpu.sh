@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on nvidia-pyxis: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
+# train on nvidia-pyxis: 1 node, 1 GPU and 1 rank on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = pyxis: the site's runtime
@@ -72,8 +72,7 @@ share_cores() {
 # With one core for each rank, data loaders starve the GPUs.
 warn_few_cores() {
     [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
-        echo "argosy: $argosy_node_cores core(s) of a node" \
-            "for $argosy_ranks_per_node rank(s): use --cpus-per-rank" >&2
+        echo "argosy: the ranks of a node have one core each: use --cpus-per-rank" >&2
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.

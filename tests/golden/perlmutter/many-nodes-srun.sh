@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --constraint=gpu
 #
-# train on perlmutter: 2 node(s), 4 GPU(s) and 4 rank(s) on each.
+# train on perlmutter: 2 nodes, 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver

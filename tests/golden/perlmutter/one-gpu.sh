@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --constraint=gpu
 #
-# train on perlmutter: 1 node(s), 1 GPU(s) and 1 rank(s) on each.
+# train on perlmutter: 1 node, 1 GPU and 1 rank on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 1 nvidia GPU; podman-hpc finds the driver

@@ -53,7 +53,7 @@ def test_ranks_of_two_nodes_add_up_by_mpi(mpi_desk: Desk, kind: str, wire_up: st
             "NODE_RANK": str(rank // 2),
             "MASTER_ADDR": "node1",
         }
-    assert "verdict: ranks: 4 of 4 on 2 node(s)" in done.stdout
+    assert "verdict: ranks: 4 of 4 on 2 nodes" in done.stdout
 
 
 def test_mpich_meets_by_pmi2(lab: Lab, new_desk: Callable[..., AbstractContextManager[Desk]]) -> None:

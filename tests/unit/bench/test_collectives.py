@@ -63,5 +63,5 @@ def test_a_job_is_named_after_a_program_and_not_after_its_text(command: tuple[st
 
 
 def test_its_last_line_is_read_as_the_bandwidth_of_the_run() -> None:
-    printed = "# all_reduce · 8 ranks on 2 node(s) · nccl on cuda\n# Peak bus bandwidth : 149.250 GB/s at 1 GiB\n"
+    printed = "# all_reduce · 8 ranks on 2 nodes · nccl on cuda\n# Peak bus bandwidth : 149.250 GB/s at 1 GiB\n"
     assert parse_netlog(printed).measured == Measured(149.25, 1 << 30, "all_reduce")

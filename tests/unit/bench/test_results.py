@@ -25,7 +25,7 @@ from argosy.launch.submit import Launched
 from tests.unit.machines import make_session
 
 OWN = """\
-# all_reduce · {ranks} ranks on {nodes} node(s) · nccl on H100 · torch 2.7
+# all_reduce · {ranks} ranks on {nodes} nodes · nccl on H100 · torch 2.7
 #       size         time      algbw      busbw        low       high   (GB/s)
       64 KiB      0.050 ms      1.311      1.966      1.900      2.000
        4 GiB     10.000 ms    {alg} {bus} {low} {high}
@@ -102,7 +102,7 @@ def test_jobs_that_were_submitted_together_are_one_table_over_nodes_in_both_unit
     assert cells[2][2:5] == ["bus GB/s", "bus Gb/s", "spread"]
     assert cells[3] == ["1", "4 GiB", "2,629", "21,030", "2,366 to 2,760", "1,753", "14,020"]
     assert cells[4][:4] == ["2", "4 GiB", "1,231", "9,846"]
-    assert cells[6] == ["job 13 on 4 node(s) has no output yet"]
+    assert cells[6] == ["job 13 on 4 nodes has no output yet"]
     over_nodes, sizes = plots_of((result,))
     assert isinstance(over_nodes, LinePlot)
     assert [line.name for line in over_nodes.lines] == [BUS, ALGORITHM]
@@ -110,7 +110,7 @@ def test_jobs_that_were_submitted_together_are_one_table_over_nodes_in_both_unit
     assert [(point.x, point.y) for point in points] == [(1, 2628.8), (2, 1230.8)]
     assert points[0].low == pytest.approx(2365.92)
     assert isinstance(sizes, LinePlot)
-    assert [line.name for line in sizes.lines] == ["1 node(s)", "2 node(s)"]
+    assert [line.name for line in sizes.lines] == ["1 node", "2 nodes"]
 
 
 def test_a_job_is_compared_with_earlier_ones_and_with_a_file_by_size(session: Session, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_job_is_compared_with_earlier_ones_and_with_a_file_by_size(session: Se
     assert any("job 5" in line and line.endswith("0.80 x") for line in lines)
     (plot,) = plots_of(results)
     assert isinstance(plot, LinePlot)
-    assert [line.name for line in plot.lines] == ["job 6, 2 node(s)", "job 5, 2 node(s)", "nccl.out"]
+    assert [line.name for line in plot.lines] == ["job 6, 2 nodes", "job 5, 2 nodes", "nccl.out"]
 
 
 def test_jobs_on_different_numbers_of_nodes_are_a_table_over_nodes(session: Session) -> None:

@@ -372,7 +372,7 @@ def test_a_job_without_gpus_learns_how_to_request_them() -> None:
 
 
 def test_ranks_that_leave_gpus_idle_are_reported_if_the_gpus_are_a_default() -> None:
-    warning = "1 rank(s) on a node with 8 GPUs; for a rank per GPU: --ranks 16"
+    warning = "1 rank on a node with 8 GPUs; for a rank per GPU: --ranks 16"
     assert warning in dry_run("--site", "lumi-g", "--ranks", "2").stderr
     assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "16").stderr
     assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "2", "--gpus-per-node", "8").stderr
@@ -560,7 +560,7 @@ def test_the_options_of_slurm_and_torchrun_are_accepted() -> None:
     assert said.returncode == 0, said.stderr
     for line in ("--job-name=test", "--nodes=2", "--account=p", "--partition=standard-g", "--time=1:00:00"):
         assert f"#SBATCH {line}\n" in said.stdout
-    assert "2 node(s), 8 GPU(s) and 8 rank(s) on each" in said.stdout
+    assert "2 nodes, 8 GPUs and 8 ranks on each" in said.stdout
     assert "--cpus-per-task=56" in said.stdout
     words = "launch /p/x.sif --site lumi-g -A p --nnodes 2 --nproc-per-node 4 --dry-run -- ls"
     torchrun = argosy(*words.split())

@@ -125,7 +125,7 @@ def test_the_verdict_counts_the_ranks_of_ten_thousand_nodes(tmp_path: Path) -> N
     for number in range(10_000):
         line = f"rank={number} local=0 host=node{number} job=7 restart=0 cores=0 devices=0\n"
         (folder / f"ranks-node{number}").write_text(line)
-    assert "ranks: 10000 of 4 on 10000 node(s)" in end(folder, "sh", 0)
+    assert "ranks: 10000 of 4 on 10000 nodes" in end(folder, "sh", 0)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -255,9 +255,9 @@ def test_the_end_of_a_job_prints_and_records_its_verdict(record: Path, shell: st
             file.write(line)
     said = end(record, shell, 0)
     assert said.startswith(
-        "argosy: verdict: ranks: 4 of 4 on 2 node(s) · cores: 4 of 4 as planned · GPUs: use not shown, "
+        "argosy: verdict: ranks: 4 of 4 on 2 nodes · cores: 4 of 4 as planned · GPUs: use not shown; "
     )
-    assert "device files: 2 for each rank" in said
+    assert "each rank can see 2" in said
     (record / "nccl-0-node1-9.log").write_text("n:1:1 [0] NCCL INFO Using network Socket\n")
     assert "network: TCP SOCKETS, not the fast network" in end(record, shell, 0)
     (record / "nccl-0-node1-9.log").write_text(
@@ -267,7 +267,7 @@ def test_the_end_of_a_job_prints_and_records_its_verdict(record: Path, shell: st
         "n:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 busId c1000 - Init COMPLETE\n"
         "n:1:2 [1] NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId c6000 commId 0x1 - Init COMPLETE\n"
     )
-    assert "GPUs: 2 used by NCCL or RCCL, device files: 2 for each rank" in end(record, shell, 0)
+    assert "GPUs: 2 used by NCCL or RCCL; each rank can see 2" in end(record, shell, 0)
     assert end(record, shell, 0).endswith("network: Libfabric, libfabric cxi\n")
     runs = read_runs(record)
     assert len(runs) == 4

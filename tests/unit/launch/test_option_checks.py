@@ -553,7 +553,7 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("arch", "most"), [("x86_64", 8), ("aarch64", 8), ("ppc64le", 32), ("", 32)])
 def test_more_cores_than_a_node_has_are_refused_with_hardware_threads(arch: str, most: int) -> None:
     site = msgspec.structs.replace(LAB, node=msgspec.structs.replace(LAB.node, arch=arch))
-    with pytest.raises(UsageError, match=rf"a node of lab has 8 cores; 2 rank\(s\) with {most + 1} cores each"):
+    with pytest.raises(UsageError, match=rf"a node of lab has 8 cores, on which 2 ranks with {most + 1} cores each"):
         plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most + 1))
     plan(site, wanted=Wanted(ranks=2, cpus_per_rank=most))
     (row,) = [row for row in plan(wanted=Wanted(ranks=2, cpus_per_rank=8)).choices if row.key == "cores-per-rank"]
@@ -625,7 +625,7 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
         assert made.shape.cpus_per_rank == expected
     with pytest.raises(UsageError, match="fewer cores than --cpus-per-rank") as caught:
         inside(environment=few, wanted=Wanted(cpus_per_rank=4))
-    assert caught.value.evidence == "4 rank(s) on a node with 4 each; the node has 12"
+    assert caught.value.evidence == "4 ranks on a node with 4 each; the node has 12"
     with pytest.raises(UsageError, match="fewer cores than ranks") as caught:
         inside(environment={**INSIDE, "SLURM_JOB_CPUS_PER_NODE": "1(x2)"})
     assert caught.value.hint.startswith("allocate more cores, for example salloc --cpus-per-task=4")

@@ -27,14 +27,15 @@ def write_bundle(path: Path, report: Report) -> None:
     OSError
         When the archive cannot be written; nothing is left then.
     """
-    folder = f"job-{report.facts.id}"
+    facts = report.case.facts
+    folder = f"job-{facts.id}"
     with atomic_file(path, force=True) as beside, tarfile.open(beside, "w:gz") as archive:
         _add(archive, f"{folder}/report.html", render_page(report))
-        record = Path(report.facts.record) if report.facts.record else None
+        record = Path(facts.record) if facts.record else None
         for file in sorted(record.iterdir())[:MOST_FILES] if record else ():
             if file.is_file():
                 _add(archive, f"{folder}/record/{file.name}", redact(read_ends_of(str(file))))
-        for output in report.facts.outputs or (report.facts.output,):
+        for output in facts.outputs or (facts.output,):
             if output and can_read(output):
                 _add(archive, f"{folder}/output/{Path(output).name}", redact(read_ends_of(output)))
 

@@ -9,33 +9,35 @@ from pathlib import Path
 from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
 from argosy.core.errors import ArgosyError
-from argosy.core.findings import Finding
+from argosy.core.findings import Finding, has_failed
 from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.core.shell import join
-from argosy.diagnostics.report.advice import (
-    advise,
+from argosy.diagnostics.report.cause import changes_only_arguments, explain_cause
+from argosy.diagnostics.report.commands import list_commands
+from argosy.diagnostics.report.compare import compare_jobs, compare_settings
+from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
+from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
+from argosy.diagnostics.report.next_steps import list_steps
+from argosy.diagnostics.report.node_view import job_node
+from argosy.diagnostics.report.source import find_exception, read_excerpt, search_arguments, search_frames
+from argosy.diagnostics.report.summary import (
     explain_missing_bandwidth,
     join_names,
-    list_commands,
     relevant_findings,
     summarize,
     summarize_results,
 )
-from argosy.diagnostics.report.compare import compare_jobs
-from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
-from argosy.diagnostics.report.model import Comparison, RankRow, Report
-from argosy.diagnostics.report.next_steps import list_steps
-from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
-from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host
+from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host, parse_netlog
 from argosy.diagnostics.verify.passed import find_passed
+from argosy.diagnostics.verify.rules import name_network
 from argosy.diagnostics.verify.verify import planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log
 from argosy.diagnostics.why.find import KnownError
 from argosy.images.open import inspect_squashfs, open_image
+from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts, find_job
@@ -52,9 +54,17 @@ MOST_PACKAGES, NETWORK_LINES, MOST_LOGS = 500, 12, 64
 """Packages, lines about the network on the page, and logs that are read."""
 
 NETWORK = re.compile(
-    r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA).*$", re.MULTILINE
+    r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA"
+    r"|NCCL_(?!DEBUG)\w+ set (?:by|to) ).*$",
+    re.MULTILINE,
 )
-"""Lines of NCCL and RCCL that name the network."""
+"""Lines of NCCL and RCCL that name the network, or a variable that changes it."""
+
+OF_PROCESS = re.compile(r"^\S+:\d+:\d+ \[\d+\] ")
+"""Host, process and GPU, with which NCCL begins a line."""
+
+ADDRESS = re.compile(r":[\d.]+<\d+>")
+"""Address of a node, which differs between the lines of its ranks."""
 
 
 def collect_report(session: Session, job: str) -> Report:
@@ -72,41 +82,69 @@ def collect_report(session: Session, job: str) -> Report:
     """
     local = find_local_run(session, job)
     facts = local or find_job(session, last_job(session) if job == LAST else job, or_record=True)
-    subject = f"run {facts.id}" if local else f"job {facts.id}"
-    plan = _plan(facts.record)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
-    findings = relevant_findings(_verified(session, facts), plan)
-    compared = _compared(session, facts)
-    results = () if local else _measured(session, facts.id, compared.job)
-    errors = _errors(session, facts)
-    site = _site(session, facts, plan)
-    packages = _packages(session, plan)
     logs = _network_logs(facts, output)
+    case = _collect_case(session, facts, output, logs, is_job=local is None)
+    missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
-        facts=facts,
-        subject=subject,
-        summary=summarize(subject, facts, findings, output, results),
-        advice=advise(facts, errors, findings, compared),
-        steps=tuple(list_steps(facts, plan, findings, compared)),
-        plan=plan,
-        findings=findings,
-        errors=errors,
+        case=case,
+        summary=summarize(case),
+        cause=explain_cause(case),
+        steps=tuple(list_steps(case)),
+        excerpt=_excerpt(case),
         timeline=plan_timeline(facts, output),
-        unknown=tuple(unknown_times(facts, plan, output)),
-        ranks=tuple(_ranks(facts, plan)),
-        results=results,
-        measured=summarize_results(results, compared.job) if results else explain_missing_bandwidth(facts, compared),
+        unknown=tuple(unknown_times(facts, case.plan, output)),
+        ranks=tuple(_ranks(facts, case.plan)),
+        measured=summarize_results(case.results, case.compared.job)
+        or (f"Bus bandwidth: {missing}." if missing else ""),
         evidence=_network_lines(logs),
-        program=redact(join(plan.command)) if plan else "",
-        typed=redact(read_command_line(facts.record)),
-        compared=compared,
-        packages=tuple(packages.items())[:MOST_PACKAGES],
+        packages=tuple(_packages(session, case.plan).items())[:MOST_PACKAGES],
         output=_end_of(output),
-        commands=tuple(list_commands(facts, plan, findings, errors)),
-        node=job_node(site.node, plan.shape.gpus_per_node if plan else 0),
+        commands=tuple(list_commands(case)),
+        node=job_node(_site(session, case).node, case.plan.shape.gpus_per_node if case.plan else 0),
         networks=parse_by_host(logs),
         argosy=VERSION,
     )
+
+
+def _collect_case(session: Session, facts: JobFacts, output: str, logs: str, *, is_job: bool) -> Case:
+    """Collect what decides what the report says."""
+    plan, submitted = _plan(facts.record), read_submitted(Path(facts.record)) if facts.record else {}
+    compared = _compared(session, facts, parse_netlog(logs))
+    case = Case(
+        subject=f"{'job' if is_job else 'run'} {facts.id}",
+        facts=facts,
+        plan=plan,
+        findings=relevant_findings(_verified(session, facts), plan, facts, compared),
+        errors=_errors(session, facts),
+        compared=compared,
+        raised=find_exception(facts.last_lines) if facts.code else None,
+        results=_measured(session, facts.id, compared.job) if is_job else (),
+        output=output,
+        typed=redact(read_command_line(facts.record)),
+        profile=submitted.get("profile", ""),
+        ssh=submitted.get("ssh", ""),
+    )
+    return replace(case, search=_search(case))
+
+
+def _search(case: Case) -> Search | None:
+    """Return the lines of the user's program that explain a job."""
+    files = read_command_files(case.facts.record)
+    program = files[0].path if files else ""
+    found = None
+    if case.raised:
+        found = search_frames(case.raised, str(Path(program).parent))
+    elif program and has_failed(case.findings) and changes_only_arguments(case.compared):
+        found = search_arguments(program, case.compared.changes[0])
+    is_here = found is not None and (case.ssh or Path(found.path).is_file())
+    return replace(found, in_image=found.in_image or not is_here) if found else None
+
+
+def _excerpt(case: Case) -> Excerpt | None:
+    """Read the lines of the user's program that explain a job; None if the program is not on this machine."""
+    started = max((run.started for run in case.facts.runs), default=0)
+    return read_excerpt(case.search, started) if case.search and started and not case.ssh else None
 
 
 def _plan(record: str) -> LaunchPlan | None:
@@ -130,11 +168,10 @@ def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
     return explain_log(session, facts.output).errors
 
 
-def _site(session: Session, facts: JobFacts, plan: LaunchPlan | None) -> Site:
+def _site(session: Session, case: Case) -> Site:
     """Return the profile of a job's site; its file may lie outside the folders of profiles."""
-    profile = read_submitted(Path(facts.record)).get("profile") if facts.record else ""
     try:
-        return load_site(profile or plan.site, session.host) if plan else Site()
+        return load_site(case.profile or case.plan.site, session.host) if case.plan else Site()
     except ArgosyError:
         return Site()
 
@@ -164,7 +201,7 @@ def _measured(session: Session, job: str, passed: str) -> tuple[BenchResult, ...
     return ()
 
 
-def _compared(session: Session, facts: JobFacts) -> Comparison:
+def _compared(session: Session, facts: JobFacts, net: NetFacts) -> Comparison:
     """Compare the job with the last run that passed; runs without a submission are not compared."""
     if not facts.record or not read_submitted(Path(facts.record)):
         return Comparison()
@@ -175,16 +212,17 @@ def _compared(session: Session, facts: JobFacts) -> Comparison:
         records = (passed.job.record, facts.record)
         packages = {record: _packages(session, _plan(record)) for record in records}
         bandwidth = f"{passed.measured.gigabytes:.4g} GB/s" if passed.measured else ""
+        observed = tuple(compare_settings(passed.net.settings, net.settings))
         compared = compare_jobs(session, facts, passed.job, packages)
-        return replace(compared, network=_describe_network(passed.net), bandwidth=bandwidth)
+        return replace(compared, observed=observed, network=_describe_network(passed.net), bandwidth=bandwidth)
     except ArgosyError:
         return Comparison()
 
 
 def _describe_network(net: NetFacts) -> str:
-    """Return the networks of a run with its cards, for example ``IB (mlx5_0 and mlx5_1)``; empty if unknown."""
+    """Return the networks of a run with its cards, for example ``InfiniBand (mlx5_0 and mlx5_1)``; empty if unknown."""
     cards = f" ({join_names(net.cards)})" if net.cards else ""
-    return f"{join_names(net.networks)}{cards}" if net.networks else ""
+    return f"{join_names([*map(name_network, net.networks)])}{cards}" if net.networks else ""
 
 
 def _network_logs(facts: JobFacts, output: str) -> str:
@@ -194,9 +232,13 @@ def _network_logs(facts: JobFacts, output: str) -> str:
 
 
 def _network_lines(logs: str) -> tuple[str, ...]:
-    """Return the lines that name the network."""
-    lines = dict.fromkeys(redact(line.strip())[:LONGEST_LINE] for line in NETWORK.findall(logs))
-    return tuple(lines)[:NETWORK_LINES]
+    """Return the lines that name the network; lines of several ranks that differ only in addresses are one line."""
+    lines = [OF_PROCESS.sub("", redact(line.strip())[:LONGEST_LINE]) for line in NETWORK.findall(logs)]
+    kinds: dict[str, list[str]] = {}
+    for line in lines:
+        kinds.setdefault(ADDRESS.sub("", line), []).append(line)
+    counted = (same[0] + (f"  (written {len(same)} times)" if len(same) > 1 else "") for same in kinds.values())
+    return tuple(counted)[:NETWORK_LINES]
 
 
 def _packages(session: Session, plan: LaunchPlan | None) -> dict[str, str]:

@@ -24,11 +24,13 @@ def draw_timeline(moments: Sequence[Moment]) -> str:
         return ""
     first, span = moments[0].seconds, max(1.0, moments[-1].seconds - moments[0].seconds)
     label = escape(f"Timeline: {describe_phases(moments)}")
+    start = _name_start(moments)
     parts = [f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT + 2}" role="img" aria-label="{label}">']
     changes = [each for number, each in enumerate(moments) if not number or each.phase != moments[number - 1].phase]
     for before, after in pairwise([*changes, moments[-1]]):
         left, right = ((each.seconds - first) / span * WIDTH for each in (before, after))
-        text = f"{before.phase} {render_seconds(after.seconds - before.seconds)}"
+        name = start if before.phase is Phase.START else before.phase
+        text = f"{name} {render_seconds(after.seconds - before.seconds)}"
         parts.append(
             f'<g><title>{escape(text)}</title><rect x="{left:.1f}" y="1" width="{max(1, right - left):.1f}" '
             f'height="{HEIGHT}" class="{before.phase.name.lower()}"/>'
@@ -39,12 +41,20 @@ def draw_timeline(moments: Sequence[Moment]) -> str:
     return "".join((*parts, "</svg>"))
 
 
+def _name_start(moments: Sequence[Moment]) -> str:
+    """Name the phase between the start and the first output, or the last start of a rank."""
+    wrote = any(each.phase is Phase.RUN and each.text.endswith("first output") for each in moments)
+    return "until the first output" if wrote else Phase.START
+
+
 def describe_phases(moments: Sequence[Moment]) -> str:
     """Say how long each phase took, for example ``in the queue 5 s, running 2 min 10 s``."""
+    start = _name_start(moments)
     took: dict[Phase, float] = {}
     for before, after in pairwise(moments):
         took[before.phase] = took.get(before.phase, 0.0) + after.seconds - before.seconds
-    return ", ".join(f"{phase} {render_seconds(seconds)}" for phase, seconds in took.items() if phase is not Phase.END)
+    names = {phase: start if phase is Phase.START else phase for phase in took}
+    return ", ".join(f"{names[phase]} {render_seconds(took[phase])}" for phase in took if phase is not Phase.END)
 
 
 def render_seconds(seconds: float) -> str:

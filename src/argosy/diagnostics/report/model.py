@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """An event in the life of a job, with its evidence.
+    """An event in the life of a job.
 
     Attributes
     ----------
@@ -34,14 +34,13 @@ class Moment(msgspec.Struct, frozen=True):
         Time since 1970 in seconds.
     text
         The event, for example ``submitted``.
-    source
-        The record, log or clock that has the time.
+    phase
+        The phase that begins with it.
     """
 
     seconds: float
     text: str
     phase: Phase
-    source: str = ""
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -75,14 +74,85 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step that a report advises; `command` is the command line of the step, or empty."""
+    """A step that a report advises: one action.
+
+    Attributes
+    ----------
+    command
+        The command line of the step; empty if it has none.
+    where
+        The machine that runs the command, and the cost.
+    instead
+        Whether it is an alternative to the step before.
+    """
 
     text: str
     command: str = ""
+    where: str = ""
+    instead: bool = False
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A frame of a Python traceback in the user's code."""
+
+    path: str
+    line: int
+    function: str
+    code: str = ""
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The exception that ended a program.
+
+    Attributes
+    ----------
+    text
+        For example ``KeyError: 'label'``.
+    frames
+        Frames in the user's code; the last one is the nearest to the error.
+    """
+
+    text: str
+    frames: tuple[Frame, ...] = ()
+
+
+class Search(msgspec.Struct, frozen=True):
+    """Lines of the user's program that explain a job.
+
+    Attributes
+    ----------
+    first, last
+        A range of lines, from 1; 0 for the lines that contain one of `words`.
+    marked
+        Lines of the range that the traceback names.
+    in_image
+        Whether the file is part of the image.
+    """
+
+    path: str
+    first: int = 0
+    last: int = 0
+    marked: tuple[int, ...] = ()
+    words: tuple[str, ...] = ()
+    in_image: bool = False
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """Lines of a file: number, text and whether the line is marked.
+
+    Attributes
+    ----------
+    note
+        Why the lines are not shown; empty if they are.
+    """
+
+    path: str
+    lines: tuple[tuple[int, str, bool], ...] = ()
+    note: str = ""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The difference from the last run of the same site, shape and program that passed its checks.
+    """The difference from the last run of the same command and shape at the same site that passed its checks.
 
     Attributes
     ----------
@@ -92,6 +162,12 @@ class Comparison(msgspec.Struct, frozen=True):
         Command line that launches it again.
     same
         Names of what is equal, for example ``image``.
+    files
+        Names of the command's files with equal content.
+    observed
+        Variables in the logs of the network library that differ.
+    seconds
+        How long that job ran; 0 if unknown.
     network
         The network that the logs of that job show, with its cards; empty if they show none.
     bandwidth
@@ -102,8 +178,55 @@ class Comparison(msgspec.Struct, frozen=True):
     repeat: str = ""
     changes: tuple[Change, ...] = ()
     same: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    observed: tuple[Change, ...] = ()
+    seconds: int = 0
     network: str = ""
     bandwidth: str = ""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """The facts about a job that decide what its report says.
+
+    Attributes
+    ----------
+    subject
+        ``job 7``, or ``run NAME`` for a run on this machine.
+    plan
+        The plan of the job; None if the job has no record.
+    findings
+        Findings of `argosy verify`.
+    errors
+        Known errors in the output, the causes first.
+    raised
+        The exception that ended the program; None if the output shows none.
+    search
+        Lines of the user's program that explain the job; None if none are known.
+    results
+        Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
+    output
+        Output of the job.
+    typed
+        Command line that launched the job; empty if it was launched from Python.
+    profile
+        Name or file of the site's profile.
+    ssh
+        Login node, for a job that was submitted by ssh.
+    """
+
+    subject: str
+    facts: JobFacts
+    plan: LaunchPlan | None = None
+    findings: tuple[Finding, ...] = ()
+    errors: tuple[KnownError, ...] = ()
+    compared: Comparison = Comparison()
+    raised: Raised | None = None
+    search: Search | None = None
+    results: tuple[BenchResult, ...] = ()
+    output: str = ""
+    typed: str = ""
+    profile: str = ""
+    ssh: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -111,34 +234,22 @@ class Report(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    subject
-        ``job 7``, or ``run NAME`` for a run on this machine.
+    case
+        Facts that decide what the report says.
     summary
         One sentence about the end of the job.
-    advice
-        The advice and its reason; empty for a job that has not ended.
+    cause
+        The likely cause of a failure; empty for a job that ended well, or has not ended.
     steps
         The next steps in their order, after a job that failed or whose checks failed.
-    plan
-        The plan of the job; None if the job has no record.
-    findings
-        Findings of `argosy verify`.
-    errors
-        Known errors in the output, the causes first.
+    excerpt
+        The lines of the user's program that explain the job; None if none are known.
     unknown
         Events whose time is unknown: event and reason.
-    results
-        Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
     measured
         The largest bandwidth of each result, and the value that the site's profile expects; empty for others.
     evidence
         Lines of NCCL or RCCL that name the network.
-    program
-        The program of each rank with its arguments; empty if the job has no record.
-    typed
-        Command line that launched the job; empty if it was launched from Python.
-    compared
-        The difference from the last run that passed.
     output
         The end of the output.
     commands
@@ -149,23 +260,16 @@ class Report(msgspec.Struct, frozen=True):
         Host -> the network that its logs show.
     """
 
-    facts: JobFacts
-    subject: str
+    case: Case
     summary: str
-    advice: str
+    cause: str
     steps: tuple[Step, ...]
-    plan: LaunchPlan | None
-    findings: tuple[Finding, ...]
-    errors: tuple[KnownError, ...]
+    excerpt: Excerpt | None
     timeline: tuple[Moment, ...]
     unknown: tuple[tuple[str, str], ...]
     ranks: tuple[RankRow, ...]
-    results: tuple[BenchResult, ...]
     measured: str
     evidence: tuple[str, ...]
-    program: str
-    typed: str
-    compared: Comparison
     packages: tuple[tuple[str, str], ...]
     output: str
     commands: tuple[tuple[str, str], ...]

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from argosy.core.cpulist import parse_cpulist
+from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.diagnostics.report.model import RankRow
 from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.verify.rules import name_network
 from argosy.sites.node_drawing import NodeParts, Part, draw_node
 from argosy.sites.profile import Node
 
@@ -25,8 +27,8 @@ MARKS = (
     ("free", "a grey core belongs to no rank"),
     ("failed", "a red border marks the cores of the rank that failed first"),
     ("missed", "a red dashed border marks a core that was planned for another rank"),
-    ("absent", "a red dashed box is a GPU or network card (NIC) that was not used"),
-    ("open", "a dotted box is a GPU or network card (NIC) whose use no log shows"),
+    ("absent", "a red dashed box is a GPU or network card that was not used"),
+    ("open", "a dotted box is a GPU or network card whose use no log shows"),
 )
 """Classes of the pictures, and what they mean."""
 
@@ -35,7 +37,11 @@ def describe_marks(pictures: Sequence[str]) -> str:
     """Explain the marks that pictures contain."""
     used = {name for picture in pictures for names in CLASSES.findall(picture) for name in names.split()}
     marks = (meaning for name, meaning in MARKS if name in used)
-    return "; ".join(("Each square is a core, with the number of the rank that could use it", *marks)) + "."
+    square = (
+        "A rank is one process of the job. A small square is a core with the number of the rank that could use it; "
+        "each rank has a colour. The wide boxes are network cards and GPUs"
+    )
+    return "; ".join((square, *marks)) + "."
 
 
 def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts) -> str:
@@ -58,6 +64,7 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
         node,
         NodeParts(
             title=host,
+            label=f"Node {host}",
             facts=" · ".join(f"rank {each.rank}: {_cores_note(each)}" for each in ranks[:4])
             + (f" · and {len(ranks) - 4} more" if len(ranks) > 4 else ""),  # noqa: PLR2004 - what fits in a line
             description="; ".join((*(f"rank {each.rank}: {_cores_note(each)}" for each in ranks), *notes)),
@@ -71,7 +78,8 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
 
 def _cores_note(rank: RankRow) -> str:
     wrong = rank.planned and parse_cpulist(rank.planned) != parse_cpulist(rank.cores)
-    cores = f"cores {rank.cores}" if rank.cores else "cores unknown"
+    noun = "core" if rank.cores.isdigit() else "cores"
+    cores = f"{noun} {rank.cores}" if rank.cores else "cores unknown"
     return cores + (f", planned {rank.planned}" if wrong else "") + (", failed first" if rank.end else "")
 
 
@@ -109,12 +117,12 @@ def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]
 
 def _cards(node: Node, net: NetFacts) -> tuple[Part, ...]:
     if net.slow:
-        return (Part("absent", "NIC not used", "the ranks used TCP sockets instead"),) * node.nics
+        return (Part("absent", "card unused", "network card: the ranks used TCP instead"),) * node.nics
     names = net.cards
     if max(net.nics, len(names)) < node.nics or not net.has_network:
-        return (Part("open", "NIC ?", "the logs do not show whether this card was used"),) * node.nics
-    labels = names if len(names) == node.nics else ("NIC",) * node.nics
-    return tuple(Part("plain", name, "used, by the log of the network library", on_color=True) for name in labels)
+        return (Part("open", "card ?", "network card: no log shows whether it was used"),) * node.nics
+    labels = names if len(names) == node.nics else ("card",) * node.nics
+    return tuple(Part("plain", name, "network card: used, as the log shows", on_color=True) for name in labels)
 
 
 def _network_note(node: Node, net: NetFacts) -> str:
@@ -122,13 +130,14 @@ def _network_note(node: Node, net: NetFacts) -> str:
     if not net.has_network:
         return f"Network: {expected} expected; the logs of this node name no network" if expected else ""
     if net.slow:
-        over = net.interfaces.split("<")[0].removeprefix("[0]").split(":")[0]
-        return f"TCP sockets over {over or 'an unknown interface'}" + (f" instead of {expected}" if expected else "")
-    count = max(net.nics, len(net.cards))
-    of_all = f" of {node.nics}" if node.nics else ""
-    cards = f", {count}{of_all} {'card' if count == 1 and not of_all else 'cards'} in the log" if count else ""
+        over = f"Network: TCP over {net.interface or 'an unknown interface'}"
+        return over + (f" instead of {expected}" if expected else "")
+    number = max(net.nics, len(net.cards))
+    cards = f", {number} of {count(node.nics, 'card')}" if node.nics else f", {count(number, 'card')}"
     names = f": {', '.join(net.cards)}" if net.cards else ""
-    return f"Network: {' and '.join(net.networks)}{f' ({net.provider})' if net.provider else ''}{cards}{names}"
+    network = " and ".join(map(name_network, net.networks))
+    provider = f" ({net.provider})" if net.provider else ""
+    return f"Network: {network}{provider}{cards if number else ''}{names}"
 
 
 def _gpu_note(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> str:

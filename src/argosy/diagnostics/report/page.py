@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -12,16 +13,19 @@ from markupsafe import Markup
 
 from argosy.bench.result import BUS, BenchResult, Kind
 from argosy.bench.show import compact_table, plots_of
+from argosy.core.cpulist import parse_cpulist
 from argosy.core.errors import ToolMissing
-from argosy.core.findings import State
+from argosy.core.findings import State, has_failed
+from argosy.core.model import Choice
 from argosy.core.pages import page_templates
 from argosy.core.plots import draw, size_label
 from argosy.core.plural import count
-from argosy.diagnostics.report.advice import fill_names, join_names
-from argosy.diagnostics.report.drawings import describe_phases, draw_timeline, render_seconds
-from argosy.diagnostics.report.model import Phase, Report
+from argosy.diagnostics.report.drawings import draw_timeline, render_seconds
+from argosy.diagnostics.report.model import Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
+from argosy.diagnostics.report.summary import fill_names, join_names
 from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import names_ranks
@@ -29,6 +33,20 @@ from argosy.slurm.text import ENDED
 
 SIGNALLED = 128
 """An exit code above this is 128 and the number of a signal."""
+
+SECONDS_OF_HOUR = 3600
+
+OTHERS = "ended-with-others"
+"""Name of the known error that reports the end of the other ranks."""
+
+HELPERS = re.compile(r"^# --- Helpers", re.MULTILINE)
+"""The line of a job script after which it is the same in every script."""
+
+LABELS = {"ranks": "ranks started"}
+"""Subject of a finding -> its label on the page, if it is another one."""
+
+EVIDENCE = {"network": "network-lines", "GPUs": "ranks", "cores": "ranks", "bandwidth": "measured", "ranks": "ranks"}
+"""Subject of a finding -> the part of the page that has its evidence."""
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -40,7 +58,8 @@ def render_page(report: Report) -> str:
     environment.filters["sentence"] = _sentence
     environment.filters["duration"] = render_seconds
     environment.filters["names"] = join_names
-    environment.filters["filled"] = lambda text: fill_names(text, report.facts)
+    environment.filters["filled"] = lambda text: fill_names(text, report.case.facts)
+    environment.filters["consequence"] = lambda error: _consequence(error, report.case.facts)
     environment.globals["count"] = count
     by_host = sorted(report.ranks, key=lambda each: (each.host, each.local))
     nodes = [(host, tuple(ranks)) for host, ranks in groupby(by_host, key=lambda each: each.host)]
@@ -51,47 +70,80 @@ def render_page(report: Report) -> str:
     return environment.get_template("report.html").render(
         argosy=report.argosy,
         report=report,
-        facts=report.facts,
-        plan=report.plan,
+        case=report.case,
+        facts=report.case.facts,
+        plan=report.case.plan,
+        told=" ".join((report.cause, *(step.text for step in report.steps))),
         state=_state(report),
-        choices=_choices(report.plan),
+        badge=_badge(report),
+        labels=LABELS,
+        evidence_of=EVIDENCE,
+        choices=_choices(report.case.plan),
+        script=HELPERS.split(report.case.plan.script)[0] if report.case.plan else "",
         pictures=[Markup(each) for each in pictures],  # noqa: S704 - drawings escape their texts
         legend=describe_marks(pictures),
         last_lines=_last_lines(report),
         hidden_nodes=max(0, len(nodes) - MOST_NODES),
+        shows_ranks=len(nodes) > MOST_NODES or any(_is_misplaced(each) for each in report.ranks),
         timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704
-        phases=describe_phases(report.timeline),
         outline=tuple(_outline(report)),
         plots=_plots(report),
-        values=tabulate_results(report.results) if report.results else (),
+        values=tabulate_results(report.case.results) if report.case.results else (),
     )
 
 
 def _plots(report: Report) -> list[Markup]:
     """Draw what the job measured; nothing without matplotlib, because the table has the same values."""
     try:
-        return [Markup(draw(plot)) for plot in plots_of(report.results)] if report.results else []  # noqa: S704
+        results = report.case.results
+        return [Markup(draw(plot)) for plot in plots_of(results)] if results else []  # noqa: S704
     except ToolMissing:
         return []
 
 
 def _outline(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the facts below the heading: name and value."""
-    facts, plan = report.facts, report.plan
+    facts, plan = report.case.facts, report.case.plan
     if plan:
-        yield "Site", plan.site
         shape = plan.shape
         gpus = f" and {count(shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
-        yield "Asked for", f"{count(shape.nodes, 'node')}, {count(shape.ranks_per_node, 'rank')}{gpus} on each"
-    if facts.nodes:
-        yield "Nodes", facts.nodes
+        yield "Requested", f"{count(shape.nodes, 'node')}, {count(shape.ranks_per_node, 'rank')}{gpus} on each"
+        yield "Site profile", plan.site
+    values = (
+        ("GPU model", report.node.gpu_model if plan and plan.shape.gpus_per_node else ""),
+        ("Partition", facts.partition or _option(plan, "partition")),
+        ("Account", facts.account or _option(plan, "account")),
+        ("Time limit", facts.time_limit or _option(plan, "time")),
+        ("Nodes", facts.nodes),
+    )
+    yield from ((name, value) for name, value in values if value)
     if report.timeline:
         yield "Submitted" if facts.submitted else "Started", _time(report.timeline[0].seconds)
     started = [each.seconds for each in report.timeline if each.phase is Phase.START]
     if started and facts.kind == ENDED:
         yield "Ran for", render_seconds(report.timeline[-1].seconds - started[0])
     if facts.kind == ENDED:
+        used = _resources(facts, plan)
+        yield from [("Used", used)] if used else []
         yield "Exit code", _exit_codes(facts)
+    yield from [("Output", facts.output)] if facts.output else []
+    yield from [("Record", facts.record)] if facts.record else []
+
+
+def _option(plan: LaunchPlan | None, name: str) -> str:
+    """Return the value of an option of sbatch that the plan has; empty without it."""
+    options = plan.directives if plan else ()
+    return next((each.partition("=")[2] for each in options if each.startswith(f"--{name}=")), "")
+
+
+def _resources(facts: JobFacts, plan: LaunchPlan | None) -> str:
+    """Return the hours of nodes and GPUs that all runs of a job used; empty if their times are unknown."""
+    seconds = sum(run.ended - run.started for run in facts.runs if run.started and run.ended)
+    if not seconds or plan is None or not plan.is_job:
+        return ""
+    hours = seconds * plan.shape.nodes / SECONDS_OF_HOUR
+    gpus = hours * plan.shape.gpus_per_node
+    return f"{hours:.2g} node hours" + (f", {gpus:.2g} GPU hours" if gpus else "")
 
 
 def _exit_codes(facts: JobFacts) -> str:
@@ -99,8 +151,15 @@ def _exit_codes(facts: JobFacts) -> str:
     job = facts.runs[-1].code if facts.runs else facts.code
     if facts.first is None or job == facts.code:
         return str(facts.code)
-    ended = f" (the launcher ended the other ranks by {_signal(job - SIGNALLED)})" if job > SIGNALLED else ""
-    return f"{facts.code} of rank {facts.first.rank}, which failed first; {job} of the job{ended}"
+    stopped = f" (the other ranks were stopped by {_signal(job - SIGNALLED)})" if job > SIGNALLED else ""
+    return f"rank {facts.first.rank}: {facts.code} (failed first); job: {job}{stopped}"
+
+
+def _consequence(error: KnownError, facts: JobFacts) -> str:
+    """Return the cause of a symptom, which is certain if the rank that failed first is known."""
+    if error.name == OTHERS and facts.first:
+        return f"the other ranks were stopped because rank {facts.first.rank} had failed"
+    return error.cause
 
 
 def _signal(number: int) -> str:
@@ -113,9 +172,9 @@ def _signal(number: int) -> str:
 
 def _last_lines(report: Report) -> str:
     """Return the heading of the last lines: whose lines they are."""
-    first, plan = report.facts.first, report.plan
-    if first and ((plan and plan.logs) or names_ranks(report.facts.last_lines)):
-        return f"rank {first.rank}, which failed first"
+    facts, plan = report.case.facts, report.case.plan
+    if facts.first and ((plan and plan.logs) or names_ranks(facts.last_lines)):
+        return f"rank {facts.first.rank}, which failed first"
     return "the output"
 
 
@@ -132,17 +191,35 @@ def tabulate_results(results: Sequence[BenchResult]) -> tuple[tuple[str, ...], .
         cells = (f"{each:.4g}" if each else "" for each in found)
         share = [f"{found[0] / found[1]:.2f}" if found[0] and found[1] else ""] if ratio else []
         rows.append((str(nodes), size_label(size), *cells, *share))
-    return (("nodes", "message", *labels, *ratio), *rows)
+    return (("nodes", "message size", *labels, *ratio), *rows)
 
 
 def _state(report: Report) -> str:
     """Return ``ok``, ``warn`` if a check failed, ``fail`` or ``running``."""
-    facts = report.facts
+    facts = report.case.facts
     if facts.kind != ENDED:
         return "running"
     if facts.code:
         return "fail"
-    return "warn" if any(each.state is State.FAIL for each in report.findings) else "ok"
+    return "warn" if has_failed(report.case.findings) else "ok"
+
+
+def _badge(report: Report) -> str:
+    """Return the end of a job in a few words."""
+    findings = report.case.findings
+    failed = sum(each.state is State.FAIL for each in findings)
+    passed = findings and all(each.state is State.OK for each in findings)
+    return {
+        "ok": "✓ finished, all checks passed" if passed else "✓ finished",
+        "warn": f"! finished, but {count(failed, 'check')} failed",
+        "fail": "✗ failed",
+        "running": "… not ended",
+    }[_state(report)]
+
+
+def _is_misplaced(rank: RankRow) -> bool:
+    """Return whether a rank had other cores than planned."""
+    return bool(rank.planned) and parse_cpulist(rank.planned) != parse_cpulist(rank.cores)
 
 
 def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:
@@ -150,9 +227,14 @@ def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:
     if plan is None:
         return []
     return [
-        (each.key, each.value, each.why, "; ".join(filter(None, (each.source, each.evidence, each.checked))))
+        (each.key, each.value, each.why, "; ".join(filter(None, (each.source, each.evidence, _checked(each)))))
         for each in plan.choices
     ]
+
+
+def _checked(choice: Choice) -> str:
+    """Say when a value of a profile was checked."""
+    return f"checked on {choice.checked}" if choice.checked else ""
 
 
 def _time(seconds: float) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from argosy.core.plural import count
 from argosy.diagnostics.report.model import Moment, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
@@ -14,6 +15,9 @@ from argosy.jobs.record import Run, read_first_output, read_submitted
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""
+
+STOPPED = re.compile(r"^slurmstepd[^\n]*\*\*\* STEP [^\n]* CANCELLED AT (\d{4}-\d\d-\d\dT[\d:]+)", re.MULTILINE)
+"""The message of Slurm when it ends the ranks of a step."""
 
 ORDER = tuple(Phase)
 """Order of events within a second."""
@@ -38,7 +42,7 @@ def unknown_times(facts: JobFacts, plan: LaunchPlan | None, output: str) -> Iter
         yield "warning signal", f"{_warning(plan)} was requested, but no record shows that it was sent"
     missing = facts.restarts + 1 - len({run.restart for run in facts.runs})
     if facts.runs and facts.restarts and missing > 0 and facts.ended:
-        yield f"end of {missing} earlier run(s)", "Slurm ended them from outside, so the script recorded nothing"
+        yield f"end of {count(missing, 'earlier run')}", "Slurm ended them from outside, so the script recorded nothing"
 
 
 def _warning(plan: LaunchPlan) -> str:
@@ -52,38 +56,37 @@ def _knows_rank_times(facts: JobFacts) -> bool:
 
 def _moments(facts: JobFacts, output: str) -> Iterator[Moment]:
     if facts.submitted:
-        yield Moment(_seconds(facts.submitted), "submitted", Phase.QUEUE, "record of the submission")
+        yield Moment(_seconds(facts.submitted), "submitted", Phase.QUEUE)
     for run in facts.runs:
         yield from _run_moments(run, facts.runs)
     first = read_first_output(Path(facts.record)) if facts.record else {}
     if facts.ranks and _knows_rank_times(facts):
         times = (file.stat().st_mtime for file in Path(facts.record).glob("ranks-*"))
         phase = Phase.START if first else Phase.RUN
-        yield Moment(int(max(times)), "last rank started", phase, "record of the ranks")
+        yield Moment(int(max(times)), "last rank started", phase)
     for (job, restart), seconds in first.items():
-        yield Moment(seconds, f"{_name(job, restart, facts.runs)}first output", Phase.RUN, "watch of the output")
+        yield Moment(seconds, f"{_name(job, restart, facts.runs)}first output", Phase.RUN)
     for time, signal in WARNED.findall(output):
-        yield Moment(
-            _seconds(time), f"warning signal {signal}: the time limit is near", Phase.STOP, "output of the job"
-        )
+        yield Moment(_seconds(time), f"warning signal {signal}: the time limit is near", Phase.STOP)
+    if facts.first:
+        rank = f"Slurm stopped the other ranks after rank {facts.first.rank} had failed"
+        yield from (Moment(_seconds(time), rank, Phase.STOP) for time in STOPPED.findall(output)[-1:])
     if not facts.runs:  # the script records the end of a run, but not if it is killed or fails early
         for text, time, phase in (("started", facts.began, Phase.START), ("ended", facts.ended, Phase.END)):
             if time:
-                yield Moment(_seconds(time), text, phase, "Slurm")
+                yield Moment(_seconds(time), text, phase)
 
 
 def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
     """Yield start and end of a run."""
     name = _name(run.job, run.restart, runs)
     if run.started:
-        yield Moment(run.started, f"{name}started", Phase.START, "record of the run")
+        yield Moment(run.started, f"{name}started", Phase.START)
     if run.ended:
         again = any(each.job == run.job and each.restart > run.restart for each in runs)
         end = ", back into the queue" if again else ""
         phase = Phase.QUEUE if again else Phase.END
-        yield Moment(
-            run.ended, f"{name}ended on {run.nodes} (exit code of the job: {run.code}){end}", phase, "record of the run"
-        )
+        yield Moment(run.ended, f"{name}ended, exit code {run.code}{end}", phase)
 
 
 def _name(job: str, restart: int, runs: Sequence[Run]) -> str:

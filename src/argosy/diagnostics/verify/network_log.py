@@ -46,6 +46,10 @@ COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
     r"|NET/Plugin ?: ?(?:dlerror=.*|.*(?:Could not find: ofi|Failed to initialize).*)"
 )
+SETTING = re.compile(r"\b((?:NCCL|RCCL)_\w+) set (?:by environment )?to (\S*[^\s.])")
+"""A variable that the library read, for example ``NCCL_IB_HCA set to mlx5_0``."""
+OWN_SETTINGS = "NCCL_DEBUG"
+"""Argosy sets the variables with this prefix itself."""
 OF_RAS = re.compile(r"^.* ras/.*$", re.MULTILINE)
 """NCCL's RAS service (since 2.24). Two jobs on a node compete for its port; the failure is harmless."""
 MOST_COMPLAINTS = 8
@@ -84,6 +88,8 @@ class NetFacts(msgspec.Struct, frozen=True):
         First line about a failure of the network after it was chosen; empty if there is none.
     measured
         Bandwidth that a benchmark printed; None for other programs.
+    settings
+        Variables that the library read, by its log: name and value.
     """
 
     library: str = ""
@@ -101,6 +107,7 @@ class NetFacts(msgspec.Struct, frozen=True):
     staged: bool = False
     failure: str = ""
     measured: Measured | None = None
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_network(self) -> bool:
@@ -111,6 +118,11 @@ class NetFacts(msgspec.Struct, frozen=True):
     def cards(self) -> tuple[str, ...]:
         """The InfiniBand cards that the logs name; several ports of a card are one card."""
         return _once(CARD.findall(self.interfaces)) if "IB" in self.networks else ()
+
+    @property
+    def interface(self) -> str:
+        """The first interface of TCP sockets, or oneCCL's card, for example ``eth0``; empty if the log has none."""
+        return self.interfaces.removeprefix("[0]").partition(":")[0] if self.slow or "oneCCL" in self.networks else ""
 
     @property
     def slow(self) -> bool:
@@ -143,7 +155,14 @@ def parse_netlog(text: str) -> NetFacts:
         staged=bool(NO_GDR.search(text)) and not GDR.search(text),
         failure=next(iter(FAILURE.findall(text)), ""),
         measured=parse_bandwidth(text),
+        settings=_parse_settings(text),
     )
+
+
+def _parse_settings(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables that the library read, each once, without those of its log."""
+    found = dict(SETTING.findall(text))
+    return tuple((name, value) for name, value in sorted(found.items()) if not name.startswith(OWN_SETTINGS))
 
 
 def parse_by_host(text: str) -> dict[str, NetFacts]:

@@ -143,12 +143,15 @@ def _check_logged_network(net: NetFacts, site: Site) -> Finding:
     """Check the network between several nodes by the log of its library."""
     evidence, proof_lines = _describe_network(net), site.network.proof_lines
     if net.slow or (proof_lines and not _matches_proof_line(net, site)):
-        complaint = f" ({net.complaints[0]})" if net.complaints else ""
+        if net.slow:
+            evidence = f"TCP over {net.interface or 'an unknown interface'}, not {site.node.nic or 'the fast network'}"
+        wrote = f"{net.library or 'the log'} says '{net.complaints[0].rstrip('.')}'" if net.complaints else net.library
+        complaint = f"; {wrote}" if wrote else ""
         if proof_lines and not net.slow:
             complaint += f"; no network that was used matches '{proof_lines[0]}' in the profile of {site.name}"
         return Finding("network", State.FAIL, evidence + complaint, _advise_on_network(net))
     if 0 < net.nics < site.node.nics:
-        few = f"; {net.nics} of the node's {site.node.nics} cards"
+        few = f"; {net.nics} of the node's {site.node.nics} network cards"
         return Finding("network", State.FAIL, evidence + few, "let each rank see all network cards")
     if net.staged:
         hint = "GPUDirect RDMA needs nvidia-peermem or DMA-BUF on the node, and a card near the GPU"
@@ -160,8 +163,8 @@ def _advise_on_network(net: NetFacts) -> str:
     """Say what to check if the fast network was not used."""
     if any("No device found" in complaint for complaint in net.complaints):
         return (
-            "check that the container has the cards (ls /dev/infiniband) and their libraries (argosy check), and that "
-            "neither NCCL_IB_DISABLE nor NCCL_NET selects another network"
+            "check that the container has the network cards (ls /dev/infiniband) and their libraries (argosy check), "
+            "and that NCCL_IB_HCA, NCCL_IB_DISABLE and NCCL_NET do not select another network"
         )
     return "check that the image or the bind mounts have the plugin of the network and its libraries (argosy check)"
 
@@ -171,11 +174,14 @@ def _describe_network(net: NetFacts) -> str:
     if not net.has_network:
         return "unknown"
     more = [net.provider, f"{net.nics} cards" if net.nics else "", "GPUDirect" if net.direct else ""]
-    if net.interfaces and (net.slow or "oneCCL" in net.networks):
-        more.append(net.interfaces.split("<")[0].removeprefix("[0]"))
-    inner = ", ".join(filter(None, more))
-    name = " and ".join("TCP sockets" if name.lower() == "socket" else name for name in net.networks)
+    inner = ", ".join(filter(None, (*more, net.interface)))
+    name = " and ".join(name_network(each) for each in net.networks)
     return name + (f" ({inner})" if inner else "") + (f", {net.library}" if net.library else "")
+
+
+def name_network(name: str) -> str:
+    """Return the usual name of a network of NCCL's log, for example ``InfiniBand`` for ``IB``."""
+    return {"ib": "InfiniBand", "socket": "TCP"}.get(name.lower(), name)
 
 
 def _matches_proof_line(net: NetFacts, site: Site) -> bool:
@@ -196,9 +202,9 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
     if not ranks:
         return Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
     seen = sorted({each.gpus for each in ranks})
-    files = f"device files: {' or '.join(map(str, seen))} for each rank"
-    used = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}, {files}"
-    evidence = used if net.devices else f"use not shown, {files}"
+    visible = f"each rank can see {' or '.join(map(str, seen))}"
+    used = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}; {visible}"
+    evidence = used if net.devices else f"use not shown; {visible}"
     blind = next((each for each in ranks if expected.gpus and each.gpus == 0), None)
     if blind:
         hint = "check that the job requests GPUs and that the runtime brings them into the container"
@@ -272,7 +278,9 @@ def _check_bandwidth(
         return Finding("bandwidth", State.OK, evidence + before)
     row = known[0]
     least = LEAST_SHARE * row.gigabytes
-    evidence += f"; {row.gigabytes:g} expected on {count(row.nodes, 'node')}, at least {least:g} to pass"
+    evidence += (
+        f"; {row.gigabytes:g} expected on {count(row.nodes, 'node')}, at least {least:g} ({LEAST_SHARE:.0%}) to pass"
+    )
     evidence += f" ({row.source})" if row.source else ""
     if measured.gigabytes >= least:
         return Finding("bandwidth", State.OK, evidence + before)
@@ -280,7 +288,7 @@ def _check_bandwidth(
         evidence += f" with messages of {row.payload_gb:g} GB"
         hint = f"measure with messages of that size: --max-size {row.payload_gb:g}G"
         return Finding("bandwidth", State.UNKNOWN, evidence + before, hint)
-    hint = "check the cores above, and the load of the network" if has_network else "correct the network above first"
+    hint = "check the cores above, and the load of the network" if has_network else "fix the network first"
     return Finding("bandwidth", State.FAIL, evidence + before, hint)
 
 

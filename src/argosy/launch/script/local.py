@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.model import Choice, ImageKind
+from argosy.core.plural import count
 from argosy.core.shell import Word, as_comment, collect_helpers, merge_helpers, quote
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import Shape
@@ -69,8 +70,8 @@ def render_script(facts: ScriptFacts) -> str:
 def render_head(facts: ScriptFacts) -> Iterator[str]:
     """Render the comments in the head of a script: its shape, and the reasons of its main choices."""
     shape = facts.shape
-    gpus = f", {shape.gpus_per_node} GPU(s)" if shape.gpus_per_node else ""
-    ranks = f"{shape.nodes} node(s){gpus} and {shape.ranks_per_node} rank(s) on each"
+    gpus = f", {count(shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
+    ranks = f"{count(shape.nodes, 'node')}{gpus} and {count(shape.ranks_per_node, 'rank')} on each"
     yield "#"
     yield f"# {as_comment(facts.name)} on {facts.site}: {ranks}."
     yield f"# Written by Argosy {VERSION}; it runs without Argosy. The reason of each value: argosy explain"

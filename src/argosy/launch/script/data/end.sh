@@ -81,13 +81,14 @@ cat ranks-* 2> /dev/null | awk -v job="$SLURM_JOB_ID" -v restart="$restart" -v w
     }
     END {
         if (!ranks) exit
-        said = "ranks: " ranks " of " wanted " on " nodes " node(s)"
+        said = "ranks: " ranks " of " wanted " on " nodes (nodes == 1 ? " node" : " nodes")
         if (cores != "") said = said " · cores: " bound + 0 " of " ranks " as planned"
         if (most) {
             said = said " · GPUs: " (used > 0 ? used + 0 " used by NCCL or RCCL" : "use not shown")
-            said = said ", device files: " (least == most ? most : least " to " most) " for each rank"
+            said = said "; each rank can see " (least == most ? most : least " to " most)
         }
         sub(/,$/, "", network); gsub(/,/, ", ", network)
+        sub(/^IB$/, "InfiniBand", network)
         if (network ~ /Socket/ && nodes > 1) network = "TCP SOCKETS, not the fast network"
         if (network == "" && most) network = "not reported by NCCL or RCCL"
         if (network == "") network = "TCP, by gloo or MPI: no GPU"

@@ -34,8 +34,7 @@ share_cores() {
 # With one core for each rank, data loaders starve the GPUs.
 warn_few_cores() {
     [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
-        echo "argosy: $argosy_node_cores core(s) of a node" \
-            "for $argosy_ranks_per_node rank(s): use --cpus-per-rank" >&2
+        echo "argosy: the ranks of a node have one core each: use --cpus-per-rank" >&2
 }
 
 # Bind these paths into the container if the node has them: the runtime fails for a missing path.
@@ -154,7 +153,7 @@ stage_image() {
     trap 'unstage_image' EXIT
     $argosy_each sh -c "$argosy_helpers" create_stage "$argosy_folder" "$argosy_staged" ||
         stop "the new folder $argosy_staged cannot be created on every node" 7
-    echo "argosy: copying the image to $argosy_staged on $argosy_nodes node(s)" >&2
+    echo "argosy: copying the image to $argosy_staged on each node" >&2
     argosy_begun=$(date +%s)
     sbcast "$2" "$argosy_staged/$argosy_name" ||
         stop "the image cannot be copied to $argosy_staged on every node" 7

@@ -1,0 +1,128 @@
+"""Explain the likely cause of a failure: the error itself, and what differs from the last run that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from argosy.core.findings import Finding, State
+from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, IN_LOG, NODES
+from argosy.diagnostics.report.model import Case, Comparison
+from argosy.diagnostics.report.source import describe_arguments, find_argument_use
+from argosy.diagnostics.report.summary import join_names, sentence
+from argosy.diagnostics.why.find import KnownError
+from argosy.slurm.text import ENDED
+
+MOST_CHANGES = 3
+"""Differences from the last run that passed in the explanation; the section has all."""
+
+MEANINGS = {
+    "NCCL_IB_DISABLE": "1 switches InfiniBand off",
+    "NCCL_IB_HCA": "the InfiniBand cards that it may use",
+    "NCCL_NET": "the network that it uses",
+    "NCCL_NET_PLUGIN": "the plugin for its network",
+    "NCCL_SOCKET_IFNAME": "the interfaces for its first contact and for TCP",
+}
+"""Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
+
+OF_PROGRAM = "program-error"
+"""Name of the error of a program that no signature knows."""
+
+
+def explain_cause(case: Case) -> str:
+    """Explain the likely cause of a failed job or check; empty for other jobs."""
+    if case.facts.kind != ENDED:
+        return ""
+    if case.facts.code:
+        return " ".join(f"{each}." for each in (*_explain_error(case), *_explain_changes(case)))
+    failed = find_failed_check(case)
+    if failed is None:
+        return ""
+    found = f"The {failed.what} check failed: {failed.evidence}"
+    return " ".join(f"{each}." for each in (found, *_explain_changes(case)))
+
+
+def find_failed_check(case: Case) -> Finding | None:
+    """Return the first failed check that has a hint."""
+    return next((each for each in case.findings if each.state is State.FAIL and each.hint), None)
+
+
+def find_known_cause(case: Case) -> KnownError | None:
+    """Return the first cause in the output that a signature explains."""
+    return next((each for each in case.errors if each.level != "symptom" and each.name != OF_PROGRAM), None)
+
+
+def _explain_error(case: Case) -> Iterator[str]:
+    """Yield what the output shows about the error."""
+    known = find_known_cause(case)
+    program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
+    symptom = next(iter(case.errors), None)
+    if known:
+        yield sentence(known.cause)
+    elif case.raised and case.raised.frames:
+        frame = case.raised.frames[-1]
+        yield f"Line {frame.line} of {frame.path} raised {case.raised.text} (in {frame.function})"
+    elif program:
+        yield sentence(program.cause)
+    elif case.raised:
+        yield f"The program raised {case.raised.text}"
+    elif case.facts.advice:
+        yield sentence(case.facts.meaning)
+    elif symptom and not case.facts.first:
+        yield sentence(symptom.cause)
+    else:
+        yield "The output contains no error that Argosy knows"
+
+
+def _explain_changes(case: Case) -> Iterator[str]:
+    """Yield what differs from the last run that passed, and what does not."""
+    compared = case.compared
+    if not compared.job:
+        return
+    passed = f"job {compared.job}, which passed{_describe_equal(compared)}"
+    if not compared.changes:
+        yield f"Nothing that Argosy records differs from {passed}"
+    elif changes_only_arguments(compared):
+        difference = describe_difference(compared)
+        verb = "are" if "arguments '" in difference else "is"
+        likely = "" if case.facts.code else ", so it is the likely cause"
+        yield f"The {difference} {verb} the only recorded difference from {passed}{likely}"
+        yield from _explain_use(case)
+    else:
+        yield f"Recorded differences from {passed}: {describe_difference(compared)}"
+    for change in compared.observed:
+        if change.now:
+            name = change.name.removesuffix(IN_LOG)
+            meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
+            before = f"it was {change.before or 'not set'} in job {compared.job}"
+            yield f"NCCL read {name}={change.now}{meaning}; {before}"
+
+
+def _explain_use(case: Case) -> Iterator[str]:
+    """Yield where the traceback reads an argument that changed."""
+    if case.raised and case.plan:
+        use = find_argument_use(case.raised, case.plan.command, case.compared.changes[0])
+        if use:
+            yield f"Line {use[0].line} of the program reads this argument ({use[1]})"
+
+
+def _describe_equal(compared: Comparison) -> str:
+    """Say what was equal in the last run that passed, and which network it used."""
+    network = f" with {compared.network}" if compared.network else ""
+    names = [text for name, text in ((NODES, "the same nodes"), (IMAGE, "the same image")) if name in compared.same]
+    names += [f"the same {join_names(compared.files)}"] if compared.files else []
+    return f"{network}{' on ' if names else ''}{join_names(names)}"
+
+
+def changes_only_arguments(compared: Comparison) -> bool:
+    """Return whether nothing but the arguments differs."""
+    return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
+
+
+def describe_difference(compared: Comparison) -> str:
+    """Describe the differences, for example ``argument 'b' (before: 'a')`` or ``image is 'b.sif', before: 'a.sif'``."""
+    if changes_only_arguments(compared):
+        return describe_arguments(compared.changes[0])
+    return "; ".join(
+        f"{each.name} is '{each.now or 'not set'}', before: '{each.before or 'not set'}'"
+        for each in compared.changes[:MOST_CHANGES]
+    )

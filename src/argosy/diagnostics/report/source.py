@@ -1,0 +1,143 @@
+"""Find the lines of the user's program that explain a job, and read them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+from argosy.core.redact import redact
+from argosy.core.shell import join
+from argosy.diagnostics.report.model import Change, Excerpt, Frame, Raised, Search
+from argosy.jobs.command_files import is_in_image
+
+RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
+"""The last line of a Python traceback: the exception, with the rank that torchrun or srun writes before it."""
+
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""A frame of a Python traceback."""
+
+PACKAGES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "<string>", "<stdin>")
+"""Parts of the paths of frames that do not belong to the user's program."""
+
+ARGUMENT = re.compile(r"\bsys\.argv\[(\d{1,3})\]")
+
+AROUND, MOST_LINES = 5, 30
+"""Lines before and after the line that raised an exception, and lines of an excerpt."""
+
+MOST_BYTES, LONGEST = 1 << 20, 200
+"""Size of the largest program that is read, and characters of a line."""
+
+SHORTEST_WORD = 3
+"""Characters of an argument that are enough to search for it."""
+
+NCCL = "NCCL_"
+
+
+def find_exception(lines: Sequence[str]) -> Raised | None:
+    """Find the Python exception at the end of a program, with its frames in the user's code.
+
+    Parameters
+    ----------
+    lines
+        The last lines of the program.
+    """
+    found = [(number, match) for number, line in enumerate(lines) if (match := RAISED.match(line))]
+    if not found:
+        return None
+    number, match = found[-1]
+    return Raised(match[1].rstrip("."), tuple(_own_frames(lines[:number])))
+
+
+def _own_frames(lines: Sequence[str]) -> Iterator[Frame]:
+    """Yield the frames of the user's code with the line of code below them, which Python prints if it has it."""
+    for line, after in pairwise([*lines, ""]):
+        frame = FRAME.search(line)
+        if frame and not any(part in frame[1] for part in PACKAGES):
+            yield Frame(frame[1], int(frame[2]), frame[3], "" if FRAME.search(after) else after.strip())
+
+
+def search_frames(raised: Raised, folder: str) -> Search | None:
+    """Return the lines around the one that raised an exception, with those near it that led there.
+
+    Parameters
+    ----------
+    folder
+        The folder in which the program ran, for a relative path.
+    """
+    if not raised.frames:
+        return None
+    last = raised.frames[-1]
+    near = [each.line for each in raised.frames if each.path == last.path and abs(each.line - last.line) < MOST_LINES]
+    first, end = max(1, min(last.line - AROUND, *near)), max(last.line + AROUND, *near)
+    if end - first >= MOST_LINES:
+        first, end, near = max(1, last.line - AROUND), last.line + AROUND, [last.line]
+    path = str(PurePosixPath(folder, last.path))
+    return Search(path, first, end, tuple(near), in_image=is_in_image(path))
+
+
+def search_arguments(path: str, change: Change) -> Search:
+    """Return the lines of a program that contain one of its new arguments, or set a variable of NCCL."""
+    before = shlex.split(change.before)
+    new = [part for word in shlex.split(change.now) if word not in before for part in word.lstrip("-").split("=")]
+    return Search(path, words=(*dict.fromkeys(word for word in new if len(word) >= SHORTEST_WORD), NCCL))
+
+
+def read_excerpt(search: Search, started: float) -> Excerpt | None:
+    """Read the lines of a program on this machine; None if it cannot be read.
+
+    The path may come from a log, so only Python programs are read: other files may be private.
+
+    Parameters
+    ----------
+    started
+        Start of the job in seconds since 1970; the lines of a file that changed later are not shown.
+    """
+    file = Path(search.path)
+    try:
+        if search.in_image or file.suffix != ".py" or file.stat().st_size > MOST_BYTES:
+            return None
+        if file.stat().st_mtime > started:
+            return Excerpt(
+                search.path, note=f"{file.name} was changed after the job started, so its lines are not shown."
+            )
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None
+    lines = list(enumerate(redact(text).splitlines(), 1))
+    if search.words:
+        shown = [row for row in lines if any(word in row[1] for word in search.words)][:MOST_LINES]
+    else:
+        shown = lines[search.first - 1 : search.last]
+    return Excerpt(search.path, tuple((number, text[:LONGEST], number in search.marked) for number, text in shown))
+
+
+def describe_arguments(change: Change) -> str:
+    """Describe how arguments differ, for example ``argument 'sockets' (before: 'ib')``."""
+    before, now = shlex.split(change.before), shlex.split(change.now)
+    if now[: len(before)] == before:
+        return f"added {_arguments(now[len(before) :])}"
+    if before[: len(now)] == now:
+        return f"missing {_arguments(before[len(now) :])}"
+    if len(before) == len(now):
+        pairs = [pair for pair in zip(before, now, strict=True) if pair[0] != pair[1]]
+        before, now = [old for old, _ in pairs], [new for _, new in pairs]
+    return f"{_arguments(now)} (before: '{join(before)}')"
+
+
+def _arguments(words: Sequence[str]) -> str:
+    return f"argument{'' if len(words) == 1 else 's'} '{join(words)}'"
+
+
+def find_argument_use(raised: Raised, command: Sequence[str], change: Change) -> tuple[Frame, str] | None:
+    """Find the frame of a traceback that reads an argument which changed, and how, for example ``sys.argv[2]``."""
+    script = next((number for number, word in enumerate(command) if word.endswith(".py")), -1)
+    before = [*command[: len(command) - len(shlex.split(change.now))], *shlex.split(change.before)]
+    for frame in raised.frames if script >= 0 else ():
+        for match in ARGUMENT.finditer(frame.code):
+            at = script + int(match[1])
+            if at < len(command) and (at >= len(before) or command[at] != before[at]):
+                return frame, match[0]
+    return None

@@ -1,0 +1,142 @@
+"""Say in a few sentences what happened to a job, and what it measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from argosy.bench.result import BUS, BenchResult
+from argosy.core.findings import Finding, State, has_failed
+from argosy.core.plural import count
+from argosy.core.shell import quote
+from argosy.diagnostics.report.model import Case, Comparison
+from argosy.diagnostics.verify.rules import LEAST_SHARE
+from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.query import JobFacts
+from argosy.slurm.text import ENDED
+
+OF_GPUS = ("GPUs", "network")
+
+SCRIPT_SAYS = re.compile(r"^argosy: (?!job |verdict:)(.+)$", re.MULTILINE)
+"""A line of the job script about a failure; it also writes how the job ended, and the verdict."""
+
+BANDWIDTH = "bandwidth"
+"""Subject of the finding about the bandwidth."""
+
+
+def summarize(case: Case) -> str:
+    """Say what happened to a job or run; of a job that failed early, the script wrote to the output what failed."""
+    facts, name = case.facts, sentence(case.subject)
+    restarts = f", after {count(facts.restarts, 'restart')}" if facts.restarts else ""
+    if facts.kind != ENDED:
+        return f"{name} {facts.meaning}{restarts}."
+    if facts.first:
+        raised = f": {case.raised.text}" if case.raised else ""
+        return f"{name} failed: {facts.first.text}{raised}{restarts}."
+    if facts.code and _failed_early(facts):
+        reasons = SCRIPT_SAYS.findall(case.output)
+        reason = f": {reasons[-1]}" if reasons else f" (code {facts.code})"
+        return f"{name} failed before its first rank started{reason}{restarts}."
+    if facts.code:
+        return f"{name} {facts.meaning} (code {facts.code}){restarts}."
+    texts = (f"{name} finished with exit code 0{restarts}", _summarize_checks(case.findings))
+    speed = _compare_with_expected(case)
+    how = ", but it " if has_failed(case.findings) else " and "
+    return f"{how.join(filter(None, texts))}.{f' {speed}' if speed else ''}"
+
+
+def _summarize_checks(findings: Sequence[Finding]) -> str:
+    """Say how many checks passed, or which ones failed and with which evidence."""
+    failed = [f"{each.what} ({first_clause(each.evidence)})" for each in findings if each.state is State.FAIL]
+    if failed:
+        return f"failed {len(failed)} of {count(len(findings), 'check')}: {join_names(failed)}"
+    passed = sum(each.state is State.OK for each in findings)
+    checks = f"all {passed} checks" if passed == len(findings) > 1 else f"{passed} of {count(len(findings), 'check')}"
+    return f"passed {checks}" if passed else ""
+
+
+def _compare_with_expected(case: Case) -> str:
+    """Compare the bandwidth of a job with the expected one; empty if none is expected."""
+    results = case.results
+    peaks = [(results[0].peak(nodes, BUS), speed) for nodes, speed in results[0].expected.items()] if results else []
+    found = [
+        f"The bus bandwidth is {peak.value:.4g} GB/s; the site's profile expects {speed:.4g}, "
+        f"and {LEAST_SHARE * speed:.4g} ({LEAST_SHARE:.0%}) are enough to pass."
+        for peak, speed in peaks
+        if peak
+    ]
+    return found[-1] if found else ""
+
+
+def _failed_early(facts: JobFacts) -> bool:
+    """Return whether a job of Argosy failed by itself before a rank started."""
+    return facts.state.split(maxsplit=1)[0] == "FAILED" and bool(facts.submitted) and not facts.ranks
+
+
+def first_clause(text: str) -> str:
+    """Return the text before the first semicolon."""
+    return text.partition(";")[0]
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join names for a sentence, for example ``image, nodes and options``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
+
+
+def sentence(text: str) -> str:
+    """Begin a text with a capital letter, and remove its full stop."""
+    return text[:1].upper() + text[1:].rstrip(".")
+
+
+def fill_names(text: str, facts: JobFacts) -> str:
+    """Replace the placeholders of a hint by the job's number and its output."""
+    text = re.sub(r"\bJOB\b", facts.id, text)
+    return re.sub(r"\bLOG\b", lambda _: quote(facts.output), text) if facts.output else text
+
+
+def relevant_findings(
+    findings: Sequence[Finding], plan: LaunchPlan | None, facts: JobFacts, compared: Comparison
+) -> tuple[Finding, ...]:
+    """Return the findings of `argosy verify` for the page, which says at its top how the job ended.
+
+    A job without GPUs has no findings about GPUs and their network that nothing shows. A job whose output has no
+    bandwidth, unlike that of the last run that passed, has a finding about it.
+    """
+    without_gpus = plan is not None and not plan.shape.gpus_per_node
+    shown = tuple(
+        each
+        for each in findings
+        if each.what != "end" and not (without_gpus and each.what in OF_GPUS and each.state is State.UNKNOWN)
+    )
+    missing = explain_missing_bandwidth(facts, compared)
+    if missing and all(each.what != BANDWIDTH for each in shown):
+        return (*shown, Finding(BANDWIDTH, State.UNKNOWN, missing))
+    return shown
+
+
+def explain_missing_bandwidth(facts: JobFacts, compared: Comparison) -> str:
+    """Say that a failed job has no bandwidth; empty if the last run that passed has none either."""
+    if not facts.code or not compared.bandwidth:
+        return ""
+    return f"the output of this job has no measurement (job {compared.job} measured {compared.bandwidth})"
+
+
+def summarize_results(results: Sequence[BenchResult], passed: str = "") -> str:
+    """Say in one sentence which bandwidth a job measured, and compare it; empty for other benchmarks.
+
+    Parameters
+    ----------
+    passed
+        Number of the last job that passed, whose result may be the second one.
+    """
+    texts, counts = [], set()
+    for result in results:
+        peaks = [peak for nodes in result.node_counts if (peak := result.peak(nodes, BUS))]
+        counts |= {peak.nodes for peak in peaks}
+        note = ", the last run that passed" if result.label == f"job {passed}" else ""
+        texts += [f"{peak.value:.4g} GB/s on {count(peak.nodes, 'node')} in {result.label}{note}" for peak in peaks]
+    if not texts:
+        return ""
+    expected = [f"{speed:.4g} GB/s on {count(n, 'node')}" for n, speed in results[0].expected.items() if n in counts]
+    known = f"; the site's profile expects {', '.join(expected)}" if expected else ""
+    return f"Largest bus bandwidth: {', '.join(texts)}{known}."
