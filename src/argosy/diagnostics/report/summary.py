@@ -47,7 +47,7 @@ def summarize(case: Case) -> str:
 
 def _summarize_checks(findings: Sequence[Finding]) -> str:
     """Say how many checks passed, or which ones failed and with which evidence."""
-    failed = [f"{each.what} ({first_clause(each.evidence)})" for each in findings if each.state is State.FAIL]
+    failed = [f"{each.what} ({_first_clause(each.evidence)})" for each in findings if each.state is State.FAIL]
     if failed:
         return f"failed {len(failed)} of {count(len(findings), 'check')}: {join_names(failed)}"
     passed = sum(each.state is State.OK for each in findings)
@@ -73,7 +73,7 @@ def _failed_early(facts: JobFacts) -> bool:
     return facts.state.split(maxsplit=1)[0] == "FAILED" and bool(facts.submitted) and not facts.ranks
 
 
-def first_clause(text: str) -> str:
+def _first_clause(text: str) -> str:
     """Return the text before the first semicolon."""
     return text.partition(";")[0]
 
