@@ -17,7 +17,7 @@ from bench.growth import run_growth
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
 from bench.job import run_job
 from bench.kept import RESULT, read_result, render_result, write_page, write_result
-from bench.machine import read_load, read_machine, read_tools
+from bench.machine import QUIET_LOAD, read_load, read_machine, read_tools
 from bench.memory import run_memory
 from bench.packing import run_packing
 from bench.peers import run_peers
@@ -52,13 +52,19 @@ def main() -> None:
     if asked.write_docs:
         write_page(read_result(RESULT))
         return
+    is_kept = asked.only == tuple(PARTS) and not asked.quick and not asked.read
+    if is_kept and read_load() > QUIET_LOAD:
+        raise SystemExit(
+            f"bench: the load average is {read_load():.1f}: other programs run, and the result would be kept; "
+            f"wait until it is below {QUIET_LOAD:g}, or measure single parts with --only"
+        )
     before = read_result(asked.compare) if asked.compare else None
     result = read_result(asked.read) if asked.read else run_bench(asked.only, quick=asked.quick)
     render = render_markdown if sys.stdout.isatty() else render_plain
     sys.stdout.write(render(result, before))
     if asked.json:
         asked.json.write_text(render_result(result))
-    if asked.only == tuple(PARTS) and not asked.quick and not asked.read:
+    if is_kept:
         write_result(result)
         write_page(result)
         tell(f"kept as {RESULT.name}; docs/reference/figures.md is written")
@@ -66,15 +72,17 @@ def main() -> None:
 
 def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
     """Make the images, run the parts asked for, and describe where."""
-    loads = [read_load()]
+    begin = read_load()
     recipe = QUICK if quick else FULL
     inputs = make_inputs(recipe)
     outcomes = [_run_part(part, inputs, quick=quick) for part in PARTS if part in only]
-    loads.append(read_load())
+    loads = f"{begin:.1f} and {read_load():.1f}"
     contents = [
         f"images: Debian with {', '.join(recipe.base)} as the base, {', '.join(recipe.layer)} as the layer",
-        f"load average at the begin and the end: {' and '.join(loads)} (the bench itself included)",
+        f"load average at the begin and the end: {loads} (the bench itself included)",
     ]
+    if begin > QUIET_LOAD:
+        contents.append("the machine was loaded at the begin: the figures in seconds are too large")
     if quick:
         contents.append("a quick run over small images: the budgets are not meant for it")
     return Result(

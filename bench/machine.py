@@ -15,6 +15,9 @@ from bench.place import REPO, why_no_lab
 
 GIBI = 1 << 30
 
+QUIET_LOAD = 1.0
+"""Above this load average, other programs take time from what is measured."""
+
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "mksquashfs": ("mksquashfs", "-version"),
     "bwrap": ("bwrap", "--version"),
@@ -53,9 +56,9 @@ def file_system_of(path: Path, mounts: str) -> str:
     return kind
 
 
-def read_load() -> str:
+def read_load() -> float:
     """Give the load average of the last minute: what else ran."""
-    return f"{os.getloadavg()[0]:.1f}"
+    return os.getloadavg()[0]
 
 
 def read_tools() -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,9 @@ REPO = Path(__file__).parents[1]
 LAB_PYTHON = "/opt/argosy-dev/bin/python"
 """Where lab/in puts the interpreter that has Argosy's dependencies."""
 
+DISK_BYTES = 16 << 30
+"""Size of a new file system; its file is sparse."""
+
 Answer = TypeVar("Answer")
 
 
@@ -41,9 +44,10 @@ class Place:
 HERE = Place("this machine", (sys.executable,))
 
 
-def lab() -> Place:
-    """Give the lab's one-shot login node: a real Apptainer, an ordinary user, the same files."""
-    words = (str(REPO / "lab/in"), "-u", "alice", "-w", str(REPO), "-b", str(bench_folder()), "--", LAB_PYTHON)
+def lab(*mounts: Path) -> Place:
+    """Give the lab's one-shot login node: a real Apptainer, an ordinary user, the same files and file systems."""
+    binds = tuple(word for folder in (bench_folder(), *mounts) for word in ("-b", str(folder)))
+    words = (str(REPO / "lab/in"), "-u", "alice", "-w", str(REPO), *binds, "--", LAB_PYTHON)
     return Place("the lab, as an ordinary user", words)
 
 
@@ -67,6 +71,39 @@ def open_folder() -> Iterator[Path]:
             yield folder
         finally:
             remove_tree(folder)
+
+
+@contextmanager
+def new_file_system() -> Iterator[Path]:
+    """Give an empty folder like `open_folder`, for root on a new ext4 with a journal.
+
+    What other programs did to the machine's file system then changes no figure.  An ext4 without a journal, for
+    example, skips each inode that was removed in the last minutes whenever it creates a file
+    (``recently_deleted`` in the kernel's fs/ext4/ialloc.c): it then takes twice the time to unpack wheels.
+    """
+    with open_folder() as folder:
+        if os.geteuid() != 0:
+            yield folder
+            return
+        disk, mount = folder / "disk.img", folder / "disk"
+        mount.mkdir()
+        disk.touch()
+        os.truncate(disk, DISK_BYTES)
+        _run("mkfs.ext4", "-q", "-F", str(disk))
+        device = _run("losetup", "--find", "--show", "--direct-io=on", str(disk)).strip()
+        try:
+            _run("mount", "-o", "noinit_itable", device, str(mount))
+        finally:
+            _run("losetup", "--detach", device)  # the kernel does it when the file system is unmounted
+        try:
+            mount.chmod(0o1777)
+            yield mount
+        finally:
+            _run("umount", str(mount))
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(words, stdin=subprocess.DEVNULL, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def run_task(place: Place, task: object, answer: type[Answer]) -> Answer:

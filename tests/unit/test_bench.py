@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.plots import RowPlot
-from bench.__main__ import PARTS, parse_arguments
+from bench.__main__ import PARTS, main, parse_arguments
 from bench.growth import read_starts, start_rows
 from bench.growth_page import read_seconds, render_table, sbcast_seconds
 from bench.job import median_interval, read_times
@@ -213,6 +213,13 @@ def test_the_file_system_of_a_path_is_that_of_its_deepest_mount() -> None:
     mounts = "/dev/a / ext4 rw 0 0\ntmpfs /var tmpfs rw 0 0\n/dev/b /variable xfs rw 0 0\n"
     assert file_system_of(Path("/var/tmp/x"), mounts) == "tmpfs"  # noqa: S108 - a name
     assert file_system_of(Path("/variables"), mounts) == "ext4"
+
+
+def test_a_run_that_would_be_kept_is_refused_on_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.__main__.read_load", lambda: 4.2)
+    monkeypatch.setattr("sys.argv", ["bench"])
+    with pytest.raises(SystemExit, match=r"the load average is 4\.2"):
+        main()
 
 
 def test_parts_are_run_in_the_bench_s_order_whatever_the_order_asked() -> None:
