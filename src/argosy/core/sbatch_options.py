@@ -1,4 +1,4 @@
-"""List the options of sbatch, and complete shortened ones as sbatch does; pure."""
+"""List the options of sbatch and srun, and complete shortened ones as sbatch does; pure."""
 
 from __future__ import annotations
 
@@ -48,6 +48,26 @@ _FLAGS = """
 """
 SBATCH_FLAGS = frozenset(_FLAGS.split())
 """Options of sbatch that work without a value (sbatch(1))."""
+
+
+SRUN_SHORT: Mapping[str, str] = MappingProxyType(
+    {
+        **SHORT, "m": "distribution", "l": "label", "u": "unbuffered", "O": "overcommit", "K": "kill-on-bad-exit",
+        "v": "verbose", "Q": "quiet", "k": "no-kill", "E": "preserve-env", "W": "wait", "I": "immediate",
+        "s": "oversubscribe", "r": "relative", "B": "extra-node-info", "i": "input", "T": "threads",
+        "X": "disable-status", "L": "licenses", "Z": "no-allocate", "H": "hold", "b": "begin", "S": "core-spec",
+    }
+)  # fmt: skip
+"""Short options of srun(1) -> their long names."""
+
+_SRUN_FLAGS = """
+    label unbuffered preserve-env disable-status no-allocate kill-on-bad-exit immediate exact overlap pty multi-prog
+    quit-on-interrupt x11 resv-ports whole interactive use-min-nodes nvmps test-only stepmgr send-libs
+    container-writable container-readonly container-mount-home no-container-mount-home container-remap-root
+    no-container-remap-root container-entrypoint no-container-entrypoint
+"""
+SRUN_FLAGS = (SBATCH_FLAGS - {"wait", "W"}) | frozenset(_SRUN_FLAGS.split())
+"""Options of srun and of pyxis that work without a value (srun(1))."""
 
 
 def complete_option(name: str) -> str:

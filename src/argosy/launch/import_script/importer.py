@@ -102,8 +102,9 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
     UsageError
         If the script is a heterogeneous job.
     """
-    refuse_heterogeneous(path, text)
-    reader = _Reader(read_job_script(text), site or Site())
+    script = read_job_script(text)
+    refuse_heterogeneous(path, text, script)
+    reader = _Reader(script, site or Site())
     reader.read()
     stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
     first = name or re.sub(r"[^\w-]+", "-", reader.keys.get("name", "")).strip("-") or stem

@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import Option, split_options
+from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, split_options
 from argosy.core.script_reader import Part, Word
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import NO_SHORT, Program
-
-_SRUN_FLAGS = """
-    label unbuffered overlap exact exclusive no-kill quiet verbose oversubscribe overcommit pty contiguous
-    multi-prog kill-on-bad-exit disable-status preserve-env container-mount-home no- container-mount-home
-    container-writable container-remap-root no-container-remap-root l u Q v s O E K k
-"""
-SRUN_FLAGS = frozenset(_SRUN_FLAGS.split())
-"""Options of srun that work without a value (srun(1), and pyxis)."""
 
 TORCHRUN_FLAGS = frozenset(
     {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}
@@ -51,7 +43,7 @@ MPI_VALUES = {"mca": 2, "gmca": 2, "genv": 2, "env": 2}
 
 def read_srun(program: Program) -> None:
     """Read srun; its options of the shape are translated later."""
-    options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, line=program.line)
+    options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
     program.is_start = True
     program.launcher = program.launcher or "srun"
     program.skip(1 + count)

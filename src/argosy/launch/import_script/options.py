@@ -60,10 +60,8 @@ DONE = {
     "mem-bind": "Argosy binds ranks by the site profile",
     "distribution": "Argosy distributes ranks by node",
     "kill-on-bad-exit": "Argosy ends all ranks if one fails",
-    "K": "Argosy ends all ranks if one fails",
     "wait": "Argosy ends all ranks if one fails",
     "unbuffered": "Argosy prints lines as they come",
-    "u": "Argosy prints lines as they come",
     "overlap": "Argosy's step has all of the job",
     "exact": "Argosy's step has all of the job",
     "jobid": "Argosy starts in its own job",
@@ -132,7 +130,7 @@ def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate,
     """Translate an srun option that does not change the shape."""
     if name in DONE:
         return Fate.REPLACED, DONE[name]
-    if name in {"label", "l"}:
+    if name == "label":
         keys["label"] = True
         return Fate.KEPT, "label = true"
     if name in TEXTS and name not in {"output", "error", "job-name"}:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import zip_longest
 from math import ceil
-from types import MappingProxyType
 from typing import NamedTuple
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SBATCH_FLAGS, SHORT, Option, complete_option, split_options
+from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
 from argosy.core.script_reader import (
     Part,
     Statement,
@@ -38,23 +37,6 @@ SHELL_TEXT = re.compile(
 
 DEPTH = 3
 """Levels of shell text inside shell text that are read: ``CMD="bash -c 'torchrun …'"`` has two."""
-
-SRUN_SHORT: Mapping[str, str] = MappingProxyType(
-    {
-        **SHORT, "m": "distribution", "l": "label", "u": "unbuffered", "O": "overcommit", "K": "kill-on-bad-exit",
-        "v": "verbose", "Q": "quiet", "k": "no-kill", "E": "preserve-env", "W": "wait", "I": "immediate",
-        "s": "oversubscribe", "r": "relative", "B": "extra-node-info", "i": "input", "T": "threads",
-        "X": "disable-status", "L": "licenses", "Z": "no-allocate", "H": "hold", "b": "begin", "S": "core-spec",
-    }
-)  # fmt: skip
-"""Short options of srun(1) -> their long names."""
-
-_SRUN_FLAGS = """
-    label unbuffered preserve-env disable-status no-allocate kill-on-bad-exit immediate exact overlap pty multi-prog
-    quit-on-interrupt x11 resv-ports whole interactive use-min-nodes nvmps test-only stepmgr send-libs
-"""
-SRUN_FLAGS = (SBATCH_FLAGS - {"wait", "W"}) | frozenset(_SRUN_FLAGS.split())
-"""Options of srun that work without a value (srun(1))."""
 
 OPTIONS_NAME = re.compile(r"\$\{?\w*(?:OPT|ARG|FLAG|PARAM|SRUN|BIND|CPU|TASK)\w*\}?$|\$\{?[@*]", re.IGNORECASE)
 """A variable between srun and its program that probably contains options."""

@@ -114,6 +114,7 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
     ("line", "expected"),
     [
         ("srun python a.py", {"launcher": "srun", "command": ["python", "a.py"], "image": "bare:"}),
+        ("srun -K -m block:cyclic -l --x11 python a.py", {"command": ["python", "a.py"], "label": True}),
         ("python -m torch.distributed.run --nproc_per_node 4 -m pkg.train --x 1",
          {"launcher": "torchrun", "ranks_per_node": 4, "command": ["python", "-m", "pkg.train", "--x", "1"]}),
         ("apptainer exec --nv x.sif python a.py", {"image": "x.sif", "launcher": "none"}),
