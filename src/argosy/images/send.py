@@ -47,6 +47,9 @@ RECEIVED = re.compile(r"received (\d+)")
 OTHER_BYTES = 9
 """Remote exit code for a file with an unexpected sha256."""
 
+TAKEN = "taken"
+"""Printed by the remote machine instead of a sha256 if the name is that of a folder or a device."""
+
 SMALLEST_SAVED = 1 << 20
 """Bytes. A smaller base is sent."""
 
@@ -173,7 +176,13 @@ def _find_target(runner: Runner, remote: Remote, name: str) -> Target:
             evidence=reply.stderr.strip(),
             hint=f"create it: ssh {remote.host} mkdir -p {quote(str(folder))}",
         )
-    return Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
+    found = Target(lines[0], lines[1], lines[2].split()[0] if lines[2:] else "")
+    if found.sha256 == TAKEN:
+        raise UsageError(
+            f"cannot replace {found.path} on {remote.host}: it is a folder or a device",
+            hint=f"choose another name: {remote.host}:{PurePosixPath(found.folder, 'NAME.sif')}",
+        )
+    return found
 
 
 def _find_donor(runner: Runner, base_here: Source, there: Target, base: str, work: Path) -> Donor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def test_another_file_is_replaced_only_with_force(tmp_path: Path, far: Path, ses
         send_image(str(image), f"far:{far}", session)
     send_image(str(image), f"far:{far}", session, force=True)
     assert (far / "a.sif").read_bytes() == image.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_a_folder_or_a_device_of_that_name_is_never_replaced(
+    tmp_path: Path, far: Path, session: Session, kind: str
+) -> None:
+    image, there = make_image(tmp_path, "a.sif", b"2"), far / "a.sif"
+    there.mkdir() if kind == "folder" else os.mkfifo(there)
+    with pytest.raises(UsageError, match=r"a\.sif on far: it is a folder or a device") as caught:
+        send_image(str(image), f"far:{far}", session, force=True)
+    assert caught.value.hint == f"choose another name: far:{far}/NAME.sif"
+    assert list(far.rglob("*")) == [there]
 
 
 @pytest.mark.parametrize("target", ["none/", "none/a.sif"])

@@ -2,6 +2,7 @@
 # shellcheck shell=sh
 
 # find_target PATH NAME: print the folder and the name of the new file, and the sha256 of an existing one.
+# If the name is that of a folder or a device, print "taken" instead of the sha256.
 find_target() {
     if [ -d "$1" ]; then
         folder=$1 name=$2
@@ -59,5 +60,9 @@ receive() {
         cat > "$temporary" || exit 1
     fi
     [ "$(sha256sum < "$temporary" | cut -c 1-64)" = "$4" ] || exit 9
+    [ ! -d "$2" ] || {
+        echo "$2 is a folder" >&2
+        exit 1
+    }
     mv -f -- "$temporary" "$2"
 }
