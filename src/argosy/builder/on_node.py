@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import msgspec
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import UsageError
+from argosy.core.locks import files_beside
 from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Argv, Command
 from argosy.core.records import replace
@@ -38,9 +40,9 @@ from argosy.slurm.text import (
     USER_DEFAULTS,
     JobOptions,
     choose_defaults,
-    may_be_done,
     parse_job_id,
     render_directive,
+    says_no_answer,
     slurm_time,
 )
 
@@ -55,6 +57,15 @@ OF_THE_RECIPE = option_names(
     PACKAGE_ROWS | {name: BUILD_ROWS[name] for name in ("base", "file", "build_arg", "locked", "bundle")}
 )
 """Options that a bundle replaces."""
+
+
+PATIENCE_S = "10"
+"""Time limit of a query, in seconds."""
+TIMED_OUT = 124
+"""Exit code of timeout(1)."""
+
+RECORD_NAME = r"\d{8}-\d{6}-\d+-[0-9a-f]{4}"
+"""Name of the folder of a record; see `new_record_folder`."""
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
@@ -175,8 +186,8 @@ def render_node_script(options: Argv, command: Argv, site: Site, *, output: str,
         *_render_modules(site),
     ]
     run = " ".join(map(quote, command))
-    if bundle:
-        lines += [f"code=0; {run} || code=$?", f"rm -f {quote(bundle)}", 'exit "$code"']
+    if bundle:  # a cancelled job gets SIGTERM
+        lines += [f"trap {quote(f'rm -f {quote(bundle)}')} EXIT", "trap 'exit 143' TERM", run]
     else:
         lines.append(f"exec {run}")
     return "\n".join(lines) + "\n"
@@ -248,30 +259,62 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     options = plan_node_options(wanted, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
     require_writable_folder(request.output.parent)
-    archive = ""
-    if needs_download(site, request):
-        archive = _download(request, session)
-    folder = new_record_folder(session)
-    output = f"{session.host.cwd}/argosy-build-%j.out"
-    command = _plan_command(arguments, site, archive)
-    title = f"Builds {request.output.name}; made by argosy build --submit."
-    script = render_node_script(options, command, site, output=output, title=title, bundle=archive)
-    with translate_os_errors(folder):
-        make_private_folder(folder)
-        write_text(folder / "job.sh", script)
-    submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+    folder, output = new_record_folder(session), f"{session.host.cwd}/argosy-build-%j.out"
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     submitted = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
-    # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
-    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
-    reply = run_slurm(session, submit)
-    if reply.code != 0:
-        Path(archive).unlink() if archive and not may_be_done(reply.stderr) else None
-        raise explain_sbatch(submit, reply, site.name)
+    with _bundle_of_job(site, request, session, folder) as archive:
+        command = _plan_command(arguments, site, archive)
+        title = f"Builds {request.output.name}; made by argosy build --submit."
+        script = render_node_script(options, command, site, output=output, title=title, bundle=archive)
+        with translate_os_errors(folder):
+            make_private_folder(folder)
+            write_text(folder / "job.sh", script)
+        # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
+        write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
+        submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+        reply = run_slurm(session, submit)
+        if reply.code != 0:
+            raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
     submitted |= {"job": job, "output": output.replace("%j", job)}
     write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
     return Submitted(job, submitted["output"], str(folder))
+
+
+@contextmanager
+def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: Path) -> Iterator[str]:
+    """Provide the bundle of a submitted build, which its job removes; empty if the node downloads itself.
+
+    Remove it if there is no job in the end, and remove those of earlier jobs that were cancelled while they waited.
+
+    Parameters
+    ----------
+    folder
+        The record of the job.
+    """
+    if not needs_download(site, request):
+        yield ""
+        return
+    for old in files_beside(request.output, rf"\.{re.escape(request.output.name)}\.{RECORD_NAME}\.bundle"):
+        record = old.name.removeprefix(f".{request.output.name}.").removesuffix(".bundle")
+        if not _may_be_queued(folder.with_name(record), session):
+            old.unlink(missing_ok=True)
+    archive = request.output.with_name(f".{request.output.name}.{folder.name}.bundle")
+    try:
+        _download(request, archive, session)
+        yield str(archive)
+    except BaseException:
+        if archive.exists() and not _may_be_queued(folder, session):
+            archive.unlink()
+        raise
+
+
+def _may_be_queued(folder: Path, session: Session) -> bool:
+    """Return whether the job of a record waits or runs; also if Slurm does not answer."""
+    query = ("timeout", PATIENCE_S, "squeue", "--noheader", "--format=%o", "--user", session.host.person.name)
+    reply = session.runner.run(Command(query))
+    silent = reply.code == TIMED_OUT or says_no_answer(reply.stderr)
+    return silent or str(folder / "job.sh") in map(str.strip, reply.stdout.splitlines())
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:
@@ -295,19 +338,20 @@ def needs_download(site: Site, request: BuildRequest) -> bool:
 @contextmanager
 def _downloaded(site: Site, request: BuildRequest, session: Session) -> Iterator[str]:
     """Provide the bundle for a build on a node; empty if the node downloads itself."""
-    archive = _download(request, session) if needs_download(site, request) else ""
-    try:
-        yield archive
-    finally:
-        if archive:
-            Path(archive).unlink(missing_ok=True)
-
-
-def _download(request: BuildRequest, session: Session) -> str:
+    if not needs_download(site, request):
+        yield ""
+        return
     archive = request.output.with_name(f".{request.output.name}.{os.getpid()}.bundle")
+    try:
+        _download(request, archive, session)
+        yield str(archive)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _download(request: BuildRequest, archive: Path, session: Session) -> None:
     session.reporter.note("the compute nodes have no network; this machine downloads the base and the packages")
     bundle(replace(request, output=archive), session)
-    return str(archive)
 
 
 def _plan_command(arguments: Sequence[str], site: Site, archive: str) -> Argv:

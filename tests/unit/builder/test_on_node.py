@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from argosy.builder.on_node import NodeOptions, plan_node_arguments, plan_node_options, plan_step, render_node_script
-from argosy.core.errors import SiteError, UsageError
+from argosy.builder import on_node
+from argosy.builder.on_node import (
+    NodeOptions,
+    plan_node_arguments,
+    plan_node_options,
+    plan_step,
+    render_node_script,
+    submit_build,
+)
+from argosy.builder.records import BuildRequest
+from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.records import replace
 from argosy.sites.load import load_profile
 from argosy.sites.profile import Site, Slurm
 from argosy.sites.software import Build, Modules
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, real_session
 
 PLACE = Build(partition="debug", qos="short", mem="64G", cpus=32, time="00:30:00")
 SITE = Site(name="big", title="t", scheduler="slurm", build=PLACE)
@@ -80,11 +93,73 @@ def test_with_a_bundle_the_node_gets_neither_sources_nor_base() -> None:
     )
 
 
-def test_the_job_removes_its_bundle_and_ends_with_the_builds_code() -> None:
-    words = ("argosy", "build", "-o", "a b.sif")
-    script = render_node_script(("--nodes=1",), words, SITE, output="o-%j", title="t", bundle="x y")
+@pytest.mark.parametrize(("line", "code"), [("exit 7", 7), ("kill $PPID; exit 1", 143)])
+def test_the_job_removes_its_bundle_and_ends_with_the_builds_code(tmp_path: Path, line: str, code: int) -> None:
+    bundle = tmp_path / "it's a bundle"
+    bundle.touch()
+    script = render_node_script(("--nodes=1",), ("sh", "-c", line), SITE, output="o-%j", title="t", bundle=str(bundle))
     assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n")
-    assert script.endswith("code=0; argosy build -o 'a b.sif' || code=$?\nrm -f 'x y'\nexit \"$code\"\n")
+    assert subprocess.run(("/bin/sh", "-c", script), stdout=subprocess.DEVNULL, check=False).returncode == code
+    assert not bundle.exists()
+
+
+QUEUED, GONE = "20260101-120000-123456-00aa", "20260101-120000-123456-00bb"
+SQUEUE = f"echo /elsewhere/job.sh; echo $STATE/runs/{QUEUED}/job.sh"
+SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+ACCEPTED = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+
+
+@pytest.fixture
+def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Give a function that submits a build with a bundle, to scripts instead of Slurm, and returns its folder."""
+    site = tmp_path / "site.toml"
+    site.write_text('name = "big"\ntitle = "t"\nscheduler = "slurm"\n[build]\nnetwork = false\n')
+    for name in ("bin", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(on_node, "bundle", lambda request, _: request.output.write_bytes(b"gigabytes"))
+
+    def submit(**programs: str) -> Path:
+        for name, text in programs.items():
+            (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+        (tmp_path / "bin/timeout").symlink_to(str(shutil.which("timeout")))
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        request = BuildRequest((), "b", tmp_path / "work/x.sif", site=str(site))
+        with suppress(ArgosyError):
+            submit_build(("-o", "x.sif"), NodeOptions(), request, real_session(tmp_path))
+        return tmp_path / "work"
+
+    return submit
+
+
+@pytest.mark.parametrize(
+    ("programs", "kept"),
+    [
+        ({"sbatch": "echo 4711", "squeue": "exit 1"}, 1),
+        ({"sbatch": "echo no such account >&2; exit 1", "squeue": SQUEUE}, 0),
+        (
+            {
+                "sbatch": ACCEPTED,
+                "squeue": "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
+            },
+            1,
+        ),
+        ({}, 0),
+    ],
+    ids=["submitted", "refused", "no answer", "no Slurm"],
+)
+def test_a_bundle_stays_only_for_a_job(submission: Callable[..., Path], programs: dict[str, str], kept: int) -> None:
+    assert len(list(submission(**programs).iterdir())) == kept
+
+
+def test_the_bundle_of_a_job_that_was_cancelled_in_the_queue_is_removed_by_the_next_build(
+    submission: Callable[..., Path], tmp_path: Path
+) -> None:
+    for record in (QUEUED, GONE):
+        (tmp_path / f"work/.x.sif.{record}.bundle").touch()
+    folder = submission(sbatch="exit 1", squeue=SQUEUE)
+    assert [path.name for path in folder.iterdir()] == [f".x.sif.{QUEUED}.bundle"]
 
 
 def test_modules_that_break_builds_are_unloaded_if_there_are_modules() -> None:
