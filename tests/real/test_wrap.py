@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from argosy.images.tree_digests import digest_tree
+from tests.patience import wait_until_written
+from tests.real.test_interrupts import wait_for
 
 if TYPE_CHECKING:
     from tests.real.conftest import Ended, Shop
@@ -412,6 +414,31 @@ def test_updates_killed_at_any_moment_leave_the_old_or_the_new_version_under_run
     assert call(own, name="another") == "another 0.3"
     assert shop.argosy("wrap", "check", own).code == 0
     assert [path.name for path in own.rglob("*.part")] == []
+
+
+def test_an_interrupt_of_a_waiting_command_leaves_the_work_of_the_other(shop: Shop, tiny: Path) -> None:
+    arrived, gate, shim = (shop.folder / name for name in ("arrived", "gate", "shim"))
+    os.mkfifo(arrived)
+    os.mkfifo(gate)
+    shim.mkdir()
+    (shim / "bwrap").write_text(
+        f'#!/bin/sh\n[ ! -p {gate} ] || {{ echo > {arrived}; read -r _ < {gate}; }}\nexec {shutil.which("bwrap")} "$@"\n'
+    )
+    (shim / "bwrap").chmod(0o755)
+    words = ("wrap", tiny, "--prefix", shop.folder / "p", "-w", "/bin", "--runtime", "bwrap")
+    first = shop.start(*words, PATH=f"{shim}:{shop.environment()['PATH']}")
+    wait_until_written(arrived)
+    second = shop.start(*words)
+    wait_for(second, "waiting for process")
+    second.send_signal(signal.SIGINT)
+    second.communicate()
+    assert second.returncode == 130
+    with gate.open("w"):  # returns when the shim reads
+        gate.unlink()
+    _, err = first.communicate()
+    assert first.returncode == 0, err
+    assert call(shop.folder / "p", "whole", name="echo") == "whole"
+    assert [path.name for path in (shop.folder / "p").rglob("*") if "lease" in path.name] == []
 
 
 def test_a_new_prefix_killed_at_any_moment_is_whole_or_can_be_made(shop: Shop, tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -90,9 +91,19 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
             sweep(prefix)
             refuse_prefix(prefix)
-            return _advance(prefix, draft, lambda folder, seen: make_image(recipe, folder, seen), session)
+            return _create(prefix, draft, session)
+    finally:
+        if not existed:
+            with contextlib.suppress(OSError):  # not empty: it has a version, or another process uses it
+                prefix.rmdir()
+
+
+def _create(prefix: Path, draft: _Draft, session: Session) -> WrapReport:
+    """Create the first version of a locked prefix; remove everything again if that fails."""
+    try:
+        return _advance(prefix, draft, _from_sources(draft.recipe), session)
     except BaseException:
-        _clear(prefix, keep=existed)
+        _clear(prefix)
         raise
 
 
@@ -413,13 +424,11 @@ def _remove(folder: Path) -> None:
     remove_tree(beside)
 
 
-def _clear(prefix: Path, *, keep: bool) -> None:
-    """Remove everything of a new prefix whose creation failed."""
-    if current_version(prefix) is not None or not prefix.is_dir():
+def _clear(prefix: Path) -> None:
+    """Remove everything of a locked new prefix whose creation failed."""
+    if current_version(prefix) is not None:
         return
     for name in (VERSIONS, CACHE, MODULES):
         remove_tree(prefix / name)
     for name in (ACTIVATE, ACTIVATE_FISH):
         (prefix / name).unlink(missing_ok=True)
-    if not keep and not any(prefix.iterdir()):
-        prefix.rmdir()
