@@ -139,8 +139,9 @@ def _change(folder: str) -> str:
 
 
 def render_file(path: str, text: str) -> str:
-    """Render sh lines that write a text file; a missing newline at the end is added."""
-    return f"cat > {quote(path)} {_given(text)}"
+    """Render sh lines that write a text file, or exit if that fails; a missing newline at the end is added."""
+    redirection, _, body = _given(text).partition("\n")
+    return f"cat > {quote(path)} {redirection} || exit 1\n{body}"
 
 
 def _given(text: str | None) -> str:

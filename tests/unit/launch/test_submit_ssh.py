@@ -83,6 +83,13 @@ def test_a_file_is_written_and_its_bytes_are_read(tmp_path: Path) -> None:
     assert far.run(Command(("cat",), stdin_file=str(tmp_path / "it's here"))).stdout == "one\n$two `three`\n"
 
 
+def test_a_file_that_cannot_be_written_whole_ends_the_script(tmp_path: Path) -> None:
+    """The device fails as a file system over quota does."""
+    script = f"{render_file('/dev/full', 'one')}\necho submitted\n"
+    reply = run_text(OverSsh(NearSsh(tmp_path), Remote("far")), script)
+    assert (reply.code, reply.stdout) == (1, "")
+
+
 @pytest.mark.parametrize("shell", [name for name in ("sh", "bash", "zsh", "tcsh", "fish") if shutil.which(name)])
 def test_a_program_is_one_argument_that_every_login_shell_reads_alike(shell: str) -> None:
     word = render_word("printf '%s|' 'a  b' \"$HOME\" 'it'\\''s !x' '$y' 'ü'\nexit 3\n")
