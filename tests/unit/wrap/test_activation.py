@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from venv import EnvBuilder
 
 import pytest
 
@@ -98,6 +99,46 @@ def test_the_prompt_shows_the_prefix_name_without_special_characters(prefix: Pat
     script = """PS1='> '; . "$1/activate"; printf '%s\n' "$PS1"; deactivate; printf '%s\n' "$PS1" """
     done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["(my _env) > ", "> "]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_deactivate_changes_nothing_in_a_path_that_was_reset(prefix: Path, shell: str) -> None:
+    script = '. "$1/activate"; PATH=/usr/bin:/bin; deactivate; echo "$PATH $ARGOSY_ACTIVE."'
+    done = subprocess.run([shell, "-c", script, "x", prefix], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("/usr/bin:/bin .\n", "")
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("a venv") / "venv"
+    EnvBuilder().create(made)
+    return made
+
+
+@pytest.mark.parametrize("shell", [each for each in SHELLS if each != "dash"])  # it cannot tell the path of the copy
+def test_activating_another_prefix_in_a_venv_leaves_the_first_prefix_not_the_venv(
+    prefix: Path, venv: Path, shell: str
+) -> None:
+    other = prefix.with_name("other")
+    shutil.copytree(prefix, other, symlinks=True)
+    script = (
+        'PATH=/usr/bin:/bin; . "$1/activate"; . "$2/bin/activate"; . "$3/activate"; echo "$PATH"; deactivate; '
+        'echo "$PATH"'
+    )
+    done = subprocess.run([shell, "-c", script, "x", prefix, venv, other], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{other}/bin:{venv}/bin:/usr/bin:/bin", f"{venv}/bin:/usr/bin:/bin"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_prefix_is_left_inside_a_venv_which_keeps_its_deactivate(prefix: Path, venv: Path, shell: str) -> None:
+    script = (
+        'PATH=/usr/bin:/bin; . "$1/activate"; . "$2/bin/activate"; argosy_deactivate; echo "$PATH"; '
+        'deactivate; echo "${VIRTUAL_ENV-no venv} ${ARGOSY_ACTIVE-no prefix}"'
+    )
+    done = subprocess.run([shell, "-c", script, "x", prefix, venv], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{venv}/bin:/usr/bin:/bin", "no venv no prefix"]
+    assert done.stderr == ""
 
 
 def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:

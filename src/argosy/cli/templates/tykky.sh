@@ -40,7 +40,7 @@ tykky() {
         ;;
     deactivate)
         if [ -n "${argosy_activated-}" ]; then
-            deactivate
+            argosy_deactivate
         else
             # Activated by a shell above this one.
             case :$PATH: in
