@@ -92,7 +92,7 @@ def render_start(start: Start) -> str:
 def _image(start: Start) -> str:
     if start.runtime == "bwrap":
         return _trees(start)
-    gone = f"$argosy_image, a link to {start.elsewhere}," if start.elsewhere else "$argosy_image"
+    gone = f"$argosy_image, a link to {in_double_quotes(start.elsewhere)}," if start.elsewhere else "$argosy_image"
     hint = (
         'argosy wrap update \\"$argosy_prefix\\" --image FILE'
         if start.elsewhere
@@ -100,7 +100,7 @@ def _image(start: Start) -> str:
     )
     return f"""\
 argosy_version=$argosy_prefix/versions/{start.number} argosy_image=$argosy_prefix/versions/{start.number}/{start.image}
-[ -r "$argosy_image" ] || argosy_fail "cannot read the image: {_text(gone)}" \\
+[ -r "$argosy_image" ] || argosy_fail "cannot read the image: {gone}" \\
     "restore it, or: {hint}"
 """
 
@@ -116,11 +116,6 @@ def _trees(start: Start) -> str:
         '    "unpack it again: argosy wrap update \\"$argosy_prefix\\""',
     ]
     return "\n".join(rows) + "\n"
-
-
-def _text(text: str) -> str:
-    """Escape text for double quotes in which only Argosy's variables are expanded."""
-    return text.replace("`", "\\`")
 
 
 def _command(start: Start) -> str:

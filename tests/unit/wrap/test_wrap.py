@@ -467,6 +467,21 @@ def test_a_missing_image_and_a_missing_runtime_are_reported_with_a_next_step(pre
     assert "apptainer is not on this node" in done.stderr
 
 
+def test_the_path_of_a_linked_image_is_text_in_the_message_that_it_is_missing(prefix: Path) -> None:
+    hostile = '/data/5" $(touch made) `touch made` \\ run.sif'
+    start = render_start(replace(START, elsewhere=hostile))
+    (prefix / "versions/3/start.sh").write_text(start)
+    assert call(prefix, "-c", "x")[0][-2:] == ["-c", "x"]
+    (prefix / "versions/3/image.sif").unlink()
+    env = {"PATH": f"{prefix.parent}/tools:/usr/bin:/bin"}
+    done = subprocess.run(
+        [prefix / "bin/python"], env=env, cwd=prefix.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 125
+    assert f"a link to {hostile}," in done.stderr
+    assert not (prefix.parent / "made").exists()
+
+
 @pytest.mark.parametrize(
     "start",
     [
