@@ -92,6 +92,8 @@ OF_RANK = re.compile(r"(?:\[?rank ?| *(?=\d+: ))(?P<rank>\d{1,9})\b", re.IGNOREC
 TRACEBACK = "Traceback (most recent call last)"
 COMMAND_LINE = "command-line.sh"
 """File of a record: the command line that launched the job."""
+STARTED, END = "started.json", "end.json"
+"""Files in the record of a run on this machine: its process, and its exit code."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
@@ -258,6 +260,10 @@ def read_command_line(record: str) -> str:
     return _text(Path(record), COMMAND_LINE).strip() if record else ""
 
 
+NEW_RUN = "argosy: a new run of this rank begins here"
+"""Line of a rank's own log before the output of a second run (``log_rank`` in ``ranks.sh``)."""
+
+
 def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
     """Return the last lines of the rank that failed first, as far as files or lines name their rank, else of the job.
 
@@ -268,7 +274,7 @@ def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd |
     own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
     for file in (own, Path(output) if output else None):
         if file and can_read(file):
-            lines = _own_lines(read_tail(file, LAST_BYTES).splitlines())
+            lines = _own_lines(_last_run(read_tail(file, LAST_BYTES).splitlines()))
             return (lines if first is None or file == own else lines_of_rank(lines, first.rank))[-LAST_LINES:]
     return ()
 
@@ -290,6 +296,12 @@ def lines_of_rank(lines: Sequence[str], rank: int) -> tuple[str, ...]:
         for number, (line, owner) in enumerate(zip(lines, owners, strict=True))
         if (int(owner["rank"]) == rank if owner else number >= begin)
     )
+
+
+def _last_run(lines: list[str]) -> list[str]:
+    """Return the lines of the last run in the log of a rank: all runs of a job append to it."""
+    begins = [number for number, line in enumerate(lines) if line == NEW_RUN]
+    return lines[begins[-1] + 1 :] if begins else lines
 
 
 def _own_lines(lines: list[str]) -> tuple[str, ...]:

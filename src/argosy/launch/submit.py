@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
+from argosy.core.locks import this_owner
 from argosy.core.model import Host
 from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.process import Command
@@ -24,7 +25,7 @@ from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
-from argosy.jobs.record import COMMAND_LINE
+from argosy.jobs.record import COMMAND_LINE, END, STARTED
 from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
@@ -86,17 +87,16 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
                 plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes"
             )
         else:
-            _note_process(folder, session)
+            _note_process(folder)
         code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
-        write_text(folder / "end.json", json.dumps({"code": code}) + "\n")
+        write_text(folder / END, json.dumps({"code": code}) + "\n")
         return Launched(code, "", str(folder))
     return submit(plan, folder, session, profile=profile)
 
 
-def _note_process(folder: Path, session: Session) -> None:
+def _note_process(folder: Path) -> None:
     """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
-    started = {"process": os.getpid(), "host": session.host.hostname}
-    write_text(folder / "started.json", json.dumps(started) + "\n")
+    write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
 
 
 def write_submission(

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
 from argosy.core.cpulist import render_cpulist
+from argosy.core.errors import UsageError
+from argosy.core.locks import this_owner
 from argosy.core.process import FakeRunner, Reply
-from argosy.core.records import replace
+from argosy.core.records import asdict, replace
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
 from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
+from argosy.jobs.live.sources import choose_job, open_source
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
-from tests.unit.machines import make_host, make_session
+from argosy.jobs.record import STARTED
+from argosy.slurm.text import RUNNING
+from tests.patience import wait_until_written
+from tests.unit.machines import make_host, make_session, real_session
 
 HOST = make_host("apptainer")
 
@@ -177,6 +185,38 @@ def test_the_last_line_of_each_rank(tmp_path: Path) -> None:
 def test_output_cannot_change_the_terminal() -> None:
     assert clean_line("\x1b]0;title\x07\x1b[2Jred\x1b[0m \x07bell\x00 [bold]x[/]\t|") == "red bell [bold]x[/]   |"
     assert clean_line("\x1b\x1b[31m") == ""
+
+
+def test_only_a_run_whose_process_runs_on_this_machine_is_chosen(tmp_path: Path) -> None:
+    """One run lives. A daemon has the number of a killed one, and that of a run on another machine."""
+    session = real_session(tmp_path)
+    session = replace(session, runner=FakeRunner([(("timeout",), Reply(0, "", ""))]))
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    words = ("launch", "bare:", "--site", "local", "--launcher", "none", "--", "sh", "-c", f"echo > {ready}; exec cat")
+    with subprocess.Popen(
+        [sys.executable, "-m", "argosy", *words],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "ARGOSY_STATE": str(session.paths.state), "ARGOSY_CACHE": str(session.paths.cache)},
+    ) as running:
+        wait_until_written(ready)
+        (record,) = (session.paths.state / "runs").iterdir()
+        for name, changes in {
+            "20260101-000000-000000-aaaa": {"started": "1"},
+            "20260101-000000-000000-bbbb": {"host": "login2", "boot": "another"},
+        }.items():
+            (record.parent / name).mkdir()
+            owner = replace(this_owner("launch"), **changes)
+            (record.parent / name / STARTED).write_text(json.dumps(asdict(owner)))
+        assert choose_job(session) == record.name
+        assert open_source(session, record.name)[1].kind == RUNNING
+        assert open_source(session, "20260101-000000-000000-aaaa")[1].meaning == "was killed"
+        with pytest.raises(UsageError, match="is on login2"):
+            open_source(session, "20260101-000000-000000-bbbb")
+        running.communicate(b"")
+    assert running.returncode == 0
+    with pytest.raises(UsageError, match="no running jobs"):
+        choose_job(session)
 
 
 def ranks(*states: RankState) -> tuple[RankView, ...]:

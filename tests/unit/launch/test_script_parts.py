@@ -18,18 +18,22 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, render_helpers
+from argosy.jobs.record import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.script.helpers import CHECK_CONTAINER, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import Resume, plan_resume, render_rendezvous, render_requeue
+from argosy.launch.script.slurm import render_modules
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
+from argosy.sites.software import Modules
 from argosy.slurm.calls import explain_sbatch
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
 IMAGE = Image("/shared/x.sif", ImageKind.SIF, "", "amd64")
+LMOD = Path("/etc/profile.d/lmod.sh")
 SITE = Site(name="lab", title="the lab", scheduler="slurm")
 
 
@@ -258,6 +262,26 @@ def test_a_refused_default_is_traced_to_its_variable() -> None:
     assert error.evidence.endswith("\n--constraint=zz is your default, SBATCH_CONSTRAINT")
 
 
+@pytest.mark.parametrize(
+    "tools",
+    [
+        "exit 1",
+        pytest.param("", marks=pytest.mark.skipif(not LMOD.is_file(), reason="Lmod is not installed here"), id="Lmod"),
+    ],
+)
+def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tools: str, tmp_path: Path) -> None:
+    """The first case is a program in the place of the function of the site."""
+    if tools:
+        (tmp_path / "module").write_text(f"#!/bin/sh\n{tools}\n")
+        (tmp_path / "module").chmod(0o755)
+    loads = [*render_modules(Modules(load=("argosy-no-such-module/1.0",))), "echo started"]
+    lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads])
+    there = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    ran = subprocess.run(["sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (4, "")
+    assert "the modules cannot be loaded" in ran.stderr
+
+
 # What runs in a container
 
 
@@ -287,3 +311,12 @@ def test_the_programs_around_a_rank_keep_variables_of_any_name(
     ran = subprocess.run(line, env=there, cwd=tmp_path, capture_output=True, text=True, check=True)
     told = (tmp_path / "logs/7/rank-1.log").read_text() if program == LOG else ran.stdout
     assert {f"{name}={value}" for name, value in mine.items()} <= set(told.splitlines())
+
+
+def test_the_log_of_a_rank_keeps_the_output_of_the_run_before(tmp_path: Path) -> None:
+    """A requeued job has the same number, and torchrun restarts a worker with the same rank."""
+    env = {"SLURM_JOB_ID": "7", "RANK": "1", "PATH": "/usr/bin:/bin"}
+    for run in ("Traceback of the first run", "second run"):
+        subprocess.run(["/bin/sh", "-c", LOG, LOG.name, "logs", "echo", run], env=env, cwd=tmp_path, check=True)
+    text = (tmp_path / "logs/7/rank-1.log").read_text()
+    assert text.splitlines() == ["Traceback of the first run", NEW_RUN, "second run"]

@@ -10,9 +10,8 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
 from argosy.jobs.history import past_jobs
-from argosy.jobs.live.sources import END
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import Run, read_submitted
+from argosy.jobs.record import END, Run, read_submitted
 from argosy.slurm.text import ENDED, RUNNING
 
 LAST = "last"

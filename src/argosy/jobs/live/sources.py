@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from argosy.core.errors import ToolMissing, UsageError
+from argosy.core.locks import is_alive, read_owner
 from argosy.core.parse import read_json_object
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -15,15 +16,11 @@ from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
-from argosy.jobs.record import read_plan, read_submitted, session_of
+from argosy.jobs.record import END, STARTED, read_plan, read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 
 LOCAL_RUN = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 """The name of the record of a run on this machine."""
-
-STARTED, END = "started.json", "end.json"
-"""Files in the record of a run on this machine: its process, and its exit code."""
-
 
 class Source(Protocol):
     """The state, the measurements and the output of a job.
@@ -116,13 +113,13 @@ class LocalRun:
     def __init__(self, session: Session, record: Path) -> None:
         self.session = session
         self._record = record
-        started = read_json_object(record / STARTED)
-        if not started:
+        owner, _ = read_owner(record / STARTED)
+        if owner is None:
             raise UsageError(f"there is no run {record.name} on this machine", hint="see the runs with 'argosy top'")
-        host = str(started.get("host", ""))
-        if host != session.host.hostname:
-            raise UsageError(f"run {record.name} is on {host}", hint=f"type this on {host}")
-        self.target = Target(process=int(str(started.get("process", 0))))
+        if owner.host != session.host.hostname:
+            raise UsageError(f"run {record.name} is on {owner.host}", hint=f"type this on {owner.host}")
+        self._owner = owner
+        self.target = Target(process=owner.pid)
         plan = read_plan(record)
         self._name = str(plan.get("name", ""))
         self.output = OutputWatch("", Path(str(plan["logs"]), "here") if plan.get("logs") else None)
@@ -134,14 +131,9 @@ class LocalRun:
             code = int(str(end.get("code", 0)))
             meaning = "ended with an error" if code else "ended well"
             return replace(view, name=self._name, kind=ENDED, meaning=meaning, code=code)
-        if not _is_alive(self.target.process):
+        if not is_alive(self._owner):
             return replace(view, name=self._name, kind=ENDED, meaning="was killed", code=1)
         return replace(view, name=self._name, kind=RUNNING, meaning="runs on this machine")
-
-
-def _is_alive(process: int) -> bool:
-    """Return whether a process of this machine exists."""
-    return process > 0 and Path(f"/proc/{process}").is_dir()
 
 
 def choose_job(session: Session) -> str:
@@ -156,7 +148,7 @@ def choose_job(session: Session) -> str:
     found = [
         file.parent.name
         for file in sorted(runs.glob(f"*/{STARTED}"))
-        if not (file.parent / END).exists() and _is_alive(int(str(read_json_object(file).get("process", 0))))
+        if not (file.parent / END).exists() and (owner := read_owner(file)[0]) and is_alive(owner)
     ]
     with contextlib.suppress(ToolMissing):
         found += [row.id for row in list_jobs(session) if judge_state(row.state)[0] == RUNNING]

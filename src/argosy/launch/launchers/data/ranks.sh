@@ -111,11 +111,13 @@ bind_cores() {
 }
 
 # FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
+# A requeued job, a restarted worker and a second launch in one job append to the file of the run before.
 log_rank() {
-    argosy_logs=$1/${SLURM_JOB_ID:-here}
+    argosy_log=$1/${SLURM_JOB_ID:-here}/rank-${RANK:-${SLURM_PROCID:-0}}.log
     shift
-    mkdir -p "$argosy_logs" &&
-        exec "$@" > "$argosy_logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+    mkdir -p "${argosy_log%/*}" || exit 1
+    [ ! -s "$argosy_log" ] || echo "argosy: a new run of this rank begins here" >> "$argosy_log"
+    exec "$@" >> "$argosy_log" 2>&1
 }
 
 # FILE PROGRAM...: record the cores and GPUs of this rank, if the record still exists.
