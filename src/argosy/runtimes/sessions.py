@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from argosy.core.errors import CheckFailed, ToolFailed, UsageError
-from argosy.core.locks import Owner, is_alive, owner_of
+from argosy.core.locks import Owner, deferred_signals, hold_lock, is_alive, owner_of
 from argosy.core.process import Argv, Command
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv
@@ -68,29 +69,55 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
             evidence="a name begins with a letter, and has letters, digits, '_', '.' and '-'",
             hint="choose another name",
         )
-    found = read_session(name, session)
-    if found is not None and found.state != "ended":
-        raise UsageError(
-            f"a session {name} already exists on {found.owner.host}",
-            evidence=f"it holds {found.image}",
-            hint=f"enter it with argosy attach {name}, or end it with argosy sessions stop {name}",
-        )
-    plan, _ = plan_run(request, session)
-    if plan.runtime.name not in AUTOMATIC:
-        raise UsageError(f"{plan.runtime.name} cannot detach a session", hint=f"use --runtime {' or '.join(AUTOMATIC)}")
-    made = DetachedSession(name, request.image, plan.runtime.name, owner_of(_hold(plan, session), f"session {name}"))
-    again = session.runner.run(_enter(made, ("/bin/sh", "-c", ":"), session))
+    with _locked(name, session):
+        found = read_session(name, session)
+        if found is not None and found.state != "ended":
+            raise UsageError(
+                f"a session {name} already exists on {found.owner.host}",
+                evidence=f"it holds {found.image}",
+                hint=f"enter it with argosy attach {name}, or end it with argosy sessions stop {name}",
+            )
+        plan, _ = plan_run(request, session)
+        if plan.runtime.name not in AUTOMATIC:
+            hint = f"use --runtime {' or '.join(AUTOMATIC)}"
+            raise UsageError(f"{plan.runtime.name} cannot detach a session", hint=hint)
+        owner = owner_of(_hold(plan, session), f"session {name}")
+        made = DetachedSession(name, request.image, plan.runtime.name, owner)
+        try:
+            write_text(_file(name, session), msgspec.json.encode(made).decode())
+            _check_entry(made, session)
+        except BaseException:
+            _end(made, session)
+            raise
+        return made
+
+
+@contextlib.contextmanager
+def _locked(name: str, session: Session) -> Iterator[None]:
+    """Lock the name of a session while one process starts or ends it."""
+    file = _file(name, session)
+    make_folder(file.parent)
+    with hold_lock(file.with_suffix(".lease"), what=f"session {name}", waiting=session.waiting):
+        yield
+
+
+def _check_entry(made: DetachedSession, session: Session) -> None:
+    """Refuse a session whose container cannot be entered again."""
+    again = session.runner.run(entry_command(made, ("/bin/sh", "-c", ":"), session))
     if again.code != 0:
-        os.kill(made.owner.pid, signal.SIGTERM)
         raise CheckFailed(
-            f"{plan.runtime.name} cannot detach a session on this machine",
+            f"{made.runtime} cannot detach a session on this machine",
             evidence=f"its containers cannot be entered again: {again.stderr.strip() or f'exit code {again.code}'}",
             hint="a setuid Apptainer does not allow it, nor bwrap with --contain; use tmux or screen instead",
         )
-    file = _file(name, session)
-    make_folder(file.parent)
-    write_text(file, msgspec.json.encode(made).decode())
-    return made
+
+
+def _end(found: DetachedSession, session: Session) -> None:
+    """End the process that holds a session, and remove its record."""
+    with deferred_signals(), contextlib.suppress(ProcessLookupError):
+        _file(found.name, session).unlink(missing_ok=True)
+        if found.state == "running":
+            os.kill(found.owner.pid, signal.SIGTERM)
 
 
 def _hold(plan: ContainerPlan, session: Session) -> int:
@@ -101,7 +128,11 @@ def _hold(plan: ContainerPlan, session: Session) -> int:
         reply = session.runner.run(Command((*start, *argv), env=outer_environment(plan, session.host.environment)))
     held = re.search(r"^argosy-session (\d+)$", reply.stdout, re.MULTILINE)
     if held is None:
-        raise ToolFailed("the container did not start", evidence=reply.stdout.strip() or f"exit code {reply.code}")
+        raise ToolFailed(
+            "the container did not start",
+            evidence=reply.stdout.strip() or f"exit code {reply.code}",
+            hint="start it without --detach to see the cause: argosy shell IMAGE",
+        )
     return int(held[1])
 
 
@@ -118,14 +149,24 @@ def attach_session(name: str, command: Argv, session: Session) -> int:
         raise UsageError(
             f"the session {name} ended", hint=f"start it again: argosy shell {found.image} --detach {name}"
         )
-    return session.runner.run_foreground(_enter(found, command or SHELL, session))
+    return session.runner.run_foreground(entry_command(found, command or SHELL, session))
 
 
-def _enter(found: DetachedSession, command: Argv, session: Session) -> Command:
-    """Return the command that joins the namespaces of a session; only root's sessions have no user namespace."""
+def entry_command(found: DetachedSession, command: Argv, session: Session) -> Command:
+    """Return the command that joins the namespaces of a session; only root's sessions have no user namespace.
+
+    Raises
+    ------
+    CheckFailed
+        If the process that holds the session has ended, or this user may not read its environment.
+    """
     pid = found.owner.pid
     user = () if session.host.person.uid == 0 else ("--user", "--preserve-credentials")
-    held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    try:
+        held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError as error:
+        hint = "see whether it still runs: argosy sessions ls"
+        raise CheckFailed(f"cannot enter the session {found.name}", evidence=str(error), hint=hint) from error
     environment = dict(os.fsdecode(each).split("=", 1) for each in held if b"=" in each)
     terminal = {name: session.host.environment[name] for name in ("TERM", "LANG") if name in session.host.environment}
     program = session.host.programs.get("nsenter", "/usr/bin/nsenter")
@@ -133,13 +174,10 @@ def _enter(found: DetachedSession, command: Argv, session: Session) -> Command:
 
 
 def list_sessions(session: Session) -> list[DetachedSession]:
-    """Return the sessions of this user, by name; forget those that ended."""
+    """Return the sessions of this user that have not ended, by name."""
     names = sorted(path.stem for path in _file("x", session).parent.glob("*.json"))
-    found = [each for each in (read_session(name, session) for name in names) if each]
-    for each in found:
-        if each.state == "ended":
-            _file(each.name, session).unlink(missing_ok=True)
-    return [each for each in found if each.state != "ended"]
+    found = (read_session(name, session) for name in names)
+    return [each for each in found if each and each.state != "ended"]
 
 
 def stop_session(name: str, session: Session) -> DetachedSession:
@@ -150,11 +188,9 @@ def stop_session(name: str, session: Session) -> DetachedSession:
     UsageError
         If there is no such session, or it is on another machine.
     """
-    found = _find_here(name, session)
-    with contextlib.suppress(ProcessLookupError):
-        if found.state == "running":
-            os.kill(found.owner.pid, signal.SIGTERM)
-    _file(name, session).unlink(missing_ok=True)
+    with _locked(name, session):
+        found = _find_here(name, session)
+        _end(found, session)
     return found
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.records import replace
 from argosy.runtimes.run import RunRequest
-from argosy.runtimes.sessions import DetachedSession, attach_session, list_sessions, start_session, stop_session
+from argosy.runtimes.sessions import (
+    DetachedSession,
+    attach_session,
+    entry_command,
+    list_sessions,
+    start_session,
+    stop_session,
+)
 from tests.unit.machines import real_session
 
 HERE = this_owner("session work")
@@ -52,5 +60,15 @@ def test_a_session_that_ended_is_forgotten(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ended"):
         attach_session("work", (), session)
     assert list_sessions(session) == []
+    stop_session("work", session)
     with pytest.raises(UsageError, match="no session"):
         stop_session("work", session)
+
+
+def test_a_session_whose_process_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
+    """The process ends between two looks at it: its number is no longer there."""
+    child = subprocess.Popen(["/bin/true"])
+    child.wait()
+    with pytest.raises(CheckFailed, match="cannot enter the session work") as caught:
+        entry_command(replace(WORK, owner=replace(HERE, pid=child.pid)), ("true",), real_session(tmp_path))
+    assert "argosy sessions ls" in caught.value.hint
