@@ -93,7 +93,7 @@ def test_the_catalog_shows_which_images_work_at_a_site(argosy: Argosy, image: Pa
     argosy("images", "pull", image, "tiny:1")
     works, reason = answer("lumi-g")
     assert works == "unknown"
-    assert "bwrap has to unpack it first" in reason
+    assert "bwrap has to unpack the image first" in reason
     assert argosy("run", "tiny", "--", *SHOW, ARGOSY_CACHE=str(cache)).code == 0
     works, reason = answer("lumi-g")
     assert works == "yes"

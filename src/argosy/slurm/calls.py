@@ -13,6 +13,10 @@ from argosy.slurm.text import may_be_done, says_no_answer
 
 NO_CLUSTER = "Could not establish a configuration source"
 
+ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
+SEE_LIMITS = "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
+"""Hints for a failure that Argosy does not know."""
+
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
     """Run a Slurm command and return its output.
@@ -33,7 +37,7 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
-            else tool_error(command, reply, doing=doing)
+            else tool_error(command, reply, doing=doing, hint=ASK_SUPPORT)
         )
     return reply.stdout
 
@@ -141,7 +145,7 @@ def explain_sbatch(
     ssh
         Host on which the job was submitted; empty for this machine.
     """
-    error = tool_error(command, reply, doing="submitting the job", hint="")
+    error = tool_error(command, reply, doing="submitting the job", hint=SEE_LIMITS)
     text = reply.stderr
     usual = (row for row in choices if row.source == "environment" and row.key.startswith("--"))
     error.evidence = "\n".join((error.evidence, *(f"{row.key}={row.value} is {row.why}" for row in usual)))

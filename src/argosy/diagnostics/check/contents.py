@@ -14,7 +14,7 @@ from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, literal_argv
+from argosy.core.shell import in_double_quotes, literal_argv, quote
 from argosy.core.store import write_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH
@@ -128,7 +128,8 @@ def _start(image: Image, session: Session, *, unpack: bool) -> str:
     request = ContainerRequest(gpu=GpuMode.NONE, workdir="/")
     plan = open_container(request, image.path, session, dry=True)
     if plan.runtime.traits.unpacks and not unpack and not all(Path(tree).exists() for tree in plan.entry.trees):
-        raise CheckFailed(f"{plan.runtime.name} has to unpack it first, as argosy check does")
+        hint = f"unpack it: argosy check {quote(image.path)}"
+        raise CheckFailed(f"{plan.runtime.name} has to unpack the image first", hint=hint)
     plan = open_container(request, image.path, session)
     argv = literal_argv(plan.argv(("/bin/sh", "-c", PROGRAM, "sh")))
     command = Command(argv, env=outer_environment(plan, session.host.environment))
