@@ -70,16 +70,18 @@ mount -t overlay -o "$argosy_options${argosy_passwd:+,userxattr}" argosy root 2>
 argosy_count=$1
 shift
 if [ ! -e root/bin/sh ] && [ ! -L root/bin/sh ]; then
-    # Turn the arguments (argv of BWRAP, HOLD, variables, command) into (argv of BWRAP, command).
+    # Turn the arguments (argv of BWRAP, LIBRARIES, count and VARIABLES, command) into (argv of BWRAP, command). The last
+    # four words of BWRAP start HOLD in the container: /bin/sh -c HOLD argosy-hold (Bubblewrap.argv in bwrap.py).
+    argosy_hold_words=4
     echo "argosy: the image has no /bin/sh: its environment is not read, and signals do not reach the program" >&2
-    argosy_count=$((argosy_count - 4))
+    argosy_count=$((argosy_count - argosy_hold_words))
     argosy_rest=$argosy_count
     while [ "$argosy_rest" -gt 0 ]; do
         set -- "$@" "$1"
         shift
         argosy_rest=$((argosy_rest - 1))
     done
-    shift 5
+    shift "$((argosy_hold_words + 1))" # and LIBRARIES
     argosy_rest=$1
     shift
     while [ "$argosy_rest" -gt 0 ]; do
