@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from argosy.jobs.record import NEW_RUN
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -199,9 +200,14 @@ until [ -e go ]; do sleep 0.1; done
 def test_a_requeued_job_continues_its_log_and_array_tasks_are_distinguished(desk: Desk) -> None:
     program = 'echo "run ${SLURM_RESTART_COUNT:-0}"; [ -n "${SLURM_RESTART_COUNT:-}" ] || sleep 600'
     job = desk.submit("--ranks", "1", command=("sh", "-c", program))
+    split = desk.submit("--ranks", "1", "--launcher", "srun", "--log-dir", "logs", command=("sh", "-c", program))
+    log = desk.here / "logs" / split / "rank-0.log"
     desk.until_written(job, "run 0")
-    desk.cluster.sh(f"scontrol requeue {job}")
+    desk.until(lambda: log.is_file() and log.read_text() == "run 0\n", "the rank wrote nothing")
+    desk.cluster.sh(f"scontrol requeue {job} && scontrol requeue {split}")
     desk.until_written(job, "run 1")
+    assert desk.wait(split) == "COMPLETED"
+    assert log.read_text().splitlines() == ["run 0", NEW_RUN, "run 1"]
     assert desk.output(job).index("run 0") < desk.output(job).index("run 1")
     array = desk.submit("--ranks", "1", "--array", "0-1", command=("sh", "-c", 'exit "$SLURM_ARRAY_TASK_ID"'))
     desk.until(lambda: "ended" in desk.argosy("jobs", "show", array).stdout, "the array did not end")

@@ -122,7 +122,7 @@ MN5 = (
         "one file, unless --error is given",
     ),
     Row("module purge", r"^ +module purge$"),
-    Row("module load singularity", r"^ +module load singularity$"),
+    Row("module load singularity", r"^ +module load singularity \|\|$"),
     Row("the cores again on srun", r'--cpus-per-task="\$(argosy_need|\{SLURM_CPUS_PER_TASK:-80\})"'),
     Row("the job id on srun", "", r"--jobid", "srun in a job's script is in that job already"),
     Row("srun --wait 60", r"--wait=60"),
@@ -150,7 +150,7 @@ DAWN = (
     Row("no memory limit of an outer job", r"unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE"),
     Row("srun takes the environment", r"export SLURM_EXPORT_ENV=ALL"),
     Row("module purge", r"^ +module purge$"),
-    Row("the site's modules", r"^ +module load rhel9/default-dawn intel-oneapi-ccl/2021\.15\.0$"),
+    Row("the site's modules", r"^ +module load rhel9/default-dawn intel-oneapi-ccl/2021\.15\.0 \|\|$"),
     Row(
         "the host's mpiexec",
         r'mpiexec -n "\$\(\(argosy_nodes \* argosy_ranks_per_node\)\)" \\\n +-ppn "\$argosy_ranks_per_node" --hosts',

@@ -45,10 +45,6 @@ def render_rendezvous(site: Site) -> str:
     return f"{call}  # MASTER_ADDR, MASTER_PORT"
 
 
-OLD_DAYS = 3
-"""Age in days of a staged image of a killed job that the next job removes."""
-
-
 def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:
     """Render the copy of the image to every node, into a new folder that only the job's owner may read."""
     name = digest.removeprefix("sha256:")[:16] or "image"
@@ -131,9 +127,6 @@ def render_end(cores: tuple[str, ...]) -> str:
 SIGNAL, GRACE = "USR2", 120
 """Signal that warns the ranks, and seconds before the time limit; not USR1, which NCCL may catch."""
 
-RETRY_S = 5
-"""Seconds between two attempts to requeue the job."""
-
 LONGEST_END = 30
 """Seconds reserved for the end of the ranks: torchrun kills workers 30 s after TERM (PContext.close)."""
 
@@ -208,4 +201,4 @@ def render_requeue(resume: Resume) -> str:
     The controller may not answer for a while, or may carry out a request that failed here.  The mark therefore stays,
     and the job fails if it could not be requeued.
     """
-    return f"requeue {max(1, resume.grace // RETRY_S)}"
+    return f"requeue {resume.grace}  # seconds in which Slurm must answer"

@@ -202,13 +202,17 @@ def _in_pieces(name: str, text: str) -> Iterator[str]:
 
 
 LONG = 60
+"""Characters above which the list of bind mounts gets a variable of the script."""
+
+SHELL_WORDS = 3
+"""Words of ``/bin/sh -c PROGRAM`` at the start of a command; `require_layer` replaces them by its own program."""
 
 
 def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
     """Return the command that srun starts: the checks of a node, the runtime, and the command in the container."""
     container = facts.script.container
     inside = container.argv(command)
-    own = len(command) - 3 if command[:2] == ("/bin/sh", "-c") else len(command)
+    own = len(command) - SHELL_WORDS if command[:2] == ("/bin/sh", "-c") else len(command)
     first, rest = inside[: len(inside) - own], inside[len(inside) - own :]
     return escape_colons((*_short(facts, (*_around(facts), *first)), *rest))
 
@@ -366,7 +370,8 @@ def render_modules(modules: Modules) -> Iterator[str]:
         yield "module purge"
     for folder in modules.use:
         yield f"module use {quote(folder)}"
-    yield f"module load {' '.join(map(quote, modules.load))}"
+    yield f"module load {' '.join(map(quote, modules.load))} ||"
+    yield """    stop "the modules cannot be loaded: see 'module avail'" 4"""
     yield "set -eu"
 
 

@@ -75,13 +75,13 @@ warn_ranks() {
         kill -s ALRM $$
     ) &
 }
-# The controller may not answer for a while: try $1 times.  The next run needs the mark.
+# The controller may not answer for a while: try for $1 seconds.  The next run needs the mark.
 requeue() {
     if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
         argosy_restart=$((argosy_restart + 1)) argosy_left=$1
         echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
         until scontrol requeue "$SLURM_JOB_ID"; do
-            argosy_left=$((argosy_left - 1))
+            argosy_left=$((argosy_left - 5))
             [ "$argosy_left" -gt 0 ] ||
                 stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
             sleep 5
