@@ -421,9 +421,8 @@ def test_an_interrupt_of_a_waiting_command_leaves_the_work_of_the_other(shop: Sh
     os.mkfifo(arrived)
     os.mkfifo(gate)
     shim.mkdir()
-    (shim / "bwrap").write_text(
-        f'#!/bin/sh\n[ ! -p {gate} ] || {{ echo > {arrived}; read -r _ < {gate}; }}\nexec {shutil.which("bwrap")} "$@"\n'
-    )
+    wait = f"[ ! -p {gate} ] || {{ echo > {arrived}; read -r _ < {gate}; }}"
+    (shim / "bwrap").write_text(f'#!/bin/sh\n{wait}\nexec {shutil.which("bwrap")} "$@"\n')
     (shim / "bwrap").chmod(0o755)
     words = ("wrap", tiny, "--prefix", shop.folder / "p", "-w", "/bin", "--runtime", "bwrap")
     first = shop.start(*words, PATH=f"{shim}:{shop.environment()['PATH']}")

@@ -14,7 +14,9 @@ from argosy.slurm.text import may_be_done, says_no_answer
 NO_CLUSTER = "Could not establish a configuration source"
 
 ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
-SEE_LIMITS = "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
+SEE_LIMITS = (
+    "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
+)
 """Hints for a failure that Argosy does not know."""
 
 

@@ -277,7 +277,7 @@ def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tool
     loads = [*render_modules(Modules(load=("argosy-no-such-module/1.0",))), "echo started"]
     lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads])
     there = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    ran = subprocess.run(["sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+    ran = subprocess.run(["/bin/sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "the modules cannot be loaded" in ran.stderr
 

@@ -22,6 +22,7 @@ from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
 LOCAL_RUN = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 """The name of the record of a run on this machine."""
 
+
 class Source(Protocol):
     """The state, the measurements and the output of a job.
 
