@@ -201,12 +201,12 @@ def test_only_a_run_whose_process_runs_on_this_machine_is_chosen(tmp_path: Path)
     ) as running:
         wait_until_written(ready)
         (record,) = (session.paths.state / "runs").iterdir()
-        for name, changes in {
-            "20260101-000000-000000-aaaa": {"started": "1"},
-            "20260101-000000-000000-bbbb": {"host": "login2", "boot": "another"},
+        mine = this_owner("launch")
+        for name, owner in {
+            "20260101-000000-000000-aaaa": replace(mine, started="1"),
+            "20260101-000000-000000-bbbb": replace(mine, host="login2", boot="another"),
         }.items():
             (record.parent / name).mkdir()
-            owner = replace(this_owner("launch"), **changes)
             (record.parent / name / STARTED).write_text(json.dumps(asdict(owner)))
         assert choose_job(session) == record.name
         assert open_source(session, record.name)[1].kind == RUNNING
