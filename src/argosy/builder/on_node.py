@@ -25,7 +25,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
 from argosy.launch.script.helpers import render_script_functions
-from argosy.launch.script.slurm import render_modules
+from argosy.launch.script.parts import render_modules
 from argosy.launch.site_settings import refuse_missing_options
 from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions

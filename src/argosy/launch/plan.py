@@ -43,8 +43,8 @@ from argosy.launch.option_checks import (
 from argosy.launch.request import with_sources
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.parts import RANK_PATH, WELL_FILES, plan_resume
-from argosy.launch.script.slurm import SlurmFacts, directives, render_modules, render_slurm_script
+from argosy.launch.script.parts import RANK_PATH, WELL_FILES, plan_resume, render_modules
+from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
 from argosy.launch.site_settings import (
     caller_variables,
     default_options,

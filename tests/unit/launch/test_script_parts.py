@@ -22,8 +22,7 @@ from argosy.jobs.record import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
 from argosy.launch.script.helpers import CHECK_CONTAINER, FREE_PORT, OWN_FOLDERS, render_script_functions
-from argosy.launch.script.parts import Resume, plan_resume, render_rendezvous, render_requeue
-from argosy.launch.script.slurm import render_modules
+from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site

@@ -11,6 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.shell import ShellExpr, Word, quote, read_shell
 from argosy.launch.script.helpers import render_call
 from argosy.sites.profile import Site
+from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
 
 BEFORE_SHELL = ("/bin/sh", "-e", "-c")
@@ -43,6 +44,20 @@ def render_rendezvous(site: Site) -> str:
     suffix = site.slurm.master_suffix
     call = f"find_rendezvous {quote(suffix)}" if suffix else "find_rendezvous"
     return f"{call}  # MASTER_ADDR, MASTER_PORT"
+
+
+def render_modules(modules: Modules) -> Iterator[str]:
+    """Render the lines that load the site's modules, which provide the runtime or the host's MPI."""
+    if not modules.load:
+        return
+    yield "enable_modules"
+    if modules.purge:
+        yield "module purge"
+    for folder in modules.use:
+        yield f"module use {quote(folder)}"
+    yield f"module load {' '.join(map(quote, modules.load))} ||"
+    yield """    stop "the modules cannot be loaded: see 'module avail'" 4"""
+    yield "set -eu"
 
 
 def render_staging(folder: str, image: str, digest: str) -> Iterator[str]:

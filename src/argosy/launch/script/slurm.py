@@ -43,6 +43,7 @@ from argosy.launch.script.parts import (
     render_before,
     render_chain,
     render_enough,
+    render_modules,
     render_rendezvous,
     render_requeue,
     render_staging,
@@ -55,7 +56,6 @@ from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.demands import SiteDemands
 from argosy.sites.profile import Site
-from argosy.sites.software import Modules
 from argosy.slurm.text import JobOptions, render_directive
 
 
@@ -359,20 +359,6 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
         yield f'need_cores "$((argosy_ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"  # of a node'
     else:
         yield f"need_cores_of_node {_cores_per_node(facts)}"
-
-
-def render_modules(modules: Modules) -> Iterator[str]:
-    """Render the lines that load the site's modules, which provide the runtime or the host's MPI."""
-    if not modules.load:
-        return
-    yield "enable_modules"
-    if modules.purge:
-        yield "module purge"
-    for folder in modules.use:
-        yield f"module use {quote(folder)}"
-    yield f"module load {' '.join(map(quote, modules.load))} ||"
-    yield """    stop "the modules cannot be loaded: see 'module avail'" 4"""
-    yield "set -eu"
 
 
 def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
