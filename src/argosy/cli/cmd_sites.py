@@ -20,9 +20,9 @@ from argosy.cli.output import (
     write_report,
 )
 from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
-from argosy.core.errors import CheckFailed, SiteError, UsageError
+from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
-from argosy.core.os_errors import missing_file
+from argosy.core.os_errors import reading
 from argosy.core.records import asdict
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
@@ -168,12 +168,8 @@ def _lint_one(file: str, site: Site | None, folders: tuple[Path, ...], *, known:
 
     if known or file.endswith(".toml") or (not Path(file).exists() and "/" not in file and not Path(file).suffix):
         return lint_named_profile(file, folders)
-    try:
+    with reading(file):
         return lint_script(file, Path(file).read_bytes().decode(errors="replace"), site)
-    except FileNotFoundError as error:
-        raise missing_file(file, Path.cwd()) from error
-    except OSError as error:
-        raise UsageError(f"cannot read {file}", evidence=str(error), hint="check the path") from error
 
 
 @sites.command("diff")

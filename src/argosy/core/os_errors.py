@@ -101,6 +101,18 @@ def missing_file(file: str, cwd: Path, evidence: str = "") -> UsageError:
     return UsageError(f"no such file: {file}", evidence=evidence, hint=hint)
 
 
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Translate an `OSError` from reading a file that the user named into a `UsageError`."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing_file(str(path), Path.cwd()) from error
+    except OSError as error:
+        hint = "check the path, and that you may read the file"
+        raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error), hint=hint) from error
+
+
 def suggest_file(file: Path, cwd: Path = Path()) -> str:
     """Return the path of the file with the most similar name in the same folder, quoted for a shell; empty if none."""
     with contextlib.suppress(OSError):

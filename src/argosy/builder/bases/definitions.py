@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import reading
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.recipes.source_text import decode
@@ -142,13 +143,9 @@ def read_definition(path: Path, kind: Format) -> None:
         If a keyword is unknown, with its line and the most similar keyword; or if the file cannot be read, or is
         empty.
     """
-    try:
+    with reading(path):
         data = path.read_bytes()
-        text = decode(data, str(path))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}", evidence=error.strerror or str(error), hint="check the path and its permissions"
-        ) from error
+    text = decode(data, str(path))
     known, rows = (SECTIONS, _sections(text)) if kind is Format.DEFINITION else (INSTRUCTIONS, _instructions(text))
     if kind is Format.DEFINITION and data.startswith(_MARKED):
         hint = f"remove it: tail -c +4 {quote(str(path))} > without-mark.def"

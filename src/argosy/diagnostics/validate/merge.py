@@ -15,7 +15,7 @@ import tomlkit.exceptions
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.os_errors import missing_file
+from argosy.core.os_errors import reading
 from argosy.core.parse import decode_json, parse_int, parse_toml
 from argosy.sites.profile import Site
 
@@ -86,13 +86,11 @@ def read_result(path: Path) -> Result:
         When the file cannot be read, or is not such a result.
     """
     hint = "use the argosy-validate-JOB.json that the job wrote"
+    with reading(path), path.open("rb") as source:
+        text = source.read(MOST_BYTES).decode(errors="replace")
     try:
-        with path.open("rb") as source:
-            text = source.read(MOST_BYTES).decode(errors="replace")
         result = decode_json(text, Result)
-    except FileNotFoundError as error:
-        raise missing_file(str(path), Path.cwd()) from error
-    except (OSError, msgspec.DecodeError) as error:
+    except msgspec.DecodeError as error:
         raise UsageError(f"{path} is not a result of argosy sites validate", evidence=str(error), hint=hint) from error
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", result.date) or not re.fullmatch(r"[\w-]*", result.job):
         raise UsageError(

@@ -12,6 +12,7 @@ from typing import IO
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.why.find import KnownError, find_errors
@@ -131,17 +132,14 @@ def _read_end(path: Path) -> tuple[str, int]:
     UsageError
         When it cannot be read.
     """
-    before, left = 0, 0
-    try:
-        with path.open("rb") as source:
-            left = max(0, source.seek(0, 2) - MOST_BYTES)
-            source.seek(0)
-            while left > 0:
-                block = source.read(min(left, BLOCK))
-                before, left = before + block.count(b"\n"), left - max(1, len(block))
-            return source.read(MOST_BYTES).decode(errors="replace"), before
-    except OSError as error:
-        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
+    before = 0
+    with reading(path), path.open("rb") as source:
+        left = max(0, source.seek(0, 2) - MOST_BYTES)
+        source.seek(0)
+        while left > 0:
+            block = source.read(min(left, BLOCK))
+            before, left = before + block.count(b"\n"), left - max(1, len(block))
+        return source.read(MOST_BYTES).decode(errors="replace"), before
 
 
 def _read_stream_end(source: IO[bytes]) -> tuple[str, int]:

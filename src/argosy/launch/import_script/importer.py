@@ -9,7 +9,7 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
-from argosy.core.os_errors import missing_file
+from argosy.core.os_errors import reading
 from argosy.core.script_reader import JobScript, Part, Statement, Word, expand, plain_text, read_job_script, source_text
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
@@ -70,13 +70,8 @@ def read_script_text(path: Path) -> str:
     UsageError
         When the file cannot be read, or is not a shell script.
     """
-    try:
+    with reading(path):
         data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise missing_file(str(path), Path.cwd()) from error
-    except OSError as error:
-        hint = "check the path, and that you may read the file"
-        raise UsageError(f"cannot read {path}: {error.strerror}", evidence=str(error), hint=hint) from error
     first = data.split(b"\n", 1)[0].decode(errors="replace")
     if b"\0" in data or not SHELL.match(first):
         raise UsageError(

@@ -1,0 +1,24 @@
+"""A file that the user named and that cannot be read is an error with a hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import UsageError
+from argosy.core.os_errors import reading
+
+
+def test_a_missing_file_has_the_hint_of_a_similar_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.sh").touch()
+    with pytest.raises(UsageError, match=r"no such file: trian\.sh") as caught, reading("trian.sh"):
+        Path("trian.sh").read_bytes()
+    assert caught.value.hint == "did you mean train.sh?"
+
+
+def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Is a directory") as caught, reading(tmp_path):
+        tmp_path.read_bytes()
+    assert str(tmp_path) in caught.value.evidence
