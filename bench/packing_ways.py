@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import PYTHON_PACKAGES
-from argosy.builder.output.assemble import content_over, pack_whole, write_delta, write_flat
+from argosy.builder.output.assemble import content_over, pack_whole, plan_metadata, write_delta, write_flat
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.open import open_image
@@ -63,13 +63,14 @@ def _pack_all(path: Path, base: Base, lock: Lock, tree: Path, session: Session) 
 
 
 def _pack_flat(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
-    write_flat(path, content_over(base, tree, lock, name="flat"), base.opened.sif, session, tree.parent)
+    metadata = plan_metadata(base.opened.sif, lock)
+    write_flat(path, content_over(base, tree, lock, name="flat"), metadata, session, tree.parent)
 
 
 def _pack_delta(path: Path, base: Base, lock: Lock, tree: Path, session: Session) -> None:
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=lock.time)
-    write_delta(path, base, lock, (whole_of(layer),))
+    write_delta(path, base, lock, (whole_of(layer),), plan_metadata(base.opened.sif, lock))
 
 
 def _ours(task: PackTask, pack: Callable[[Path, Base, Lock, Path, Session], object]) -> Usage:

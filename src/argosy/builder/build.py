@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 from argosy.builder.bases.base import Base
 from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer, join_changes
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
-from argosy.builder.output.assemble import Whole, content_over, write_delta, write_whole
+from argosy.builder.output.assemble import Whole, content_over, plan_metadata, write_delta, write_whole
 from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
@@ -35,6 +37,8 @@ from argosy.recipes.lock import Lock
 
 CACHES = (BUILD, "uv", "conda", "bytecode")
 """The parts of the cache that a build uses."""
+SBOM_MODULE = "argosy.recipes.sbom"
+"""A module that takes 40 ms to import, so a thread does it while the packages are installed."""
 
 
 def build_image(request: BuildRequest, session: Session) -> BuildReport:
@@ -71,7 +75,12 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         If a step fails; the output is then absent, or as it was before.
     """
     request, session = plan.request, clock.session
-    with work_folder(session.work_parent()) as work, BegunFile(request.output) as begun:
+    with (
+        work_folder(session.work_parent()) as work,
+        BegunFile(request.output) as begun,
+        ThreadPoolExecutor(1) as helper,
+    ):
+        helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
         wheels = layer.wheels.packed if layer.wheels else ()
         cost = measure_cost(work, layer.tree)
@@ -79,7 +88,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
-            size = _write_image(request, base, finished, layer, session, begun)
+            size = _write_image(request, base, finished, layer, session, begun, helper)
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
@@ -134,6 +143,7 @@ def _write_image(
     layer: InstalledLayer,
     session: Session,
     begun: BegunFile,
+    helper: Executor,
 ) -> int:
     """Write the image and return the size of its layer, or of the whole output if it is not a SIF file, in bytes.
 
@@ -142,20 +152,21 @@ def _write_image(
     ArgosyError
         If a packer fails, or the disk is full.
     """
-    lock, metadata, output = finished.lock, base.opened.sif, request.output
+    lock, sif, output = finished.lock, base.opened.sif, request.output
     content = content_over(base, layer.tree, lock, name=output.name.partition(".")[0])
     if request.form is OutputFormat.SIF:
+        metadata = helper.submit(plan_metadata, sif, lock)  # while mksquashfs runs
         flat = layer.partitions.flat
         pieces = _plan_layer(finished, layer, session, below=content.base if flat else None)
         if not flat:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
-                return write_delta(beside, base, lock, pieces, begun)
+                return write_delta(beside, base, lock, pieces, metadata.result(), begun)
         if pieces:
             whole = Whole(pieces, None if content.older else content.base)
             with atomic_file(output, force=request.force) as beside:
-                return write_whole(beside, whole, content, metadata, begun) - content.base.length
-    return write_output(request.form, output, content, metadata, session, layer.tree.parent, force=request.force)
+                return write_whole(beside, whole, content, metadata.result(), begun) - content.base.length
+    return write_output(request.form, output, content, sif, session, layer.tree.parent, force=request.force)
 
 
 def _plan_layer(

@@ -10,11 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPResponse
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 try:
     from uv import find_uv_bin
@@ -33,6 +32,9 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, fill_once, remove_tree
 from argosy.recipes.uv_options import UvSettings
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 BLOCK = 1 << 20
 PATIENCE_SECONDS = 60.0
@@ -131,6 +133,8 @@ def _opened(url: str) -> HTTPResponse:
 
 
 def _open(url: str) -> HTTPResponse:
+    import urllib.request  # noqa: PLC0415 - loads http.client and ssl
+
     # Reading the project file has checked the scheme: http, https or file.
     return urllib.request.urlopen(url, timeout=PATIENCE_SECONDS)  # type: ignore[no-any-return]  # noqa: S310
 

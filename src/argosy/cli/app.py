@@ -13,8 +13,8 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Build": {
         "init": ("argosy.cli.cmd_init:init", "Start a project: argosy.toml, requirements.txt and a program that runs."),
         "build": ("argosy.cli.cmd_build:build", "Build an image from environment files over a base image."),
-        "lock": ("argosy.cli.cmd_build:lock", "Resolve versions once and write them to a lock file."),
-        "bundle": ("argosy.cli.cmd_build:bundle", "Pack base, packages and lock into one archive for offline builds."),
+        "lock": ("argosy.cli.cmd_lock:lock", "Resolve versions once and write them to a lock file."),
+        "bundle": ("argosy.cli.cmd_lock:bundle", "Pack base, packages and lock into one archive for offline builds."),
         "wrap": (
             "argosy.cli.cmd_wrap:wrap",
             "Wrap the commands of an environment or image as plain programs.",

@@ -1,4 +1,7 @@
-"""`argosy build`, `lock` and `bundle`: options to a request, and the report to text or JSON."""
+"""`argosy build`: options to a request, and the report to text or JSON.
+
+The modules for bundles, previews and builds on a node are imported only if they are used.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +13,25 @@ from typing import Any
 import click
 
 from argosy.builder.build import build_image
-from argosy.builder.bundle import BundleReport, build_bundle, bundle_without_packages
-from argosy.builder.bundle import bundle as write_bundle
-from argosy.builder.inputs import LOCK_FILE
-from argosy.builder.lock import LockReport, LockRequest, check_lock
-from argosy.builder.lock import lock as write_lock
-from argosy.builder.on_node import build_on_node, make_node_options, submit_build
-from argosy.builder.preview import preview_build, preview_on_node, render_preview
 from argosy.builder.records import BuildReport, BuildRequest
-from argosy.builder.resolve import apply_project_file, make_build_request, resolve_build_request
+from argosy.builder.resolve import resolve_build_request
 from argosy.cli.common import open_session
 from argosy.cli.compat.cotainr import cotainr_build, is_cotainr
 from argosy.cli.options import (
     RUN_MODE,
     GroupedCommand,
-    force_option,
     option,
     report_options,
     table_options,
 )
 from argosy.cli.output import print_report
-from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
+from argosy.cli.parameters import NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_packages, render_size
-from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import quote
 from argosy.images.formats import OutputFormat, shorten_use
-from argosy.recipes.build_options import NODE_ROWS, BuildOptions, InstallOptions, NodeJobOptions
+from argosy.recipes.build_options import NODE_ROWS, BuildOptions, NodeJobOptions
 from argosy.recipes.option_row import IMAGE, NODE, option_name
-from argosy.recipes.project_file import find_project
 
 STEPS_SHOWN = ("base", "packages", "pack", "copy")
 
@@ -105,8 +97,7 @@ def build(
     if given["on_node"] or given["submit"]:
         _build_elsewhere(given, request, session, as_json=as_json)
         return
-    bundle = request.bundle
-    report = build_bundle(bundle, request, session) if bundle else build_image(request, session)
+    report = _build_bundle(request.bundle, request, session) if request.bundle else build_image(request, session)
     text = render_report(report, output or Path(os.path.relpath(report.output)))
     print_report(report, text, as_json=as_json, quiet=quiet)
 
@@ -122,7 +113,17 @@ def _refuse_job_options(given: dict[str, Any]) -> None:
         )
 
 
+def _build_bundle(bundle: Path, request: BuildRequest, session: Session) -> BuildReport:
+    from argosy.builder.bundle import build_bundle
+
+    return build_bundle(bundle, request, session)
+
+
 def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
+    from argosy.builder.bundle import bundle_without_packages
+    from argosy.builder.on_node import make_node_options
+    from argosy.builder.preview import preview_build, preview_on_node, render_preview
+
     bundle = request.bundle
     with bundle_without_packages(bundle, request, session) if bundle else nullcontext(request) as seen:
         if given["on_node"] or given["submit"]:
@@ -134,6 +135,8 @@ def _preview(given: dict[str, Any], request: BuildRequest, session: Session, *, 
 
 def _build_elsewhere(given: dict[str, Any], request: BuildRequest, session: Session, *, as_json: bool) -> None:
     """Build on a compute node: now, with the output and exit code of the node, or as a job, and print its number."""
+    from argosy.builder.on_node import build_on_node, make_node_options, submit_build
+
     context = click.get_current_context()
     if given["on_node"] and given["submit"]:
         raise UsageError("--on-node and --submit cannot be used together", hint="--on-node waits, --submit does not")
@@ -172,92 +175,5 @@ def render_report(report: BuildReport, shown: Path) -> str:
             *_render_cost(report),
             *filter(None, (report.partitions,)),
             *(shorten_use(line, report.output, str(shown)) for line in report.use),
-        )
-    )
-
-
-@click.command(cls=GroupedCommand)
-@click.argument("sources", nargs=-1, type=NAMED_TEXT)
-@table_options(InstallOptions)
-@option("-o", "--output", default=LOCK_FILE, type=NAMED, help="Lock file to write.", show_default=True, metavar="FILE")
-@option("--check", is_flag=True, help="Only check that the lock belongs to these files and this base.")
-@option("--upgrade", multiple=True, metavar="NAME", help="Resolve this package again and keep the others; repeatable.")
-@report_options
-def lock(
-    sources: tuple[str, ...], *, output: Path, upgrade: tuple[str, ...], check: bool,
-    as_json: bool, verbose: bool, quiet: bool, **given: Any,
-) -> None:  # fmt: skip
-    """Resolve versions once and write them to a lock file, each package with its hash, and the digest of the base.
-
-    Without SOURCES, Argosy locks the project file argosy.toml of this folder, including its steps. 'argosy build
-    --locked' builds from a lock: the same lock and base give the same contents.
-
-    \b
-    argosy lock environment.yml --base debian:bookworm
-    argosy lock environment.yml --base debian:bookworm --upgrade numpy
-    argosy build --locked -o my.sif
-    """
-    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
-    asked = make_build_request(sources, output, given, session.host.environment)
-    has_no_files = check and not sources and find_project(Path(session.host.cwd)) is None
-    request = LockRequest(asked if has_no_files else apply_project_file(asked, session.host), upgrade)
-    if check:
-        found = check_lock(request, session)
-        facts = {"output": str(output), "base_digest": found.base.digest, "digest": found.content, "fits": True}
-        text = f"{output} fits: {render_packages(len(found.packages))} over {found.base.reference}"
-        print_report(facts, text, as_json=as_json, quiet=quiet)
-        return
-    report = write_lock(request, session)
-    print_report(report, _render_lock_report(report, output), as_json=as_json, quiet=quiet)
-
-
-def _render_lock_report(report: LockReport, shown: Path) -> str:
-    """Render the report of a lock: changes, contents, and how to build from it."""
-    unchanged = "" if report.first or report.changes else ", unchanged"
-    return "\n".join(
-        (
-            *report.notes,
-            *map(str, report.changes),
-            f"{shown}: {render_packages(report.packages)} over {report.base}{unchanged}",
-            f"build it: argosy build --locked {quote(str(shown))} -o IMAGE",
-        )
-    )
-
-
-@click.command(cls=GroupedCommand)
-@click.argument("sources", nargs=-1, type=FILE)
-@table_options(InstallOptions)
-@table_options(BuildOptions, "locked")
-@option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Archive to write.")
-@force_option
-@report_options
-def bundle(
-    sources: tuple[str, ...], *, locked: str, output: Path, force: bool,
-    as_json: bool, verbose: bool, quiet: bool, **given: Any,
-) -> None:  # fmt: skip
-    """Pack base, packages and lock into one archive, from which an image is built without a network.
-
-    The archive also contains wheels of packages that publish only sources, the files that steps copy and download, and
-    the bases of stages.
-
-    \b
-    argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
-    argosy bundle -o mine.tar                           (the argosy.toml of this folder)
-    argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
-    """
-    session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
-    asked = make_build_request(sources, output, given, session.host.environment)
-    request = apply_project_file(replace(asked, force=force, locked=locked), session.host)
-    report = write_bundle(request, session)
-    print_report(report, _render_bundle_report(report, output), as_json=as_json, quiet=quiet)
-
-
-def _render_bundle_report(report: BundleReport, shown: Path) -> str:
-    """Render the report of a bundle: contents, size, and how to build from it."""
-    return "\n".join(
-        (
-            *report.notes,
-            f"{shown}: {render_packages(report.packages)} over {report.base}, {render_size(report.size)}",
-            f"build without a network: argosy build --bundle {quote(shown.name)} -o IMAGE",
         )
     )

@@ -17,7 +17,7 @@ from argosy.builder.backends.plan import list_backends
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import open_default_base
 from argosy.builder.downloads import static_uv
-from argosy.builder.output.assemble import write_delta
+from argosy.builder.output.assemble import plan_metadata, write_delta
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import (
     APPTAINER_BASE,
@@ -279,7 +279,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
     write_in_root(tree, LOCK, render_lock(lock))
     layer = tree.with_suffix(".sqfs")
     run_pack(session, tree, layer, time=base.time)
-    write_delta(image, base, lock, (whole_of(layer),))
+    write_delta(image, base, lock, (whole_of(layer),), plan_metadata(base.opened.sif, lock))
 
 
 def _has(base: Base, path: str, session: Session) -> bool:

@@ -26,7 +26,8 @@ from argosy.builder.resolve import (
     split_sources,
 )
 from argosy.cli.app import app
-from argosy.cli.cmd_build import build, bundle, lock
+from argosy.cli.cmd_build import build
+from argosy.cli.cmd_lock import bundle, lock
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.model import Host
 from argosy.core.process import Command, FakeRunner, OnLine, Reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,6 @@ from argosy.images.squashfs.pack import is_whiteout, run_pack
 from argosy.images.squashfs.source import Source, slices_of
 from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
 from argosy.recipes.lock import Lock, render_lock
-from argosy.recipes.sbom import render_sbom
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -212,28 +212,35 @@ def plan_known_copies(base: Base, *, flat: bool) -> tuple[tuple[int, FileSlice],
     return tuple(zip(starts, slices, strict=False))
 
 
-def write_delta(path: Path, base: Base, lock: Lock, layer: tuple[Piece, ...], begun: BegunFile | None = None) -> int:
+def write_delta(
+    path: Path,
+    base: Base,
+    lock: Lock,
+    layer: tuple[Piece, ...],
+    metadata: Sequence[NewPart],
+    begun: BegunFile | None = None,
+) -> int:
     """Write base and layer as two partitions of one SIF, and return the layer's size in bytes."""
     system = plan_system_part(slices_of(base.source), arch=base.image.arch)
     overlay = plan_overlay_part(layer, group=GROUP, arch=base.image.arch, name="argosy layer")
-    parts = [system, overlay, *_metadata_parts(base.opened.sif, lock)]
+    parts = [system, overlay, *metadata]
     _write(path, parts, lock, arch=lock.base.arch, time=lock.time, begun=begun)
     return overlay.size
 
 
-def write_flat(path: Path, content: Content, metadata: Sif | None, session: Session, work: Path) -> int:
+def write_flat(path: Path, content: Content, metadata: Sequence[NewPart], session: Session, work: Path) -> int:
     """Write base and layer as one partition, and return its size in bytes."""
     return write_whole(path, plan_whole(content, session, work), content, metadata)
 
 
 def write_whole(
-    path: Path, whole: Whole, content: Content, metadata: Sif | None, begun: BegunFile | None = None
+    path: Path, whole: Whole, content: Content, metadata: Sequence[NewPart], begun: BegunFile | None = None
 ) -> int:
     """Write a squashfs as the only partition of a SIF, and return its size in bytes."""
     system = plan_system_part(whole.pieces, arch=content.arch)
     # First, so that it is in the bytes that `images send` reads of each image on the other machine.
     described = [plan_base_part(whole.base, group=GROUP)] if whole.base and content.lock else []
-    parts = [*described, system, *_metadata_parts(metadata, content.lock)]
+    parts = [*described, system, *metadata]
     _write(path, parts, content.lock, arch=content.arch, time=content.time, begun=begun)
     return system.size
 
@@ -277,10 +284,19 @@ def _layer_like(base: Superblock, content: Content, session: Session, work: Path
     return whole_of(packed)
 
 
-def _metadata_parts(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
+def plan_metadata(sif: Sif | None, lock: Lock | None) -> list[NewPart]:
+    """Plan the parts that describe an image: its lock, its bill of materials, and what is copied from another image.
+
+    Parameters
+    ----------
+    sif
+        The image whose labels and definition file are copied, or None.
+    """
     copied = [plan_copied_part(sif, part) for part in _copied_parts(sif)] if sif else []
     if lock is None:
         return copied
+    from argosy.recipes.sbom import render_sbom  # noqa: PLC0415 - loads cyclonedx-python-lib
+
     return [
         plan_json_part(LOCK_NAME, render_lock(lock).encode(), group=GROUP),
         plan_sbom_part(SBOM_NAME, render_sbom(lock).encode(), group=GROUP),

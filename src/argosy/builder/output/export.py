@@ -16,6 +16,7 @@ from argosy.builder.output.assemble import (
     ask_build_container,
     ask_environment,
     merge_trees,
+    plan_metadata,
     plan_whole,
     unpack_base,
     unpack_layer,
@@ -95,8 +96,7 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
         sweep_parts(request.output)
         content = content_of(opened, session)
-        metadata = opened.sif
-        size = write_output(request.form, request.output, content, metadata, session, work, force=request.force)
+        size = write_output(request.form, request.output, content, opened.sif, session, work, force=request.force)
         step.result = f"{render_size(size)} written to {request.output}"
     activation = _activation_of(opened, session) if request.form is OutputFormat.LAYER else plan_activation()
     program = "python" if content.lock and content.lock.python else "COMMAND"
@@ -164,7 +164,7 @@ def write_output(
     form: OutputFormat,
     output: Path,
     content: Content,
-    metadata: Sif | None,
+    sif: Sif | None,
     session: Session,
     work: Path,
     *,
@@ -185,12 +185,16 @@ def write_output(
     if form in OCI_FORMATS:
         return _write_oci(form, output, content, session, work, force=force)
     writers: dict[OutputFormat, Callable[[Path], int]] = {
-        OutputFormat.SIF: lambda beside: write_flat(beside, content, metadata, session, work),
+        OutputFormat.SIF: lambda beside: _write_sif(beside, content, sif, session, work),
         OutputFormat.SQSH: lambda beside: _write_sqsh(beside, content, session, work),
         OutputFormat.LAYER: lambda beside: _write_layer(beside, content, session, work),
     }
     with atomic_file(output, force=force) as beside, watch_growth(session.meter("writing"), beside):
         return writers[form](beside)
+
+
+def _write_sif(beside: Path, content: Content, sif: Sif | None, session: Session, work: Path) -> int:
+    return write_flat(beside, content, plan_metadata(sif, content.lock), session, work)
 
 
 def _write_layer(beside: Path, content: Content, session: Session, work: Path) -> int:
