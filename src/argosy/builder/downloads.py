@@ -31,6 +31,7 @@ from argosy.core.process import Command
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, fill_once, remove_tree
+from argosy.images.answers import remembered
 from argosy.recipes.uv_options import UvSettings
 
 if TYPE_CHECKING:
@@ -191,18 +192,24 @@ def _runs(uv: Path, session: Session) -> bool:
     """Tell whether a program is uv, because an empty file would also run."""
     if not uv.is_file() or not os.access(uv, os.X_OK):
         return False
-    return session.runner.run(Command((str(uv), "--version"))).stdout.startswith("uv ")
+    return _version(session, uv).startswith("uv ")
+
+
+def _version(session: Session, uv: Path) -> str:
+    """Return the line that a uv prints about itself."""
+    argv = (str(uv), "--version")
+    return remembered(session.paths.cache, uv, argv, lambda: session.runner.run(Command(argv))).stdout
 
 
 def _is_static(session: Session, uv: Path) -> bool:
     """Tell whether an installed uv is the static one, as in Argosy's bundle for login nodes."""
-    return "-linux-musl" in session.runner.run(Command((str(uv), "--version"))).stdout
+    return "-linux-musl" in _version(session, uv)
 
 
 def _cache_folder(session: Session, installed: Path) -> Path | None:
     """Return the cache folder of the static uv for this version and machine, or None if there is no such uv."""
     platform = MUSL.get(session.host.arch)
-    version = session.runner.run(Command((str(installed), "--version"))).stdout.split()
+    version = _version(session, installed).split()
     if platform is None or len(version) < 2:  # noqa: PLR2004 - "uv 0.9.1 (…)"
         return None
     return session.paths.cache / TOOLS / f"uv-{version[1]}-{platform}"

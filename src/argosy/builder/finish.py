@@ -250,7 +250,7 @@ def _write_own_files(layer: InstalledLayer) -> None:
         (APPTAINER_ENV, render_source_line(), 0o755),
         (PROFILE, render_source_line(), 0o644),
     ]
-    if layer.build_container.run("test", "-e", APPTAINER_BASE).code != 0:
+    if not layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))
     for path, text, mode in files:
         write_in_root(layer.tree, path, text, mode=mode)

@@ -11,12 +11,15 @@ import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
 from argosy.core.store import atomic_file, make_folder
+
+T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 MEMOS = "digests"
@@ -81,14 +84,8 @@ def tree_name(key: str) -> str:
 
 def cached_digest(part: FilePart, cache: Path) -> str:
     """Return the remembered digest of a part, ``sha256:`` and 64 digits; empty if no valid memo exists."""
-    with suppress(OSError, msgspec.DecodeError):
-        with _memo(part, cache).open("rb") as file:
-            # In a cache of several users, other users can write a file here.
-            owner, text = os.fstat(file.fileno()).st_uid, file.read()
-        memo = decode_json(text, Memo)
-        if owner in {0, os.geteuid()} and memo.part == part:
-            return memo.digest
-    return ""
+    memo = read_memo(_memo(part, cache), Memo)
+    return memo.digest if memo and memo.part == part else ""
 
 
 def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
@@ -109,13 +106,26 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
 
 
 def remember_digest(part: FilePart, digest: str, cache: Path) -> None:
-    """Remember the digest of a part. An incomplete memo is not used, so it is not flushed to the disk."""
-    memo = _memo(part, cache)
-    # The digest is valid even if the cache cannot be written, or the path is not UTF-8, which JSON cannot store.
+    """Remember the digest of a part."""
+    write_memo(_memo(part, cache), Memo(part, digest))
+
+
+def read_memo(file: Path, kind: type[T]) -> T | None:
+    """Return what a memo remembers; None if it is missing, damaged, or of another user, who is not trusted."""
+    with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
+        # In a cache of several users, other users can write a file here.
+        if os.fstat(memo.fileno()).st_uid in {0, os.geteuid()}:
+            return decode_json(memo.read(), kind)
+    return None
+
+
+def write_memo(file: Path, value: msgspec.Struct) -> None:
+    """Write a memo. An incomplete one is not used, so it is not flushed to the disk."""
+    # The value is valid even if the cache cannot be written, or a path is not UTF-8, which JSON cannot store.
     with suppress(OSError, ArgosyError, UnicodeEncodeError):
-        make_folder(memo.parent)
-        with atomic_file(memo, force=True, flush=False) as beside:
-            beside.write_bytes(msgspec.json.encode(Memo(part, digest)))
+        make_folder(file.parent)
+        with atomic_file(file, force=True, flush=False) as beside:
+            beside.write_bytes(msgspec.json.encode(value))
 
 
 def _memo(part: FilePart, cache: Path) -> Path:

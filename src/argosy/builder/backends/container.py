@@ -25,6 +25,7 @@ from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.seccomp import plan_owners, render_filter
+from argosy.images.answers import remembered
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.rootfs_cache import unpack_cached
 
@@ -57,6 +58,14 @@ class BuildContainer(msgspec.Struct, frozen=True):
     copy: CopiedBase | None = None
     uv: str = ""
 
+    @property
+    def shows_only_base(self) -> bool:
+        """Whether programs see the unchanged files of the base, and no others but those of `binds`.
+
+        A site can add folders to every container of Apptainer (``bind path`` in apptainer.conf).
+        """
+        return self.backend.value in {"root", "userns"} and not self.rootfs.changes
+
     def with_mounts(self, *binds: Bind) -> BuildContainer:
         """Return the same container with more bind mounts."""
         return replace(self, binds=(*self.binds, *binds))
@@ -65,6 +74,13 @@ class BuildContainer(msgspec.Struct, frozen=True):
         """Run a program of the base, or a mounted one, in the base's own environment."""
         spec = ExecSpec(("/bin/sh", "-c", WITH_IMAGE_ENV, "sh", *argv), self.binds, variables)
         return self.session.runner.run(self.command(spec), on_line)
+
+    def ask(self, *argv: str) -> Reply:
+        """Run a program whose output depends only on the files of the base, unless its output is remembered."""
+        if not self.shows_only_base:
+            return self.run(*argv)
+        cache, rootfs = self.session.paths.cache, self.rootfs
+        return remembered(cache, rootfs.image, argv, lambda: self.run(*argv), offset=rootfs.offset)
 
     def run_checked(
         self, *argv: str, doing: str, variables: tuple[tuple[str, str], ...] = (), on_line: OnLine | None = None

@@ -101,11 +101,13 @@ def ask_python(build_container: BuildContainer) -> BasePython | None:
     ToolFailed
         If it does not run.
     """
-    reply = build_container.run("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT)
+    reply = build_container.ask("/bin/sh", "-c", FIND_PYTHON, "sh", ROOT, ASK_PYTHON)
+    path, _, facts = reply.stdout.partition("\n")
+    if reply.code != 0 and path:
+        raise build_container.failure((path,), reply, doing=f"asking {path} in the base")
     if reply.code != 0:
         raise _no_shell(build_container, reply)
-    path = reply.stdout.strip()
-    return ask_interpreter(build_container, path) if path else None
+    return _read_facts(path, facts) if path else None
 
 
 def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
@@ -117,8 +119,19 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
         If it does not run.
     """
     reply = build_container.run_checked(path, "-I", "-c", ASK_PYTHON, doing=f"asking {path} in the base")
+    return _read_facts(path, reply.stdout)
+
+
+def _read_facts(path: str, text: str) -> BasePython:
+    """Read the facts that `ASK_PYTHON` printed.
+
+    Raises
+    ------
+    ToolFailed
+        If something else was printed.
+    """
     try:
-        facts = parse_json(reply.stdout)
+        facts = parse_json(text)
         return BasePython(
             version=facts["version"],
             executable=facts["executable"] or path,
@@ -130,7 +143,7 @@ def ask_interpreter(build_container: BuildContainer, path: str) -> BasePython:
     except (ValueError, KeyError, TypeError) as error:
         raise ToolFailed(
             f"cannot read the facts that {path} in the base printed",
-            evidence=reply.stdout[-400:],
+            evidence=text[-400:],
             hint="the base's Python must print nothing at its start: check its sitecustomize.py, or use another base",
         ) from error
 

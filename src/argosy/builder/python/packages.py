@@ -207,9 +207,8 @@ def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
     Users move parts of the cache elsewhere with symbolic links, so the paths are resolved first.
     """
     cache = build_container.session.paths.cache
-    over = build_container.backend.value in {"root", "userns"} and not build_container.rootfs.changes
     there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
-    return cache.resolve() if over and there else None
+    return cache.resolve() if build_container.shows_only_base and there else None
 
 
 def mount_installation_folders(
