@@ -20,7 +20,7 @@ ANSWERS = "answers"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command printed when the file was in this state."""
+    """The output of a command for a file in this state."""
 
     file: FilePart
     argv: Argv
