@@ -36,6 +36,30 @@ def test_the_first_error_before_the_cascade_is_quoted(line: str) -> None:
     assert first_error(log) == line
 
 
+MPICH_STACK = """\
+Abort(1091471) on node 5 (rank 5 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:
+MPIR_Init_thread(703)........:
+MPID_Init(958)...............:
+MPIDI_OFI_hook(1382): OFI frobnication failed
+"""
+UV = """\
+error: Failed to prepare distributions
+  Caused by: Failed to fetch wheel: frob==2.6
+  Caused by: the build backend has no frobnicator
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "inner"),
+    [
+        (MPICH_STACK, "MPIDI_OFI_hook(1382): OFI frobnication failed"),
+        (UV, "Caused by: the build backend has no frobnicator"),
+    ],
+)
+def test_the_innermost_of_listed_causes_is_quoted(log: str, inner: str) -> None:
+    assert first_error(f"step 1\n{log}srun: error: n1: task 5: Exited with exit code 143\n") == inner
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -131,7 +131,7 @@ CAUSES = [
         "create_vni_context(7).....: OFI endpoint open failed (ofi_init.c:7:create_vni_context:Invalid)",
     ),
     (
-        "cxi-resources",
+        "fabric-failed",
         "MPIDI_OFI_handle_cq_error(1062): OFI poll failed (ofi_events.c:1064:Input/output error - UNDELIVERABLE)",
     ),
     ("processes", "oneCCL: exec_worker.cpp:90 EXCEPTION: pthread_create returns 22"),
@@ -226,6 +226,13 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "NOTE: start the container with --ulimit memlock=-1 --ulimit stack=67108864 for large models",
+    "n1:7:9 [0] NCCL INFO NCCL_COMM_ID set by environment to n1:29500",
+    "n1:7:9 [0] graph/search.cc:7 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
+    "INFO non-default args: {'model': '/models/x', 'max_model_len': 8192}",
+    "Hello from n1, rank 0 of 1",
+    "[W socket.cpp:7] [c10d] The client socket cannot be initialized to connect to [n1]:29500",
+    "Job prolog finished on n1",
     "libfabric:7:1751::core:core:fi_getinfo_():1185<warn> fi_getinfo: provider rxm returned -61 (No data available)",
     "Could not cache a file. Will ignore error and continue. Error: [Errno 13] Permission denied: '/models/x'",
     "/opt/env/x.py:1: LightningDeprecationWarning: `Trainer(gpus=1)` has been deprecated in v1.7 and will be removed",

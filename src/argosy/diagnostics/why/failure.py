@@ -42,9 +42,9 @@ CONSEQUENCE = re.compile(
 )
 """Exceptions, with their messages, that follow from the end of another process."""
 ENDED = re.compile(
-    r"Traceback|exitcode|[Ee]xited with|exit status|non-?zero|exit code:? \d+$|Error [1-9]\d*$"
-    r"|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED|closing signal|traceback :|error_file"
-    r"|Root Cause|\braise \w+"
+    r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
+    r"|closing signal|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
+    r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
 )
 """Reports of how another program or rank ended, and lines of code."""
 WELL = re.compile(
@@ -53,15 +53,18 @@ WELL = re.compile(
 )
 """Lines that end a run without a failure."""
 
-CAUSED_BY = "  Caused by: "
-"""Mark of an inner cause below an error, as uv and cargo print them."""
+INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): ")
+"""Inner causes below an error: those of uv and cargo, and the error stack of MPICH."""
+OUTER = re.compile(r"\w+\(\d*\)\.*: *$")
+"""A level of MPICH's error stack without a message."""
+
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
     r"|argosy:|^\[|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
-    r"|\b[0-9a-f]{12,}\b|^image +pc "
+    r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
 
@@ -100,14 +103,18 @@ def find_first_error(lines: Sequence[str], start: int, explained: Container[int]
     first = next((at for at in range(start, len(lines)) if at in explained or is_error_line(lines[at])), None)
     if first is None or first in explained or _ends_well(lines[first:], explained, first):
         return None
-    return _last_caused_by(lines, first)
+    return _innermost(lines, first)
 
 
-def _last_caused_by(lines: Sequence[str], first: int) -> int:
+def _innermost(lines: Sequence[str], first: int) -> int:
     """Return the innermost cause of an error that lists its causes below it."""
-    while first + 1 < len(lines) and lines[first + 1].startswith(CAUSED_BY):
-        first += 1
-    return first
+    inner = first
+    for at in range(first + 1, len(lines)):
+        if INNER.match(lines[at]):
+            inner = at
+        elif not OUTER.match(lines[at]):
+            break
+    return inner
 
 
 def _ends_well(failure: Sequence[str], explained: Container[int], start: int) -> bool:
