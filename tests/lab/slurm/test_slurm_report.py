@@ -78,7 +78,7 @@ def test_the_report_of_a_job_that_failed(desk: Desk) -> None:
     assert "rank 1 on node2 failed first (code 1)" in said
     assert re.search(r"argosy launch .*--name train", page), "the command line is at the top"
     assert "CUDA out of memory" in section(page, "failure")
-    assert steps(page)[0] == f"argosy logs {job}"
+    assert steps(page)[0].endswith("--name train --follow -- python train.py"), "after the fix, the same command again"
     assert "<svg" in page
     assert desk.argosy("report", job, "--bundle").stdout == f"job-{job}.tar.gz\n"
     unknown = desk.argosy("report", "99999", check=False)

@@ -177,6 +177,14 @@ def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown
         "Line 51 of /x/train.py raised KeyError: 'label' (in load)."
     )
     assert explain_cause(replace(alone, errors=())) == "The output contains no error that Argosy knows."
+    first = KnownError(
+        "first-error", "unexplained", 3, "E: no space", 1, "not a known error; the first is: x", "read", ""
+    )
+    unexplained = replace(alone, errors=(first,))
+    assert explain_cause(unexplained).endswith("no error that Argosy knows; its first error is in line 3: E: no space.")
+    assert next(list_steps(unexplained)).command == "argosy logs 7"
+    advised = replace(alone, errors=(), facts=replace(FACTS, advice="use more --time"))
+    assert explain_cause(advised) == "", "the summary says how it ended, and the step what to change"
     assert explain_cause(replace(alone, facts=GOOD, findings=())) == ""
 
 
@@ -314,6 +322,18 @@ def test_the_exit_codes_of_the_program_and_of_the_job_are_named() -> None:
     page = render_page(with_case(facts=replace(FACTS, runs=(run,))))
     assert "rank 3: 3 (failed first); job: 143 (the other ranks were stopped by SIGTERM)" in page
     assert "0.17 node hours, 1.3 GPU hours" in page
+
+
+def test_the_exit_code_of_a_task_is_not_that_of_another_task_of_the_array() -> None:
+    runs = (Run("8", 0, 3, "node1", 100, 101), Run("9", 0, 0, "node1", 100, 101))
+    page = render_page(with_case(facts=replace(FACTS, runs=runs)))
+    assert "<dt>Exit code</dt><dd>3</dd>" in page
+    assert "node hours" not in page
+
+
+def test_a_job_on_one_node_has_no_plural() -> None:
+    page = render_page(with_case(plan=replace(PLAN, shape=Shape(1, 1, 1))))
+    assert "<dt>Requested</dt><dd>1 node, 1 rank and 1 GPU</dd>" in page
 
 
 def test_a_consequence_is_certain_if_the_rank_that_failed_first_is_known() -> None:

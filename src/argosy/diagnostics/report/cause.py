@@ -27,6 +27,9 @@ MEANINGS = {
 OF_PROGRAM = "program-error"
 """Name of the error of a program that no signature knows."""
 
+KNOWN_CAUSES, UNEXPLAINED = ("cause", "maybe"), "unexplained"
+"""Levels of errors that explain a failure, and of the first error of another failure."""
+
 
 def explain_cause(case: Case) -> str:
     """Explain the likely cause of a failed job or check; empty for other jobs."""
@@ -48,14 +51,15 @@ def find_failed_check(case: Case) -> Finding | None:
 
 def find_known_cause(case: Case) -> KnownError | None:
     """Return the first cause in the output that a signature explains."""
-    return next((each for each in case.errors if each.level != "symptom" and each.name != OF_PROGRAM), None)
+    return next((each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM), None)
 
 
 def _explain_error(case: Case) -> Iterator[str]:
     """Yield what the output shows about the error."""
     known = find_known_cause(case)
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
-    symptom = next(iter(case.errors), None)
+    unexplained = next((each for each in case.errors if each.level == UNEXPLAINED), None)
+    symptom = next((each for each in case.errors if each.level == "symptom"), None)
     if known:
         yield sentence(known.cause)
     elif case.raised and case.raised.frames:
@@ -66,7 +70,10 @@ def _explain_error(case: Case) -> Iterator[str]:
     elif case.raised:
         yield f"The program raised {case.raised.text}"
     elif case.facts.advice:
-        yield sentence(case.facts.meaning)
+        return
+    elif unexplained:
+        found = f"its first error is in line {unexplained.line}: {unexplained.text}"
+        yield f"The output contains no error that Argosy knows; {found}"
     elif symptom and not case.facts.first:
         yield sentence(symptom.cause)
     else:

@@ -49,10 +49,10 @@ def _steps_of_failure(case: Case) -> Iterator[Step]:
     known, compared = find_known_cause(case), case.compared
     if known:
         yield Step(f"{sentence(fill_names(known.fix, case.facts))}.")
-    elif case.search:
+    elif case.raised and case.search:
         lines = f"lines {case.search.first} to {case.search.last}"
-        line = case.raised.frames[-1].line if case.raised else case.search.first
-        yield Step(f"Read {lines} of {case.search.path}; line {line} raised the error.", *_read(case, case.search))
+        raised = f"line {case.raised.frames[-1].line} raised the error"
+        yield Step(f"Read {lines} of {case.search.path}; {raised}.", *_read(case, case.search))
     else:
         yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", HERE)
     again = "Correct the program or its input, then launch this job again."

@@ -107,7 +107,8 @@ def _outline(report: Report) -> Iterator[tuple[str, str]]:
     if plan:
         shape = plan.shape
         gpus = f" and {count(shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
-        yield "Requested", f"{count(shape.nodes, 'node')}, {count(shape.ranks_per_node, 'rank')}{gpus} on each"
+        each = " on each" if shape.nodes > 1 else ""
+        yield "Requested", f"{count(shape.nodes, 'node')}, {count(shape.ranks_per_node, 'rank')}{gpus}{each}"
         yield "Site profile", plan.site
     values = (
         ("GPU model", report.node.gpu_model if plan and plan.shape.gpus_per_node else ""),
@@ -139,16 +140,21 @@ def _option(plan: LaunchPlan | None, name: str) -> str:
 def _resources(facts: JobFacts, plan: LaunchPlan | None) -> str:
     """Return the hours of nodes and GPUs that all runs of a job used; empty if their times are unknown."""
     seconds = sum(run.ended - run.started for run in facts.runs if run.started and run.ended)
-    if not seconds or plan is None or not plan.is_job:
+    if not seconds or _has_tasks(facts) or plan is None or not plan.is_job:
         return ""
     hours = seconds * plan.shape.nodes / SECONDS_OF_HOUR
     gpus = hours * plan.shape.gpus_per_node
     return f"{hours:.2g} node hours" + (f", {gpus:.2g} GPU hours" if gpus else "")
 
 
+def _has_tasks(facts: JobFacts) -> bool:
+    """Return whether the runs are those of several tasks of an array."""
+    return len({run.job for run in facts.runs}) > 1
+
+
 def _exit_codes(facts: JobFacts) -> str:
     """Return the exit code; that of the rank that failed first, and of the job if the other ranks changed it."""
-    job = facts.runs[-1].code if facts.runs else facts.code
+    job = facts.runs[-1].code if facts.runs and not _has_tasks(facts) else facts.code
     if facts.first is None or job == facts.code:
         return str(facts.code)
     stopped = f" (the other ranks were stopped by {_signal(job - SIGNALLED)})" if job > SIGNALLED else ""
