@@ -43,8 +43,8 @@ def main() -> None:
 
 def make_page(folder: Path) -> Path:
     """Run the lab's job that fails, and return its report."""
-    test = "tests/lab/slurm/test_slurm_report.py::test_the_report_of_a_job_that_failed"
-    env = {**os.environ, "ARGOSY_KEEP_REPORTS": str(folder)}
+    test = "tests/lab/slurm/test_slurm_report.py::test_the_reports_of_a_failed_a_slow_and_a_good_job_with_gpus"
+    env = {**os.environ, "ARGOSY_KEEP_REPORTS": str(folder), "ARGOSY_SOAK": "1"}
     subprocess.run((sys.executable, "-m", "pytest", "-q", test), cwd=REPO, env=env, check=True)
     return folder / "failed.html"
 
