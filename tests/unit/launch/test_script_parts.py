@@ -21,7 +21,7 @@ from argosy.core.shell import Helpers, ShellHelper, render_helpers
 from argosy.jobs.record import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
-from argosy.launch.script.helpers import CHECK_CONTAINER, FREE_PORT, OWN_FOLDERS, render_script_functions
+from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
@@ -310,6 +310,16 @@ def test_the_programs_around_a_rank_keep_variables_of_any_name(
     ran = subprocess.run(line, env=there, cwd=tmp_path, capture_output=True, text=True, check=True)
     told = (tmp_path / "logs/7/rank-1.log").read_text() if program == LOG else ran.stdout
     assert {f"{name}={value}" for name, value in mine.items()} <= set(told.splitlines())
+
+
+def test_a_temporary_folder_with_a_blank_is_bound_on_a_node(tmp_path: Path) -> None:
+    temporary = tmp_path / "of a job"
+    temporary.mkdir()
+    line = ["/bin/sh", "-c", CHECK_NODE, CHECK_NODE.name, "/", "sh", "", f"{tmp_path}/none {tmp_path}", "env"]
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(temporary), "argosy_binds": "of the main part"}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
+    assert f"APPTAINER_BIND={tmp_path},{temporary}" in done.stdout.splitlines()
+    assert "argosy_binds=of the main part" in done.stdout.splitlines()
 
 
 def test_the_log_of_a_rank_keeps_the_output_of_the_run_before(tmp_path: Path) -> None:
