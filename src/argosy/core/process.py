@@ -41,9 +41,11 @@ LIMITS = {
     128 + signal.SIGKILL: "it was killed, probably because memory ran out; retry on a machine with more memory, "
     "for example a compute node",
     128 + signal.SIGXCPU: "it exceeded the CPU time limit (ulimit -t); retry on a compute node",
-    128 + signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f)",
+    128 + signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f); raise it with 'ulimit -f unlimited'",
 }
 """Hints for programs that the system ended, by exit code."""
+
+BY_HAND = "run the command by hand to see its whole output"
 
 PACKAGES = {
     "bwrap": "bubblewrap",
@@ -133,13 +135,19 @@ def run_checked(
 
 
 def tool_error(command: Command, reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
-    """Return the error for a program that failed."""
+    """Return the error for a program that failed.
+
+    Parameters
+    ----------
+    hint
+        The next step; by default, to run the command of the evidence by hand.
+    """
     text = (reply.stderr.strip() or reply.stdout.strip()).splitlines()
     lines = [f"$ {shorten_command(command)}", *text[-LAST_LINES:], f"(exit code {reply.code})"]
     full = next((line for line in text if any(mark in line.lower() for mark in FULL_DISK)), None)
     if full is not None:
         return CheckFailed(f"{doing} failed: no space left", evidence="\n".join(lines), hint=FULL_DISK_HINT)
-    return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=LIMITS.get(reply.code, hint))
+    return ToolFailed(f"{doing} failed", evidence="\n".join(lines), hint=LIMITS.get(reply.code, hint or BY_HAND))
 
 
 def shorten_command(command: Command) -> str:

@@ -50,6 +50,8 @@ OTHER_BYTES = 9
 TAKEN = "taken"
 """Printed by the remote machine instead of a sha256 if the name is that of a folder or a device."""
 
+SEND_AGAIN = "check the folder and the disk space on that machine, and try again"
+
 SMALLEST_SAVED = 1 << 20
 """Bytes. A smaller base is sent."""
 
@@ -258,7 +260,9 @@ def _put(runner: Runner, source: Path, there: Target, digest: str, meter: Meter,
     reply = _run(runner, "receive", there.folder, there.name, temporary, digest, *donor, source=source, on_line=report)
     if reply.code not in {0, OTHER_BYTES}:
         others = "\n".join(line for line in reply.stderr.splitlines() if not RECEIVED.fullmatch(line))
-        raise tool_error(Command(("ssh", there.path)), replace(reply, stderr=others), doing=f"sending {there.name}")
+        raise tool_error(
+            Command(("ssh", there.path)), replace(reply, stderr=others), doing=f"sending {there.name}", hint=SEND_AGAIN
+        )
     return reply.code == 0
 
 

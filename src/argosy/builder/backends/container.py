@@ -94,7 +94,7 @@ class BuildContainer(msgspec.Struct, frozen=True):
     def failure(self, argv: tuple[str, ...], reply: Reply, *, doing: str, hint: str = "") -> ArgosyError:
         """Return the error for a program that failed; the command of the backend itself is not shown."""
         shown = Command(tuple(Path(each).name if each == UV_INSIDE else each for each in argv))
-        return tool_error(shown, reply, doing=doing, hint=hint)
+        return tool_error(shown, reply, doing=doing, hint=hint or "add --verbose to see its whole output")
 
     def command(self, spec: ExecSpec) -> Command:
         """Return the command that the backend runs; in a writable copy, create the mount points first."""

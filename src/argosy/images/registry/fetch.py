@@ -337,8 +337,9 @@ def ask_image_id(reference: Reference, session: Session) -> str:
     reply = session.runner.run(command)
     if reply.code == 0:
         return reply.stdout.strip()
-    error = tool_error(command, reply, doing=f"asking docker for {name}", hint=daemon_hint(reply.stderr))
-    if error.hint or "no such image" not in reply.stderr.lower():
+    silent = daemon_hint(reply.stderr)
+    error = tool_error(command, reply, doing=f"asking docker for {name}", hint=silent)
+    if silent or "no such image" not in reply.stderr.lower():
         raise error
     raise _no_image(name, error, session)
 
