@@ -62,7 +62,7 @@ _LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
 
 
 class LinkScript(msgspec.Struct, frozen=True):
-    """Describe a link script, which a package runs after its installation, by its path in the container."""
+    """A link script, which a package runs after its installation, by its path in the container."""
 
     package: CondaPackage
     inside: str
@@ -163,7 +163,7 @@ Compile = Callable[[BuildContainer, Path, Path, BytecodeCache, Collection[str], 
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
-    """Describe an installed environment.
+    """An installed environment.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class CondaEnvironment(msgspec.Struct, frozen=True):
 
 
 class CondaContext(msgspec.Struct, frozen=True):
-    """Hold what the installation of an environment needs; the container has the layer at its final path.
+    """The tools and folders that install an environment; the container has the layer at its final path.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ def open_conda_context(
 
 
 def holds_conda(layer: Path) -> bool:
-    """Tell whether a layer contains a conda environment."""
+    """Return whether a layer contains a conda environment."""
     return (layer / ENV_PREFIX.lstrip("/") / "conda-meta").is_dir()
 
 

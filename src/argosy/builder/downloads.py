@@ -189,7 +189,7 @@ def static_uv(session: Session, settings: UvSettings) -> Path:
 
 
 def _runs(uv: Path, session: Session) -> bool:
-    """Tell whether a program is uv, because an empty file would also run."""
+    """Return whether a program is uv, because an empty file would also run."""
     if not uv.is_file() or not os.access(uv, os.X_OK):
         return False
     return _version(session, uv).startswith("uv ")
@@ -202,7 +202,7 @@ def _version(session: Session, uv: Path) -> str:
 
 
 def _is_static(session: Session, uv: Path) -> bool:
-    """Tell whether an installed uv is the static one, as in Argosy's bundle for login nodes."""
+    """Return whether an installed uv is the static one, as in Argosy's bundle for login nodes."""
     return "-linux-musl" in _version(session, uv)
 
 

@@ -74,7 +74,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class BaseLayer(msgspec.Struct, frozen=True):
-    """Describe the base's layer: its squashfs, or that of a flat image, and its entries.
+    """The base's layer: its squashfs, or that of a flat image, and its entries.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
 
 
 class InstalledLayer(msgspec.Struct, frozen=True):
-    """Describe a layer after installation.
+    """A layer after installation.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class InstalledLayer(msgspec.Struct, frozen=True):
 
 
 class FinishedLayer(msgspec.Struct, frozen=True):
-    """Hold the lock of a layer, and the entries that its content digest covers.
+    """The lock of a layer, and the entries that its content digest covers.
 
     Attributes
     ----------

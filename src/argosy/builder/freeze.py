@@ -216,7 +216,7 @@ def render_explicit(lock: Lock) -> str:
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """Record a difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` changed."""
+    """A difference between two trees: ``+`` only in the second, ``-`` only in the first, ``~`` changed."""
 
     sign: str
     path: str

@@ -113,7 +113,7 @@ def copy_cached_image(request: BuildRequest, inputs: BuildInputs, clock: Clock) 
 
 
 def _can_copy(request: BuildRequest, lock: Lock) -> bool:
-    """Tell whether a copy is enough: a request for a site, for example, also checks torch."""
+    """Return whether a copy is enough: a request for a site, for example, also checks torch."""
     needs_build = request.engine.no_cache or request.site or request.prefix_layout != NO_PREFIX_LAYOUT
     return not needs_build and request.base in ("", lock.base.reference)
 
@@ -175,12 +175,12 @@ def report_finished_output(request: BuildRequest, inputs: BuildInputs) -> BuildR
 
 
 def _has_form(image: Image, request: BuildRequest) -> bool:
-    """Tell whether an image has as many partitions as requested."""
+    """Return whether an image has as many partitions as requested."""
     return request.flatten is None or request.flatten == (image.layer_part == 0)
 
 
 def _covers_whole_image(request: BuildRequest, lock: Lock) -> bool:
-    """Tell whether a lock determines the whole image file."""
+    """Return whether a lock determines the whole image file."""
     scripts = request.before or request.after  # a lock does not record what scripts write
     return request.form is OutputFormat.SIF and bool(lock.content) and not scripts
 
@@ -204,7 +204,7 @@ def _report_existing(request: BuildRequest, image: Image, lock: Lock, notes: tup
 
 
 def has_same_content(one: Lock, other: Lock) -> bool:
-    """Tell whether two locks have the same content over the same base, made by the same steps."""
+    """Return whether two locks have the same content over the same base, made by the same steps."""
     same_steps = (one.steps, one.stages) == (other.steps, other.stages)
     return same_steps and one.content == other.content and one.base.digest == other.base.digest
 

@@ -45,7 +45,7 @@ IMAGES = (Kind.SIF, Kind.SQUASHFS, Kind.ROOT_DIRECTORY)
 
 
 class BuildInputs(msgspec.Struct, frozen=True):
-    """Hold what a build installs.
+    """The inputs of a build, read from the files of the request.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ from argosy.sites.profile import Site
 
 
 class PackageJob(msgspec.Struct, frozen=True):
-    """Describe what is installed over which base.
+    """A request to install packages over a base.
 
     Attributes
     ----------

@@ -69,7 +69,7 @@ RECORD_NAME = r"\d{8}-\d{6}-\d+-[0-9a-f]{4}"
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
-    """Hold the user's job options; empty values use ``SBATCH_*`` variables, then the profile.
+    """The user's job options; empty values use ``SBATCH_*`` variables, then the profile.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ def _render_modules(site: Site) -> Iterator[str]:
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """Describe a submitted build.
+    """A submitted build.
 
     Attributes
     ----------
@@ -331,7 +331,7 @@ def find_build_site(request: BuildRequest, session: Session) -> Site:
 
 
 def needs_download(site: Site, request: BuildRequest) -> bool:
-    """Tell whether this machine must download everything first, because the compute nodes have no network."""
+    """Return whether this machine must download everything first, because the compute nodes have no network."""
     return site.build.network is False and request.bundle is None
 
 

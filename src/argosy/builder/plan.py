@@ -17,7 +17,7 @@ from argosy.sites.profile import Site
 
 
 class BuildPlan(msgspec.Struct, frozen=True):
-    """Describe a build: the dry run prints it, and the real build carries it out.
+    """A build: the dry run prints it, and the real build carries it out.
 
     Attributes
     ----------

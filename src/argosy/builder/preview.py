@@ -33,7 +33,7 @@ from argosy.sites.detect import sites_here
 
 
 class BuildPreview(msgspec.Struct, frozen=True):
-    """Describe what a build would do.
+    """The preview of a build, which a dry run prints.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[
 
 
 def _is_locked(recipe: Recipe) -> bool:
-    """Tell whether the lock of another tool fixes all versions."""
+    """Return whether the lock of another tool fixes all versions."""
     hashed = all(line.hashes for line in recipe.pip)
     return bool(recipe.pip or recipe.conda_pins) and hashed and not recipe.conda
 

@@ -95,7 +95,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Record the seconds of one step."""
+    """The seconds of one step."""
 
     step: str
     seconds: float
@@ -153,7 +153,7 @@ KIBIBYTE = 1024
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Record the peak use of a build.
+    """The peak use of a build.
 
     Attributes
     ----------

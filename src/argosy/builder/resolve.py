@@ -40,7 +40,7 @@ from argosy.sites.profile import Site
 
 
 class BuildContext(msgspec.Struct, frozen=True):
-    """Hold the facts that a build is planned from.
+    """The facts that a build is planned from.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ NO_LISTS = "E: Unable to locate package"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Record a result of a stage: its file on this machine, and its path in the image."""
+    """A result of a stage: its file on this machine, and its path in the image."""
 
     file: Path
     target: str
@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def has_steps(project: Project | None) -> bool:
-    """Tell whether a project has steps or stages."""
+    """Return whether a project has steps or stages."""
     return project is not None and bool(project.table.step or project.table.stage)
 
 
@@ -154,14 +154,14 @@ def _failed(build_container: BuildContainer, reply: Reply, line: str, where: str
 
 
 class StageResults(msgspec.Struct, frozen=True):
-    """Hold the results of all stages, and the base of each stage by its name."""
+    """The results of all stages, and the base of each stage by its name."""
 
     results: tuple[Result, ...] = ()
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
 class StepContext(msgspec.Struct, frozen=True):
-    """Hold what stages run with.
+    """The tools and bases of the stages.
 
     Attributes
     ----------

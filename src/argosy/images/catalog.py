@@ -229,8 +229,6 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
 
     An existing alias is replaced; an existing image is not.
 
-    An alias moves when it is given again; an image itself never gives way.
-
     Raises
     ------
     UsageError

@@ -58,8 +58,6 @@ def shorten_use(line: str, output: str, shown: str) -> str:
     """Replace the absolute path of the output in a line of `render_use` by the path that the user typed.
 
     A line for pyxis keeps the absolute path, because pyxis takes a relative path for an image in a registry.
-
-    The whole path stays for pyxis, which takes a relative one for an image of a registry.
     """
     return line if "--container-image=" in line else line.replace(quote(output), quote(shown))
 

@@ -187,8 +187,6 @@ def render_env_script(variables: Iterable[tuple[str, str]]) -> str:
     """Render the image's ENV as Apptainer does: always set PATH, and set other variables only if they are empty.
 
     Names that are not valid in a shell are omitted, because no shell can export them.
-
-    A name that no shell takes is left out: nothing could export it.
     """
     lines = ["#!/bin/sh"]
     for name, value in variables:

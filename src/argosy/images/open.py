@@ -172,8 +172,6 @@ def layer_key(lock: Lock) -> str:
 
     It depends on the content only, so that copies and rebuilds of an image share it. It joins half of each digest
     (128 bits), because hashing them again would load OpenSSL at each start.
-
-    Half of each digest, 128 bits, joined: to hash them once more would load OpenSSL at each start.
     """
     half = 32
     return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]

@@ -32,8 +32,6 @@ def read_tar_names(path: Path, compression: str) -> Iterator[str]:
     """Yield the names of the members; none if the file is not a tar file or cannot be decompressed.
 
     Reading stops at the end, at damaged data, at :data:`MEMBERS_LIMIT`, and at :data:`BUDGET` decompressed bytes.
-
-    Stops at the end, at damage, at :data:`MEMBERS_LIMIT`, and at :data:`BUDGET` decompressed bytes.
     """
     try:
         with _open(path, compression) as stream:

@@ -41,7 +41,7 @@ def test_an_image_is_built_on_a_node_and_its_output_comes_back(desk: Desk) -> No
 
 def test_a_launch_waits_for_the_image_that_a_job_builds(desk: Desk) -> None:
     site = place(desk, "network = false\n")
-    desk.sh(f"apptainer sif dump 1 {desk.image} > base.sqfs")
+    desk.sh(f"apptainer sif dump 2 {desk.image} > base.sqfs")
     words = ("requirements.txt", "--base", "base.sqfs", "--site", site, "--submit")
     job = desk.argosy("build", *words, "-o", "new.sif").stdout.strip()
     assert job.isdigit()

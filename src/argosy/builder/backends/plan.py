@@ -54,7 +54,7 @@ OWNERS = "owners.bpf"
 
 
 class RootfsSpec(msgspec.Struct, frozen=True):
-    """Describe the root file system of a base for a build backend.
+    """The root file system of a base for a build backend.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class RootfsSpec(msgspec.Struct, frozen=True):
 
 
 class ExecSpec(msgspec.Struct, frozen=True):
-    """Describe a program to run in the root file system of a base.
+    """A program to run in the root file system of a base.
 
     Attributes
     ----------
@@ -140,12 +140,12 @@ def _missing(host: Host) -> str:
 
 
 def needs_writable_copy(backend: str) -> bool:
-    """Tell whether a backend has no overlay, so that steps that change the base's system need a copy of it."""
+    """Return whether a backend has no overlay, so that steps that change the base's system need a copy of it."""
     return backend not in {"root", "userns"}
 
 
 def needs_tree(backend: str) -> bool:
-    """Tell whether a backend works only with an unpacked base."""
+    """Return whether a backend works only with an unpacked base."""
     return backend == "proot"
 
 

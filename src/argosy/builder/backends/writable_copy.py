@@ -30,7 +30,7 @@ Mark = tuple[int, ...]
 
 
 class CopiedBase(msgspec.Struct, frozen=True):
-    """Hold the unpacked base of one build.
+    """The unpacked base of one build.
 
     Attributes
     ----------

@@ -76,7 +76,7 @@ ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "con
 
 
 class Base(msgspec.Struct, frozen=True):
-    """Describe a base that is ready to use.
+    """A base that is ready to use.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def open_base(
 
 
 def is_copied(path: Path, session: Session) -> bool:
-    """Tell whether a base's file is used unchanged; otherwise it is packed first.
+    """Return whether a base's file is used unchanged; otherwise it is packed first.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _open_here(path: Path, session: Session) -> OpenedImage:
 
 
 def is_made_by_engine(reference: str, options: EngineOptions) -> bool:
-    """Tell whether an engine provides the base: from a definition file or Dockerfile, or from its own store."""
+    """Return whether an engine provides the base: from a definition file or Dockerfile, or from its own store."""
     return reference.startswith(STORE) or definition_format(Path(reference), options.dockerfile) is not None
 
 

@@ -129,7 +129,7 @@ PYTHON_PACKAGES = ("python3", "python3-venv")
 
 
 def needs_python(recipe: Recipe) -> bool:
-    """Tell whether a recipe needs Python in its base; a conda environment has its own."""
+    """Return whether a recipe needs Python in its base; a conda environment has its own."""
     return bool(recipe.pip or recipe.python) and not recipe.wants_conda
 
 

@@ -73,7 +73,7 @@ def parse_debian(reference: str, environment: Mapping[str, str]) -> tuple[str, t
 
 
 def is_known(suite: str) -> bool:
-    """Tell whether Debian or Ubuntu has a suite, including those for updates."""
+    """Return whether Debian or Ubuntu has a suite, including those for updates."""
     end = next((pocket for pocket in POCKETS if suite.endswith(pocket)), "")
     return suite.removesuffix(end) in (*DEBIAN_SUITES, *UBUNTU_SUITES)
 

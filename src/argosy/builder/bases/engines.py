@@ -41,7 +41,7 @@ ARCHIVE = "image.tar"
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """Hold options for an engine.
+    """Options for an engine.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
 
 class EngineOutput(msgspec.Struct, frozen=True):
-    """Describe what an engine built.
+    """The result of an engine.
 
     Attributes
     ----------

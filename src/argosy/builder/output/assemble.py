@@ -43,7 +43,7 @@ from argosy.recipes.lock import Lock, render_lock
 
 
 class Content(msgspec.Struct, frozen=True):
-    """Describe a base and its layer.
+    """A base and its layer.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ TITLE = "org.opencontainers.image.title"
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Describe a file of a layout, whose name is its digest."""
+    """A file of a layout, whose name is its digest."""
 
     digest: str
     size: int
@@ -59,7 +59,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """Describe a layer: its blob, and the digest of its uncompressed tar file."""
+    """A layer: its blob, and the digest of its uncompressed tar file."""
 
     blob: Blob
     diff_id: str
@@ -68,7 +68,7 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
-    """Hold the values of an image configuration.
+    """The values of an image configuration.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class _Counter:
 
 
 class Layering(msgspec.Struct, frozen=True):
-    """Hold options for writing a tree as a layer.
+    """Options for writing a tree as a layer.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ TORCH = "torch"
 
 
 class WheelRecord(msgspec.Struct, frozen=True):
-    """Describe the part of a wheel, as the cache stores it.
+    """The part of a wheel, as the cache stores it.
 
     Attributes
     ----------

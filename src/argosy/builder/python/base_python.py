@@ -58,7 +58,7 @@ first one counts, as on sys.path."""
 
 
 class BasePython(msgspec.Struct, frozen=True):
-    """Describe the Python of a base.
+    """The Python of a base.
 
     Attributes
     ----------

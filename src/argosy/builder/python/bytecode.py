@@ -42,7 +42,7 @@ METHOD = 3
 
 
 class CachedFile(msgspec.Struct, frozen=True, array_like=True):
-    """Describe a cached file: its path below the root of its package's modules, and the CRC-32 of its bytes.
+    """A cached file: its path below the root of its package's modules, and the CRC-32 of its bytes.
 
     The checksum reveals files that a crash has truncated.
     """
@@ -88,7 +88,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
         return self.folder / digest.hexdigest()
 
     def restore(self, package: Modules, entry: Path) -> bool:
-        """Link a package's cached byte code to its modules, and remove other byte code; tell whether it was cached."""
+        """Link a package's cached byte code to its modules, and remove other code; return whether it was cached."""
         self.drop(package)
         root = package.root
         with suppress(OSError, ValueError, msgspec.DecodeError):
@@ -173,7 +173,7 @@ TESTS = frozenset({"test", "tests"})
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Hold a record of ``conda-meta``: the files of an installed package, as paths below the prefix."""
+    """A record of ``conda-meta``: the files of an installed package, as paths below the prefix."""
 
     files: tuple[str, ...] = ()
 

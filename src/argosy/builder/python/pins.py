@@ -42,7 +42,7 @@ ADDRESS = re.compile(r"^ \+ (?P<name>[^\s=@]+)(?:==\S+)? (?:@ |\(from )(?P<url>\
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """Hold a locked package, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
+    """A locked package, and the requirement that installs it (``name==1.2``, ``name @ URL``)."""
 
     package: LockedPackage
     spec: str
@@ -77,7 +77,7 @@ def pin_of(name: str, row: Row) -> str:
 
 
 def is_pin(line: str) -> bool:
-    """Tell whether a line is a requirement, not empty, a comment or an option."""
+    """Return whether a line is a requirement, not empty, a comment or an option."""
     return bool(line.strip()) and not line.lstrip().startswith(("#", "-"))
 
 
@@ -196,7 +196,7 @@ class CannotHave(CheckFailed):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """Hold a requirement and its origin: ``file:line``, or a package with its version."""
+    """A requirement and its origin: ``file:line``, or a package with its version."""
 
     by: str
     requirement: Requirement
@@ -239,7 +239,7 @@ def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: 
 
 
 def meets(version: str, wanted: Requirement) -> bool:
-    """Tell whether a build, or the release that it is built from, satisfies a requirement."""
+    """Return whether a build, or the release that it is built from, satisfies a requirement."""
     try:
         release = Version(version).base_version
     except InvalidVersion:

@@ -36,7 +36,7 @@ class _TooMuch(Exception):
 
 
 def _is_package(path: Path) -> bool:
-    """Tell whether a folder is the source of a Python package."""
+    """Return whether a folder is the source of a Python package."""
     return any((path / name).is_file() for name in ("pyproject.toml", "setup.py"))
 
 
@@ -123,7 +123,7 @@ def plan_git_packages(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _asks_git(line: PipLine) -> bool:
-    """Tell whether the build of a local folder gets its version from git."""
+    """Return whether the build of a local folder gets its version from git."""
     folder = Path(line.path)
     if line.kind is not PipKind.LOCAL or not (folder / ".git").exists():
         return False
@@ -134,7 +134,7 @@ def _asks_git(line: PipLine) -> bool:
 
 
 class GitAccess(msgspec.Struct, frozen=True):
-    """Hold what git and ssh use on this machine.
+    """The settings of git and ssh on this machine.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ DRIVER_CUDA = "12.8"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Describe the machines that packages are chosen for.
+    """The machines that packages are chosen for.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ def _has_index(settings: UvSettings) -> bool:
 
 
 def _requests_build(recipe: Recipe) -> bool:
-    """Tell whether a line requests a specific build of torch: ``torch==2.6.0+cu124``, or the address of a wheel."""
+    """Return whether a line requests a specific build of torch: ``torch==2.6.0+cu124``, or the address of a wheel."""
     return any(line.name in FAMILY and ("+" in line.spec or "@" in line.spec) for line in recipe.pip)
 
 
