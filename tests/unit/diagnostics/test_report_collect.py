@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
+from argosy.core.locks import Owner
 from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page
@@ -57,6 +59,9 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
         assert "run it again: sh " in report.steps[0].text
     keep(session, "20260102-040000-123456-abcd")
     assert collect_report(session, "last").summary == "Run 20260102-040000-123456-abcd runs, or was interrupted."
+    killed = Owner("ctl", "another boot", 1, "", "ada", "argosy launch")
+    keep(session, "20260102-050000-123456-abcd", **{"started.json": json.dumps(asdict(killed))})
+    assert "was killed" in collect_report(session, "last").summary
 
 
 def test_without_any_launch_there_is_no_last_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
-from argosy.jobs.live.sources import LOCAL_RUN
+from argosy.jobs.local_run import LOCAL_RUN
 from argosy.launch.submit import new_record_folder
 from tests.unit.machines import make_session
 

@@ -17,7 +17,6 @@ from argosy.core.session import Session
 from argosy.diagnostics.report.cause import changes_only_arguments, explain_cause
 from argosy.diagnostics.report.commands import list_commands
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
-from argosy.diagnostics.report.local_run import LAST, find_local_run, last_job
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
 from argosy.diagnostics.report.next_steps import list_steps
 from argosy.diagnostics.report.node_view import job_node
@@ -40,6 +39,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.local_run import LAST, find_local_run, last_job
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import can_read, read_command_line, read_submitted
 from argosy.sites.load import load_site

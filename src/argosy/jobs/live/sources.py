@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from pathlib import Path
 from typing import Protocol
 
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.locks import is_alive, read_owner
-from argosy.core.parse import read_json_object
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.output import OutputWatch
 from argosy.jobs.live.probe import Target
+from argosy.jobs.local_run import LOCAL_RUN, read_local_run
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submitted, session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
-
-LOCAL_RUN = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
-"""The name of the record of a run on this machine."""
 
 
 class Source(Protocol):
@@ -119,7 +115,6 @@ class LocalRun:
             raise UsageError(f"there is no run {record.name} on this machine", hint="see the runs with 'argosy top'")
         if owner.host != session.host.hostname:
             raise UsageError(f"run {record.name} is on {owner.host}", hint=f"type this on {owner.host}")
-        self._owner = owner
         self.target = Target(process=owner.pid)
         plan = read_plan(record)
         self._name = str(plan.get("name", ""))
@@ -127,14 +122,8 @@ class LocalRun:
 
     def ask(self, view: JobView) -> JobView:
         """Read the state of the run from its record and its process."""
-        end = read_json_object(self._record / END)
-        if end:
-            code = int(str(end.get("code", 0)))
-            meaning = "ended with an error" if code else "ended well"
-            return replace(view, name=self._name, kind=ENDED, meaning=meaning, code=code)
-        if not is_alive(self._owner):
-            return replace(view, name=self._name, kind=ENDED, meaning="was killed", code=1)
-        return replace(view, name=self._name, kind=RUNNING, meaning="runs on this machine")
+        facts = read_local_run(self._record, self.session.host.hostname)
+        return replace(view, name=self._name, kind=facts.kind, meaning=facts.meaning, code=facts.code)
 
 
 def choose_job(session: Session) -> str:

@@ -1,0 +1,70 @@
+"""Find runs on this machine: launches without Slurm, whose records have no job number."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+from argosy.core.errors import UsageError
+from argosy.core.locks import is_alive, read_owner
+from argosy.core.parse import read_json_object
+from argosy.core.session import Session
+from argosy.jobs.history import past_jobs
+from argosy.jobs.query import JobFacts
+from argosy.jobs.record import END, STARTED, Run, read_submitted
+from argosy.slurm.text import ENDED, RUNNING
+
+LAST = "last"
+"""The word for the newest job or run."""
+
+HERE = "this machine"
+LOCAL_RUN = re.compile(r"(\d{8}-\d{6})-\d{6}-[0-9a-f]{4}")
+"""The name of the record of a run on this machine; it begins with the local time."""
+
+
+def find_local_run(session: Session, name: str) -> JobFacts | None:
+    """Return the facts of a run on this machine, by the folder of its record or ``last``; None for a job."""
+    runs = session.paths.state / "runs"
+    if name == LAST:
+        record = max((file.parent for file in runs.glob("*/job.json")), default=None, key=lambda each: each.name)
+    else:
+        record = next((each for each in (Path(name), runs / name) if (each / "job.json").is_file()), None)
+    return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
+
+
+def last_job(session: Session) -> str:
+    """Return the number of the job that was submitted last.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    jobs = past_jobs(session, most=1)
+    if not jobs:
+        raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
+    return jobs[0].id
+
+
+def read_local_run(record: Path, hostname: str) -> JobFacts:
+    """Return the facts of a run by its record: its exit code, or whether its process still exists."""
+    stamp = LOCAL_RUN.fullmatch(record.name)
+    begun = int(dt.datetime.strptime(stamp[1], "%Y%m%d-%H%M%S").astimezone().timestamp()) if stamp else 0
+    end = record / END
+    if end.is_file():
+        kind, code, ended = ENDED, int(str(read_json_object(end).get("code", 1))), int(end.stat().st_mtime)
+        meaning = "ended with an error" if code else "ended well"
+    else:
+        kind, code, ended = RUNNING, 0, 0
+        meaning = "runs, or was interrupted"  # it is on another machine, or its record is damaged
+        owner, _ = read_owner(record / STARTED)
+        if owner and owner.host == hostname:
+            kind, code, meaning = (RUNNING, 0, f"runs on {HERE}") if is_alive(owner) else (ENDED, 1, "was killed")
+    return JobFacts(
+        id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
+        meaning=meaning, reason="", nodes=HERE, output="", code=code, restarts=0, record=str(record),
+        runs=(Run(record.name, 0, code, HERE, begun, ended),),
+        advice=f"its output was printed on the terminal; run it again: sh {record}/job.sh > run.log 2>&1, and explain "
+        "the log: argosy why run.log" if code else "",
+    )  # fmt: skip
