@@ -12,7 +12,7 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.resolve import prepare_launch
 from argosy.runtimes.open_container import open_container
 from argosy.sites.conditions import Facts
-from argosy.sites.demands import choose_demands
+from argosy.sites.job_settings import choose_site_settings
 from argosy.sites.read import parse_table, read_site, site_names
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.records import Budget, Outcome, Row, many, one
@@ -69,7 +69,7 @@ def _profiles(*, times: int) -> Row:
         parse_table.cache_clear()
         start = time.process_time()
         for name in names:
-            choose_demands(read_site(name), Facts(nodes="2"), 1)
+            choose_site_settings(read_site(name), Facts(nodes="2"), 1)
         taken.append((time.process_time() - start) * 1000)
     return many("planning.profiles", f"all {len(names)} profiles, CPU", taken, "ms", budget=PROFILES_MS)
 

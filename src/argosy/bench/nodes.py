@@ -28,7 +28,7 @@ def as_node_test(request: LaunchRequest) -> LaunchRequest:
     wanted = replace(request.wanted, ranks=request.wanted.nodes or 1)
     choice = Choice(ChoiceKey.NODE_TEST, "each node alone", "a bad node does not stop the others", "bench nodes")
     name = request.name or NAME
-    measured = replace(request, wanted=wanted, name=name, launcher="none", apart=True, needs_torch=True)
+    measured = replace(request, wanted=wanted, name=name, launcher="none", independent_ranks=True, needs_torch=True)
     return replace(measured, choices=(*request.choices, choice))
 
 

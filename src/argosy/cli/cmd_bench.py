@@ -123,9 +123,9 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     if not launched.job:
         ctx.exit(launched.code)
     code = cmd_launch.report_submitted(launched, session, follow=mode.follow)
-    if (mode.html or mode.svg) and (code == 0 or request.apart):
+    if (mode.html or mode.svg) and (code == 0 or request.independent_ranks):
         report_results(session, (launched.job,), html=mode.html, svg=mode.svg)
-    if mode.follow and (code == 0 or request.apart):
+    if mode.follow and (code == 0 or request.independent_ranks):
         _verify(ctx, launched.job)
     ctx.exit(code)
 

@@ -14,7 +14,7 @@ from argosy.launch.context import choose_job_shape, with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.recipes.option_row import option_name
-from argosy.sites.demands import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import check_options

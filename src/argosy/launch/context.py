@@ -19,7 +19,7 @@ from argosy.launch.option_checks import judge_unqueued
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import parse_ranges, plan_masks
-from argosy.sites.demands import at_partition, choose_mode, evident_choice
+from argosy.sites.job_settings import at_partition, choose_mode, evident_choice
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import check_options, parse_megabytes

@@ -9,7 +9,7 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
-from argosy.sites.demands import evident_choice
+from argosy.sites.job_settings import evident_choice
 from argosy.sites.profile import Site
 
 

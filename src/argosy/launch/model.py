@@ -65,7 +65,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         Folder on each node's own disk to copy the image to; empty: no copy.
     smoke
         Whether it is a short test (see `argosy.launch.complete`).
-    apart
+    independent_ranks
         Whether ranks are independent, so that a failed one does not end the others.
     needs_torch
         Whether the command is a program of Argosy that imports torch.
@@ -105,7 +105,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     elastic: str = ""
     stage_to: str = ""
     smoke: bool = False
-    apart: bool = False
+    independent_ranks: bool = False
     needs_torch: bool = False
     no_check: bool = False
     in_allocation: bool = False

@@ -313,7 +313,7 @@ def _why_per_rank(request: LaunchRequest, container: ContainerPlan, srun_options
         return "there is no container"
     if container.runtime.traits.by_srun:
         return f"{container.runtime.name} starts a container for srun"
-    if request.apart:
+    if request.independent_ranks:
         return "the ranks are independent, so none may end the others"
     if not find_python(request.command, container.entry.image):
         return "the ranks of a node are started by Python, which the image may not contain"

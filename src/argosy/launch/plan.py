@@ -43,14 +43,14 @@ from argosy.launch.option_checks import (
 from argosy.launch.request import with_sources
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.parts import RANK_PATH, WELL_FILES, plan_resume, render_modules
+from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, plan_resume, render_modules
 from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
 from argosy.launch.site_settings import (
     caller_variables,
     default_options,
     explain_container,
     launcher_at_site,
-    plan_demands,
+    plan_site_settings,
     refuse_launch,
     refuse_missing_options,
     with_runtime_options,
@@ -59,7 +59,7 @@ from argosy.launch.site_settings import (
 )
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import render_core_list
-from argosy.sites.demands import SiteDemands
+from argosy.sites.job_settings import SiteSettings
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import describe_short_time
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
@@ -130,7 +130,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
         The container, with the variables, bind mounts and options that the launch adds.
     options
         Options of the job, completed by the defaults of the user and the site.
-    demands
+    site_settings
         Settings, paths and options that the site's profile adds to the job.
     rank_python
         Python of the image that starts the ranks of a node in one container; empty: the launcher does not need it.
@@ -141,7 +141,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     launcher: str
     container: ContainerPlan
     options: JobOptions
-    demands: SiteDemands
+    site_settings: SiteSettings
     choices: tuple[Choice, ...]
     rank_python: str = ""
 
@@ -220,21 +220,25 @@ def _choose_facts(
     """
     request, target, container = context.request, context.target, context.container
     site = target.site
-    demands = plan_demands(target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions)
-    variables, why_variables = _plan_variables(context, demands, threads, launcher=launcher.value)
-    refuse_launch(container, launcher.value, demands, site, mpi=_mpi_of(request, site))
+    site_settings = plan_site_settings(
+        target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions
+    )
+    variables, why_variables = _plan_variables(context, site_settings, threads, launcher=launcher.value)
+    refuse_launch(container, launcher.value, site_settings, site, mpi=_mpi_of(request, site))
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
-    per = choose_container_per(request, container, demands.srun, launcher.value, target.shape.ranks_per_node)
+    per = choose_container_per(request, container, site_settings.srun, launcher.value, target.shape.ranks_per_node)
     why_start = (*((per,) if per else ()), *_explain_mpi(request, site, launcher.value)) if target.is_job else ()
     choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
-    whole = with_runtime_options(with_site_binds(with_variables(container, variables), demands.binds), demands)
+    whole = with_runtime_options(
+        with_site_binds(with_variables(container, variables), site_settings.binds), site_settings
+    )
     return LaunchFacts(
         context=context,
         name=_job_name(request),
         launcher=launcher.value,
         container=whole,
         options=options,
-        demands=demands,
+        site_settings=site_settings,
         choices=with_sources(choices, request.given),
         rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
     )
@@ -280,7 +284,7 @@ def _adds_packages(request: ContainerRequest) -> bool:
 
 
 def _plan_variables(
-    context: LaunchContext, demands: SiteDemands, threads: tuple[Word, Choice], *, launcher: str
+    context: LaunchContext, site_settings: SiteSettings, threads: tuple[Word, Choice], *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Plan the variables of a launch: those of the user override those of the site, and these the defaults."""
     request, site, host = context.request, context.target.site, context.host
@@ -292,11 +296,11 @@ def _plan_variables(
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     given = {variable.name for variable in request.container.variables}
     from_caller = caller_variables(host.environment)
-    planned = (Variable(THREADS, number), *demands.variables, *from_caller, *label, *debug)
+    planned = (Variable(THREADS, number), *site_settings.variables, *from_caller, *label, *debug)
     by_name = {variable.name: variable for variable in planned}
     kept = tuple(variable for name, variable in by_name.items() if name not in given)
     caller_names = {variable.name for variable in from_caller}
-    why_site = (row for row in demands.choices if row.key not in caller_names)
+    why_site = (row for row in site_settings.choices if row.key not in caller_names)
     why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
     rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
     options = tuple(Choice(v.name, str(v.value), "requested", "option") for v in request.container.variables)
@@ -351,7 +355,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             label=request.label,
             least_nodes=least,
             note_file=RANK_PATH if record else "",
-            end_files=WELL_FILES if record else "",
+            end_files=SUCCESS_FILES if record else "",
             python=facts.rank_python,
         )
     )
@@ -364,13 +368,13 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         extra=request.extra,
         masks=masks,
         mpi=_mpi_of(request, facts.site) if started.mpi else "",
-        site_overrides=facts.demands,
+        site_settings=facts.site_settings,
         label=request.label,
         gpu_type=request.gpu_type,
         least_nodes=least,
         stage_to=request.stage_to,
         smoke=request.smoke,
-        apart=request.apart,
+        independent_ranks=request.independent_ranks,
         record=record,
         resume=plan_resume(request.restarts, _absolute(request.checkpoint, host), request.options.signal),
     )

@@ -16,7 +16,7 @@ from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
-from argosy.sites.demands import SiteDemands, choose_demands, evident_choice, full_address
+from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
 from argosy.slurm.text import USER_DEFAULTS, JobOptions
 
@@ -70,10 +70,12 @@ def facts_of(target: LaunchTarget, *, launcher: str, runtime: str, versions: Map
     )
 
 
-def plan_demands(target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]) -> SiteDemands:
+def plan_site_settings(
+    target: LaunchTarget, *, launcher: str, runtime: str, versions: Mapping[str, str]
+) -> SiteSettings:
     """Return the settings, paths and options that the profile adds to a job."""
     facts = facts_of(target, launcher=launcher, runtime=runtime, versions=versions)
-    return choose_demands(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
+    return choose_site_settings(target.site, facts, target.shape.gpus_per_node * target.site.node.devices_per_gpu)
 
 
 class JobDefaults(msgspec.Struct, frozen=True):
@@ -197,7 +199,9 @@ def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(container: ContainerPlan, launcher: str, demands: SiteDemands, site: Site, *, mpi: str) -> None:
+def refuse_launch(
+    container: ContainerPlan, launcher: str, site_settings: SiteSettings, site: Site, *, mpi: str
+) -> None:
     """Refuse a launch that the runtime does not support.
 
     Parameters
@@ -231,10 +235,10 @@ def refuse_launch(container: ContainerPlan, launcher: str, demands: SiteDemands,
             hint=hint,
             key="launcher.mpiexec",
         )
-    if demands.late_binds and not runtime.traits.late_binds:
+    if site_settings.node_binds and not runtime.traits.node_binds:
         raise SiteError(
             f"{runtime.name} cannot mount paths that only some nodes have",
-            evidence=f"the profile {site.name} binds {demands.late_binds[0]} on nodes that have it",
+            evidence=f"the profile {site.name} binds {site_settings.node_binds[0]} on nodes that have it",
             hint=hint,
         )
 
@@ -244,9 +248,9 @@ def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) ->
     return replace(container, entry=replace(container.entry, variables=variables))
 
 
-def with_runtime_options(container: ContainerPlan, demands: SiteDemands) -> ContainerPlan:
+def with_runtime_options(container: ContainerPlan, site_settings: SiteSettings) -> ContainerPlan:
     """Return the container with the site's options and annotations for its runtime."""
-    entry = replace(container.entry, options=demands.runtime, annotations=demands.annotations)
+    entry = replace(container.entry, options=site_settings.runtime, annotations=site_settings.annotations)
     return replace(container, entry=entry)
 
 

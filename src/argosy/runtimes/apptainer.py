@@ -65,7 +65,7 @@ LAYER_HINT = (
 TRAITS = Traits(
     images=FILES,
     caller="all of it, except variables that refer to host software; the image's own values win",
-    late_binds=True,
+    node_binds=True,
     overlays=True,
 )
 

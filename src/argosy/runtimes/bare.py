@@ -18,7 +18,7 @@ STEP_IN = read_function(SCRIPTS / "bare.sh", "step_in")
 TRAITS = Traits(
     images=frozenset({ImageKind.HOST}),
     caller="all of it, including PATH and LD_LIBRARY_PATH",
-    late_binds=True,
+    node_binds=True,
     unlike="nothing is isolated or read-only",
 )
 

@@ -96,7 +96,7 @@ class Traits(msgspec.Struct, frozen=True):
         Whether the host's MPI can start ranks in it.
     pmi2
         Whether it keeps the file descriptor open through which srun and a rank use PMI2.
-    late_binds
+    node_binds
         Whether it accepts mounts whose source is only known on the compute node.
     skips_binds
         Whether it has an option for mounts that are skipped if the host does not have the path.
@@ -112,7 +112,7 @@ class Traits(msgspec.Struct, frozen=True):
     unpacks: bool = False
     host_mpi: bool = True
     pmi2: bool = True
-    late_binds: bool = False
+    node_binds: bool = False
     skips_binds: bool = False
     overlays: bool = False
 

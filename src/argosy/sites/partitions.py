@@ -12,7 +12,7 @@ from argosy.core.errors import SiteError
 from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.core.plural import count
 from argosy.core.suggest import suggest_word
-from argosy.sites.demands import at_partition, evident_choice, gpus_of
+from argosy.sites.job_settings import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site
 
 

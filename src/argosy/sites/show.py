@@ -12,7 +12,7 @@ import msgspec
 from argosy.core.records import asdict, replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.conditions import render_condition
-from argosy.sites.demands import DATE, full_address
+from argosy.sites.job_settings import DATE, full_address
 from argosy.sites.profile import Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
 from argosy.sites.read import DATA, find_profile, fragment_files, read_site, read_table

@@ -97,7 +97,12 @@ def test_the_verdict_names_nodes_to_exclude_and_needs_no_network() -> None:
 
 def test_each_node_is_tried_once_and_alone() -> None:
     request = as_node_test(LaunchRequest("my.sif", node_test_command(), wanted=Wanted(nodes=4, gpus_per_node=8)))
-    assert (request.wanted.ranks, request.launcher, request.apart, request.name) == (4, "none", True, "bench-nodes")
+    assert (request.wanted.ranks, request.launcher, request.independent_ranks, request.name) == (
+        4,
+        "none",
+        True,
+        "bench-nodes",
+    )
 
 
 def test_the_program_needs_only_torch() -> None:

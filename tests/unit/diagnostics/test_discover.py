@@ -32,7 +32,7 @@ from argosy.diagnostics.discover.replies import (
     parse_runtimes,
 )
 from argosy.sites.binding import plan_masks
-from argosy.sites.demands import at_partition
+from argosy.sites.job_settings import at_partition
 from argosy.sites.profile import Node, Site
 from argosy.sites.read import read_site
 from tests.unit.machines import make_host, make_session

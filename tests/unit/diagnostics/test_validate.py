@@ -22,7 +22,7 @@ from argosy.diagnostics.validate.merge import Fact, Result, merge_result, read_r
 from argosy.launch.resolve import with_validated_overlay
 from argosy.launch.site_settings import explain_container
 from argosy.runtimes.container_plan import plan_container
-from argosy.sites.demands import evident_choice
+from argosy.sites.job_settings import evident_choice
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from argosy.sites.show import rows_of

@@ -30,7 +30,7 @@ from argosy.launch.option_checks import UNUSED, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
-from argosy.launch.script.parts import render_staging, render_well
+from argosy.launch.script.parts import render_elastic_verdict, render_staging
 from argosy.launch.submit import make_output_folders, output_folders, write_record, write_submission
 from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.project_file import Project, read_project
@@ -81,7 +81,7 @@ def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
 
 
 def test_an_elastic_job_succeeds_if_its_minimum_of_nodes_did(tmp_path: Path) -> None:
-    call = render_well(2)
+    call = render_elastic_verdict(2)
     values = f"argosy_record={tmp_path} argosy_code=1"
     script = "\n".join([*render_script_functions(call), values, call, 'echo "$argosy_code"'])
 
@@ -704,7 +704,7 @@ def test_srun_starts_a_container_per_node_or_per_rank() -> None:
         ({"site": EACH_ITS_GPU}, "its own resources: --gpus-per-task=1"),
         ({"extra": ("--gpu-bind=closest",)}, "its own resources: --gpu-bind=closest"),
         ({"image": replace(IMAGE, packages=frozenset()), "command": ("./a.out",)}, "the image may not contain"),
-        ({"apart": True}, "independent"),
+        ({"independent_ranks": True}, "independent"),
     ],
 )
 def test_ranks_have_containers_of_their_own_if_they_cannot_share_one(case: Mapping[str, Any], why: str) -> None:

@@ -19,7 +19,14 @@ from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
-from argosy.sites.demands import INFINIBAND, at_partition, choose_demands, choose_mode, full_address, late_word
+from argosy.sites.job_settings import (
+    INFINIBAND,
+    at_partition,
+    choose_mode,
+    choose_site_settings,
+    full_address,
+    late_word,
+)
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
@@ -260,7 +267,7 @@ def test_a_condition_reads_as_a_sentence() -> None:
 def test_a_value_arrives_as_it_is_whatever_signs_it_holds(tmp_path: Path, value: str) -> None:
     toml = json.dumps(value)  # a basic string of TOML is written as JSON writes it
     site = read_site(written(tmp_path, f'{LEAST}[[settings]]\nname = "A"\nvalue = {toml}\n'))
-    assert [v.value for v in choose_demands(site, Facts(), 0).variables] == [value]
+    assert [v.value for v in choose_site_settings(site, Facts(), 0).variables] == [value]
 
 
 def test_a_late_text_expands_known_names_and_quotes_the_rest() -> None:
@@ -380,21 +387,21 @@ def test_an_unknown_mode_names_the_nearest() -> None:
 
 def test_undecided_settings_are_omitted_with_a_row() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray", gpus_per_node="8", launcher="torchrun")
-    site_overrides = choose_demands(read_site("lumi-g"), facts, 8)
-    assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_overrides.variables}
-    assert [row.value for row in site_overrides.choices if row.key == "NCCL_NET_GDR_LEVEL"] == ["not set"]
+    site_settings = choose_site_settings(read_site("lumi-g"), facts, 8)
+    assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_settings.variables}
+    assert [row.value for row in site_settings.choices if row.key == "NCCL_NET_GDR_LEVEL"] == ["not set"]
 
 
 @pytest.mark.parametrize(("rocm", "is_set"), [("6.1.3", True), ("6.2", False), ("6.2.4", False), ("7.0.2", False)])
 def test_the_gdr_level_is_set_for_old_rocm_only(rocm: str, *, is_set: bool) -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray", rocm=rocm)
-    names = {variable.name for variable in choose_demands(read_site("lumi-g"), facts, 8).variables}
+    names = {variable.name for variable in choose_site_settings(read_site("lumi-g"), facts, 8).variables}
     assert ("NCCL_NET_GDR_LEVEL" in names) is is_set
 
 
 def test_each_choice_of_a_site_knows_its_source_and_date() -> None:
     facts = Facts(nodes="2", vendor="amd", mode="cray")
-    rows = choose_demands(read_site("lumi-g"), facts, 8).choices
+    rows = choose_site_settings(read_site("lumi-g"), facts, 8).choices
     assert rows
     for row in rows:
         assert row.evidence.startswith("https://")

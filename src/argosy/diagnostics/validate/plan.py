@@ -161,7 +161,7 @@ def _inside(facts: SlurmFacts) -> Iterator[str]:
     yield "    options=$1; shift"
     for variable in container.exports():
         yield f"    export {render_assignment(variable.name, variable.value)}"
-    own = (*facts.site_overrides.srun_always, *facts.site_overrides.srun)
+    own = (*facts.site_settings.srun_always, *facts.site_settings.srun)
     step = ("timeout", str(SECONDS), *step_prefix(container), "srun --overlap $options", *map(quote, own))
     yield f"    {continued((*step, *step_options(container)))} \\\n{render_call(words, container.runtime.program)}"
     yield "}"

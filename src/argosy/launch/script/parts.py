@@ -75,7 +75,7 @@ def render_timer() -> str:
     return f"end_smoke_run_after {SMOKE_SECONDS}"
 
 
-def render_enough() -> str:
+def render_smoke_verdict() -> str:
     """Render the line that counts a smoke run as successful if its timer ended it."""
     return "judge_smoke_run"
 
@@ -95,13 +95,13 @@ PLACE = "@PLACE@"
 RANK_PATH = ShellExpr(f"$argosy_record/{RANK_FILE}")
 """The script that each rank reads to record its cores and GPUs."""
 
-WELL_FILES = ShellExpr("$argosy_record/well")
+SUCCESS_FILES = ShellExpr("$argosy_record/well")
 """Prefix of the files that an elastic run writes, one per node on which it succeeded."""
 
 
-def render_well(least_nodes: int) -> str:
+def render_elastic_verdict(least_nodes: int) -> str:
     """Render the end of an elastic run, which succeeds if enough nodes succeeded."""
-    return f"judge_elastic_run {quote(WELL_FILES)} {least_nodes}"
+    return f"judge_elastic_run {quote(SUCCESS_FILES)} {least_nodes}"
 
 
 END_CALL = f'note_end "$argosy_record/{END_FILE}"'
@@ -199,7 +199,7 @@ def resume_directives(resume: Resume) -> Iterator[str]:
     yield f"--signal=B:{resume.signal}@{resume.grace}"
 
 
-def render_chain(resume: Resume) -> Iterator[str]:
+def render_resume_check(resume: Resume) -> Iterator[str]:
     """Render the check of the previous run, and the mark of this one."""
     yield f"# Requeue the job at the time limit and after a node failure, at most {resume.restarts} times."
     yield f"resume_from {quote(resume.checkpoint)} {resume.restarts}"

@@ -41,20 +41,20 @@ from argosy.launch.script.parts import (
     Resume,
     before_command,
     render_before,
-    render_chain,
-    render_enough,
+    render_elastic_verdict,
     render_modules,
     render_rendezvous,
     render_requeue,
+    render_resume_check,
+    render_smoke_verdict,
     render_staging,
     render_timer,
     render_warning,
-    render_well,
     resume_directives,
 )
 from argosy.runtimes.runtime import FILES
 from argosy.sites.binding import render_core_list, render_mask_option
-from argosy.sites.demands import SiteDemands
+from argosy.sites.job_settings import SiteSettings
 from argosy.sites.profile import Site
 from argosy.slurm.text import JobOptions, render_directive
 
@@ -84,9 +84,9 @@ class SlurmFacts(msgspec.Struct, frozen=True):
         Folder on each node's own disk to copy the image to; empty: no copy.
     smoke
         Whether the job is a short test, which a timer ends.
-    apart
+    independent_ranks
         Whether ranks are independent, so that a failed rank or a lost node does not end the others.
-    site_overrides
+    site_settings
         Options of sbatch and srun, folders and paths on each node that the site's profile adds.
     """
 
@@ -103,8 +103,8 @@ class SlurmFacts(msgspec.Struct, frozen=True):
     least_nodes: int = 0
     stage_to: str = ""
     smoke: bool = False
-    apart: bool = False
-    site_overrides: SiteDemands = msgspec.field(default_factory=SiteDemands)
+    independent_ranks: bool = False
+    site_settings: SiteSettings = msgspec.field(default_factory=SiteSettings)
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:
@@ -115,9 +115,9 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     main = [
         *_program(facts, (*words, *before_words)),
         "",
-        *_needs(facts),
+        *_environment_part(facts),
         "",
-        heading(f"Start: {_how(facts)}", indent=STATEMENT).lstrip(),
+        heading(f"Start: {_start_heading(facts)}", indent=STATEMENT).lstrip(),
         *_before(facts, before_words),
         *((OUTPUT_CALL,) if facts.record else ()),
         *_start(facts, words),
@@ -135,7 +135,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
 STATEMENT = "    "
 
 
-def _how(facts: SlurmFacts) -> str:
+def _start_heading(facts: SlurmFacts) -> str:
     """Return the text of the heading: how the ranks start."""
     nodes = "one container per node, which starts its ranks"
     return "one container per rank" if facts.script.started.per_rank else nodes
@@ -159,7 +159,7 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         yield f"argosy_cores={quote(cores)}"
     yield from render_lists(facts, words)
     if facts.resume:
-        yield from render_chain(facts.resume)
+        yield from render_resume_check(facts.resume)
 
 
 def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
@@ -167,10 +167,10 @@ def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if ShellExpr("$argosy_binds") in words:
         yield from _in_pieces("argosy_binds", _long_bind(facts))
     if ShellExpr("$argosy_node_paths") in words:
-        yield continued(("bind_on_nodes", *map(quote, " ".join(facts.site_overrides.late_binds).split(" "))))
+        yield continued(("bind_on_nodes", *map(quote, " ".join(facts.site_settings.node_binds).split(" "))))
 
 
-def _needs(facts: SlurmFacts) -> Iterator[str]:
+def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     """Render the second part: signals, rendezvous, variables, modules, staged image."""
     yield heading("The environment of the ranks", indent=STATEMENT).lstrip()
     yield "pass_signals"
@@ -214,13 +214,13 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
     inside = container.argv(command)
     own = len(command) - SHELL_WORDS if command[:2] == ("/bin/sh", "-c") else len(command)
     first, rest = inside[: len(inside) - own], inside[len(inside) - own :]
-    return escape_colons((*_short(facts, (*_around(facts), *first)), *rest))
+    return escape_colons((*_use_script_variables(facts, (*_node_checks(facts), *first)), *rest))
 
 
-def _short(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
+def _use_script_variables(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
     """Replace the image, the record and long lists in a command by variables of the script."""
     image = facts.script.container.entry.image.path if _image_file(facts) else ""
-    late = " ".join(facts.site_overrides.late_binds)
+    late = " ".join(facts.site_settings.node_binds)
     out: list[Word] = []
     for word in words:
         layer = f"{image}:/opt/argosy:"
@@ -259,7 +259,7 @@ def _before(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     pieces = (
         *("run_before", *step_prefix(container), "srun", "--nodes=1", "--ntasks=1"),
         *('--nodelist="$argosy_first"', "--mpi=none"),
-        *(*map(quote, facts.site_overrides.srun_always), *step_options(container)),
+        *(*map(quote, facts.site_settings.srun_always), *step_options(container)),
     )
     srun = continued(pieces)
     yield from render_before(words, srun=srun)
@@ -277,7 +277,7 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"
     yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
-    if facts.least_nodes or facts.apart:
+    if facts.least_nodes or facts.independent_ranks:
         yield "--no-kill"  # otherwise Slurm ends a job that loses a node
     if slurm.cpus_option:
         # If the profile does not contain the cores, a task per rank requests at least one core each.
@@ -293,7 +293,7 @@ def directives(facts: SlurmFacts) -> Iterator[str]:
     elif options.requeue:
         yield "--open-mode=append"  # otherwise the second run would erase the output of the first
     yield from options.lines()
-    yield from facts.site_overrides.sbatch
+    yield from facts.site_settings.sbatch
     yield from facts.extra
 
 
@@ -303,21 +303,21 @@ def _cores_per_node(facts: SlurmFacts) -> int:
     return shape.cpus_per_rank * shape.ranks_per_node + (spare_cores(shape, facts.site) if facts.masks else 0)
 
 
-def _around(facts: SlurmFacts) -> tuple[Word, ...]:
+def _node_checks(facts: SlurmFacts) -> tuple[Word, ...]:
     """Return the command that prepares a node before the container starts, or in it if srun starts the container."""
     container, device = facts.script.container, _gpu_device(facts)
     if step_of(container):
         return (*_own_folders("/bin/sh", facts), *inside_words(device))
     image = container.entry.image
     path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
-    late_binds = " ".join(facts.site_overrides.late_binds)
+    node_binds = " ".join(facts.site_settings.node_binds)
     check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
-    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, late_binds)
+    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, node_binds)
 
 
 def _own_folders(shell: str, facts: SlurmFacts) -> tuple[Word, ...]:
     """Return the command that creates the folders which the site's profile needs on each node."""
-    folders = facts.site_overrides.folders
+    folders = facts.site_settings.folders
     return (shell, "-c", OWN_FOLDERS, OWN_FOLDERS.name, join_words(folders)) if folders else ()
 
 
@@ -387,7 +387,7 @@ def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     if masked:
         # If the masks need more cores than the tasks request, also unset sbatch's variables, which Slurm 24.11 reads.
         yield "unset SRUN_CPUS_PER_TASK" + (" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK" if spare else "")
-    own = (*facts.site_overrides.srun_always, *(facts.site_overrides.srun if per_rank else ()))
+    own = (*facts.site_settings.srun_always, *(facts.site_settings.srun if per_rank else ()))
     pieces = (
         *("run_step", *step_prefix(facts.script.container)),
         *_srun(facts),
@@ -411,7 +411,7 @@ def _srun(facts: SlurmFacts) -> tuple[str, ...]:
         f"--ntasks-per-node={tasks}",
         "--distribution=block",
         "--export=ALL",
-        "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.apart else "--kill-on-bad-exit=1",
+        "--no-kill --kill-on-bad-exit=0" if facts.least_nodes or facts.independent_ranks else "--kill-on-bad-exit=1",
         f"--mpi={quote(facts.mpi)}" if facts.mpi else "",
         "--label" if facts.label and per_rank else "",
     )
@@ -431,9 +431,9 @@ def _cores_per_task(facts: SlurmFacts) -> str:
 def _end(facts: SlurmFacts) -> Iterator[str]:
     """Render the end of the script: the record, the requeue, the exit code."""
     if facts.smoke:
-        yield render_enough()
+        yield render_smoke_verdict()
     if facts.record and facts.least_nodes:
-        yield render_well(facts.least_nodes)
+        yield render_elastic_verdict(facts.least_nodes)
     if facts.record:
         yield END_CALL
     if facts.resume:

@@ -16,7 +16,7 @@ from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import plan_masks
 from argosy.sites.conditions import Facts, judge_condition
-from argosy.sites.demands import full_address
+from argosy.sites.job_settings import full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import LTM25, OLCF, PHB, documented, meant_variable
 from argosy.sites.profile import Identity, Partition, Site

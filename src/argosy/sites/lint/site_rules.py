@@ -9,7 +9,7 @@ from argosy.core.findings import FileFinding, State
 from argosy.core.sbatch_options import Option
 from argosy.sites.binding import parse_ranges
 from argosy.sites.conditions import judge_condition
-from argosy.sites.demands import full_address
+from argosy.sites.job_settings import full_address
 from argosy.sites.lint.job_script import Job, Script
 from argosy.sites.lint.rule import Fault, Rule
 from argosy.sites.partitions import Demand, refuse_demand

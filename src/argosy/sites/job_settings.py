@@ -20,7 +20,7 @@ from argosy.sites.profile_parts import BRACES, Cache, Conditional, Evident, Opti
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
 """Files of a node with InfiniBand: enroot's hook 99-mellanox.sh fails without them."""
 
-LATE_NAMES = {
+JOB_NAMES = {
     "user": "${USER:-$SLURM_JOB_USER}",
     "job": "$SLURM_JOB_ID",
     "infiniband": f"$(ls {INFINIBAND} >/dev/null 2>&1 && echo all || echo void)",
@@ -28,14 +28,14 @@ LATE_NAMES = {
 """Name in a ``late`` text -> its shell form in a job script. ``{devices}`` is replaced when planning."""
 
 
-class SiteDemands(msgspec.Struct, frozen=True):
+class SiteSettings(msgspec.Struct, frozen=True):
     """The settings that a site adds to a job.
 
     Attributes
     ----------
     variables
         Variables to set inside the container.
-    binds, late_binds
+    binds, node_binds
         Bind mounts; the late ones are searched on each node and may contain ``*``.
     folders
         Folders to create on each node before its ranks start.
@@ -49,7 +49,7 @@ class SiteDemands(msgspec.Struct, frozen=True):
 
     variables: tuple[Variable, ...] = ()
     binds: tuple[Bind, ...] = ()
-    late_binds: tuple[str, ...] = ()
+    node_binds: tuple[str, ...] = ()
     folders: tuple[Word, ...] = ()
     sbatch: tuple[str, ...] = ()
     srun: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ def _has_usual_nodes(site: Site, partition: Partition) -> bool:
     return same_model and same_cores and gpus_of(site, partition) == site.node.gpus
 
 
-def choose_demands(site: Site, facts: Facts, devices: int) -> SiteDemands:
+def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings:
     """Return everything that the profile adds to a job with these facts.
 
     Parameters
@@ -177,10 +177,10 @@ def choose_demands(site: Site, facts: Facts, devices: int) -> SiteDemands:
         *(evident_choice(site, option, _option_key(option), option.word) for option in options),
         *_left_out(site, facts),
     )
-    return SiteDemands(
+    return SiteSettings(
         variables=(*(Variable(s.name, late_word(s.late, devices) if s.late else s.value) for s in settings), *cached),
         binds=tuple(plain),
-        late_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
+        node_binds=tuple(path for bind in binds for path in bind.paths if bind.if_there or "*" in path),
         folders=folders,
         sbatch=_arguments(options, "sbatch"),
         srun=_arguments(options, "srun"),
@@ -242,5 +242,5 @@ def late_word(text: str, devices: int) -> Word:
         return filled
     pieces = BRACES.split(filled)
     escaped = [in_double_quotes(piece) for piece in pieces[::2]]
-    names = [LATE_NAMES[name] for name in pieces[1::2]]
+    names = [JOB_NAMES[name] for name in pieces[1::2]]
     return ShellExpr("".join(a + b for a, b in zip(escaped, [*names, ""], strict=True)))
