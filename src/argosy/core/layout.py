@@ -252,5 +252,5 @@ def enter_if_present(first: str = "") -> tuple[str, ...]:
     first
         Lines of sh to run before.
     """
-    script = ShellFunction("enter", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
+    script = ShellFunction("enter_layer_if_present", f'{first}[ ! -x {ENTER} ] || . {ENTER}; exec "$@"')
     return ("/bin/sh", "-c", script, "argosy-enter")

@@ -1,4 +1,4 @@
-"""Plan a launch from its context: the script, what starts it, and the reason of each choice; pure."""
+"""Plan a launch from its context: the script, what starts it, and the reason for each choice; pure."""
 
 from __future__ import annotations
 
@@ -220,25 +220,23 @@ def _choose_facts(
     """
     request, target, container = context.request, context.target, context.container
     site = target.site
-    site_settings = plan_site_settings(
+    settings = plan_site_settings(
         target, launcher=launcher.value, runtime=container.runtime.name, versions=context.versions
     )
-    variables, why_variables = _plan_variables(context, site_settings, threads, launcher=launcher.value)
-    refuse_launch(container, launcher.value, site_settings, site, mpi=_mpi_of(request, site))
+    variables, why_variables = _plan_variables(context, settings, threads, launcher=launcher.value)
+    refuse_launch(container, launcher.value, settings, site, mpi=_mpi_of(request, site))
     why_container = explain_container(container.choices, request.container, site, has_gpus=has_gpus)
-    per = choose_container_per(request, container, site_settings.srun, launcher.value, target.shape.ranks_per_node)
+    per = choose_container_per(request, container, settings.srun, launcher.value, target.shape.ranks_per_node)
     why_start = (*((per,) if per else ()), *_explain_mpi(request, site, launcher.value)) if target.is_job else ()
     choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
-    whole = with_runtime_options(
-        with_site_binds(with_variables(container, variables), site_settings.binds), site_settings
-    )
+    whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
     return LaunchFacts(
         context=context,
         name=_job_name(request),
         launcher=launcher.value,
         container=whole,
         options=options,
-        site_settings=site_settings,
+        site_settings=settings,
         choices=with_sources(choices, request.given),
         rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
     )
@@ -284,7 +282,7 @@ def _adds_packages(request: ContainerRequest) -> bool:
 
 
 def _plan_variables(
-    context: LaunchContext, site_settings: SiteSettings, threads: tuple[Word, Choice], *, launcher: str
+    context: LaunchContext, settings: SiteSettings, threads: tuple[Word, Choice], *, launcher: str
 ) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
     """Plan the variables of a launch: those of the user override those of the site, and these the defaults."""
     request, site, host = context.request, context.target.site, context.host
@@ -296,11 +294,11 @@ def _plan_variables(
     label = (Variable(*LABEL_FORM),) if request.label and launcher == "torchrun" else ()
     given = {variable.name for variable in request.container.variables}
     from_caller = caller_variables(host.environment)
-    planned = (Variable(THREADS, number), *site_settings.variables, *from_caller, *label, *debug)
+    planned = (Variable(THREADS, number), *settings.variables, *from_caller, *label, *debug)
     by_name = {variable.name: variable for variable in planned}
     kept = tuple(variable for name, variable in by_name.items() if name not in given)
     caller_names = {variable.name for variable in from_caller}
-    why_site = (row for row in site_settings.choices if row.key not in caller_names)
+    why_site = (row for row in settings.choices if row.key not in caller_names)
     why_caller = (Choice(v.name, str(v.value), "set by the caller", "environment") for v in from_caller)
     rows = tuple(row for row in (why_threads, *why_site, *why_caller, *why_debug) if row.key not in given)
     options = tuple(Choice(v.name, str(v.value), "requested", "option") for v in request.container.variables)

@@ -199,9 +199,7 @@ def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(
-    container: ContainerPlan, launcher: str, site_settings: SiteSettings, site: Site, *, mpi: str
-) -> None:
+def refuse_launch(container: ContainerPlan, launcher: str, settings: SiteSettings, site: Site, *, mpi: str) -> None:
     """Refuse a launch that the runtime does not support.
 
     Parameters
@@ -235,10 +233,10 @@ def refuse_launch(
             hint=hint,
             key="launcher.mpiexec",
         )
-    if site_settings.node_binds and not runtime.traits.node_binds:
+    if settings.node_binds and not runtime.traits.node_binds:
         raise SiteError(
             f"{runtime.name} cannot mount paths that only some nodes have",
-            evidence=f"the profile {site.name} binds {site_settings.node_binds[0]} on nodes that have it",
+            evidence=f"the profile {site.name} binds {settings.node_binds[0]} on nodes that have it",
             hint=hint,
         )
 
@@ -248,9 +246,9 @@ def with_variables(container: ContainerPlan, variables: tuple[Variable, ...]) ->
     return replace(container, entry=replace(container.entry, variables=variables))
 
 
-def with_runtime_options(container: ContainerPlan, site_settings: SiteSettings) -> ContainerPlan:
+def with_runtime_options(container: ContainerPlan, settings: SiteSettings) -> ContainerPlan:
     """Return the container with the site's options and annotations for its runtime."""
-    entry = replace(container.entry, options=site_settings.runtime, annotations=site_settings.annotations)
+    entry = replace(container.entry, options=settings.runtime, annotations=settings.annotations)
     return replace(container, entry=entry)
 
 

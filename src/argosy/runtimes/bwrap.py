@@ -44,13 +44,13 @@ from argosy.runtimes.runtime import (
 PREFIX = "ARGOSYENV_"
 """Prefix under which a secret value is passed through the environment, so that the image's own value cannot win."""
 
-JOIN = read_function(SCRIPTS / "bwrap_join.sh", "join", {"DEFAULT_PATH": DEFAULT_PATH})
+JOIN = read_function(SCRIPTS / "bwrap_join.sh", "join_container", {"DEFAULT_PATH": DEFAULT_PATH})
 """Outside, in a private mount namespace: mount the overlay, let bubblewrap build the container, enter it."""
 
-HOLD = read_function(SCRIPTS / "bwrap_hold.sh", "hold")
+HOLD = read_function(SCRIPTS / "bwrap_hold.sh", "hold_container")
 """Inside: report that the container is complete, and keep it until ENTER runs in it."""
 
-ENTER = read_function(SCRIPTS / "bwrap_enter.sh", "walk_in", {"DEFAULT_PATH": DEFAULT_PATH})
+ENTER = read_function(SCRIPTS / "bwrap_enter.sh", "enter_container", {"DEFAULT_PATH": DEFAULT_PATH})
 """Inside: read the image's environment as Apptainer does, set the plan's variables, become the program."""
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})

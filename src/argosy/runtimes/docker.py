@@ -24,7 +24,7 @@ from argosy.runtimes.runtime import (
     inherited_variables,
 )
 
-START = read_function(SCRIPTS / "docker_start.sh", "start", PASSED_PATTERNS)
+START = read_function(SCRIPTS / "docker_start.sh", "start_docker", PASSED_PATTERNS)
 
 UMASK = 'umask "$ARGOSY_UMASK"\nunset ARGOSY_UMASK\n'
 """sh commands for inside the container: docker run has no option for the umask."""

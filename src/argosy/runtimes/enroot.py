@@ -24,8 +24,8 @@ from argosy.runtimes.runtime import (
     with_image_environment,
 )
 
-CALL = read_function(SCRIPTS / "enroot_start.sh", "call", PASSED_PATTERNS)
-INSIDE = read_function(SCRIPTS / "enroot_inside.sh", "inside")
+START = read_function(SCRIPTS / "enroot_start.sh", "start_enroot", PASSED_PATTERNS)
+ENTER = read_function(SCRIPTS / "enroot_enter.sh", "enter_enroot")
 
 HOOKS_READ = ("NVIDIA_", "MELLANOX_")
 """Prefixes of variables that enroot's hooks read. enroot strips quotes from values and ends them at line breaks, so
@@ -74,11 +74,11 @@ class Enroot(msgspec.Struct, frozen=True):
         inside = [each for each in variables if each not in by_name]
         folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         return (
-            *("sh", "-c", CALL, "argosy-enroot"),
+            *("sh", "-c", START, "argosy-enroot"),
             *(word for mount in _mounts(entry) for word in ("--mount", mount)),
             *(word for variable in by_name for word in ("--env", env_value(variable))),
             *entry.options,
-            *("--", entry.image.path, "/bin/sh", "-c", INSIDE, "argosy-inside", folder),
+            *("--", entry.image.path, "/bin/sh", "-c", ENTER, "argosy-enter", folder),
             *(*map(assignment, inside), "--"),
             *with_image_environment(entry, command, hint=LAYER_HINT),
         )

@@ -28,8 +28,8 @@ from argosy.runtimes.runtime import (
     with_image_environment,
 )
 
-START = read_function(SCRIPTS / "podman_start.sh", "start")
-INSIDE = read_function(SCRIPTS / "podman_inside.sh", "inside", {"DEFAULT_PATH": DEFAULT_PATH})
+START = read_function(SCRIPTS / "podman_start.sh", "start_podman")
+ENTER = read_function(SCRIPTS / "podman_enter.sh", "enter_podman", {"DEFAULT_PATH": DEFAULT_PATH})
 
 GPU_OPTIONS = {
     GpuMode.NONE: (),
@@ -98,7 +98,7 @@ class Podman(msgspec.Struct, frozen=True):
         return refuse_mount(entry.binds, "podman")
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the values that ``--env NAME`` or INSIDE reads from the environment; the others are arguments."""
+        """Return the values that ``--env NAME`` or ENTER reads from the environment; the others are arguments."""
         return inherited_variables(entry, "" if entry.image.kind is ImageKind.REGISTRY else PREFIX)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -147,5 +147,5 @@ def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, .
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_option(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()
-    inside = ("/bin/sh", "-c", INSIDE, "argosy-inside", str(len(variables)), *map(env_value, variables))
+    inside = ("/bin/sh", "-c", ENTER, "argosy-enter", str(len(variables)), *map(env_value, variables))
     return ("--env-host", *layer, "--rootfs", f"{tree}:O", *inside)

@@ -44,7 +44,7 @@ class SiteSettings(msgspec.Struct, frozen=True):
     annotations
         Names and values for hooks of the runtime.
     choices
-        The reason of each setting.
+        The reason for each setting.
     """
 
     variables: tuple[Variable, ...] = ()

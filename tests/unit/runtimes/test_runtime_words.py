@@ -391,7 +391,7 @@ def test_enroot_gets_only_its_hooks_variables_and_others_are_exported_inside() -
     odd = 'one\nPATH="two"'
     variables = (Variable("ODD", odd), Variable("MELLANOX_VISIBLE_DEVICES", "void"))
     words = ENROOT.argv(replace(ENTRY, image=SQUASHFS, gpu=GpuMode.NV, variables=variables), ("env",))
-    outside, inside = words[: words.index("--")], words[words.index("argosy-inside") + 1 :]
+    outside, inside = words[: words.index("--")], words[words.index("argosy-enter") + 1 :]
     told = [outside[place + 1] for place, word in enumerate(outside) if word == "--env"]
     assert {str(word).partition("=")[0] for word in told} == {
         "NVIDIA_VISIBLE_DEVICES",

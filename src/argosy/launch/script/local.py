@@ -74,7 +74,7 @@ def render_head(facts: ScriptFacts) -> Iterator[str]:
     ranks = f"{count(shape.nodes, 'node')}{gpus} and {count(shape.ranks_per_node, 'rank')} on each"
     yield "#"
     yield f"# {as_comment(facts.name)} on {facts.site}: {ranks}."
-    yield f"# Written by Argosy {VERSION}; it runs without Argosy. The reason of each value: argosy explain"
+    yield f"# Written by Argosy {VERSION}; it runs without Argosy. The reason for each value: argosy explain"
     names = inherited_names(facts.container)
     if names:
         yield f"# PRIVATE: this script holds the values of {', '.join(names)} from the environment of its author."

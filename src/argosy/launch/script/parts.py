@@ -43,7 +43,7 @@ def render_rendezvous(site: Site) -> str:
     """
     suffix = site.slurm.master_suffix
     call = f"find_rendezvous {quote(suffix)}" if suffix else "find_rendezvous"
-    return f"{call}  # MASTER_ADDR, MASTER_PORT"
+    return f"{call}  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts"
 
 
 def render_modules(modules: Modules) -> Iterator[str]:

@@ -350,7 +350,7 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
     """Render the check that an allocation has enough cores, and the warning about one core per rank."""
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
-        yield "share_cores"
+        yield "share_cores  # sets argosy_node_cores, argosy_cores_per_rank"
         if facts.site.slurm.cpus_option:
             yield "warn_few_cores"
     elif started.per_rank and facts.masks and spare_cores(shape, facts.site):
@@ -358,7 +358,7 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
     elif started.per_rank:
         yield f'need_cores "$((argosy_ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"  # of a node'
     else:
-        yield f"need_cores_of_node {_cores_per_node(facts)}"
+        yield f"need_cores_of_node {_cores_per_node(facts)}  # sets argosy_need, argosy_cores_per_rank"
 
 
 def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:

@@ -44,7 +44,8 @@ check_node() {
     for argosy_path in $4 "${TMPDIR:-}"; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }
