@@ -24,7 +24,7 @@ SOAK = (
     r"slurm/test_slurm_by_ssh.py::test_(signatures_are|a_base_with_other_bytes|a_smoke_run|impossible_options)",
     r"slurm/test_slurm_ranks.py::test_(pi_is_pi|ranks_follow)",
     r"slurm/test_slurm_outputs.py::test_debug_reaches",
-    r"slurm/test_slurm_ways.py::test_(a_failing_setting|settings_that_cannot_be)",
+    r"slurm/test_slurm_settings.py::test_(a_failing_setting|settings_that_cannot_be)",
     r"slurm/test_slurm_build.py::test_a_launch_waits",
     # One build of each kind of source and of each backend stays; so does one way to the same bytes.
     r"real/test_builds.py::.*\[(tar|tar\.gz|flat)\]",

@@ -156,17 +156,25 @@ def test_no_test_compares_a_time_or_a_figure_with_a_limit() -> None:
     found = []
     for path in (ROOT / "tests").rglob("*.py"):
         text = text_of(path)
-        for node in ast.walk(ast.parse(text)):
+        tree = ast.parse(text)
+        clocked = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and reads_clock(node)]
+        timed = {name for node in clocked for name in names_of(node)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.Assert):
-                called = {ast.unparse(call.func).rpartition(".")[2] for call in calls_in(node)}
-                found += [f"{path.name}:{node.lineno}" for _ in called & CLOCKS]
+                used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+                found += [f"{path.name}:{node.lineno}" for _ in (used & timed, reads_clock(node)) if _]
             elif isinstance(node, ast.Compare) and FIGURES.search(ast.get_source_segment(text, node) or ""):
                 found += [f"{path.name}:{node.lineno}" for sign in node.ops if isinstance(sign, (ast.LtE, ast.Lt))]
     assert found == []
 
 
-def calls_in(node: ast.AST) -> list[ast.Call]:
-    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+def reads_clock(node: ast.AST) -> bool:
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return any(ast.unparse(call.func).rpartition(".")[2] in CLOCKS for call in calls)
+
+
+def names_of(node: ast.Assign) -> list[str]:
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
 def test_nothing_starts_a_program_by_a_line_that_takes_no_blank() -> None:

@@ -30,11 +30,11 @@ from argosy.runtimes.container_plan import parse_variable
 from argosy.sites.load import load_profile
 
 AS_PLANNED = "as planned"
-MARK = "argosy-way"
+MARK = "argosy-variant"
 """First word of each line in the file of runs: round, variant, exit code and value of a run."""
 
 RUN_LINE = re.compile(rf"^{MARK} (\d+) (\d+) (\d+) (\S+)$", re.MULTILINE)
-NOTE, RUNS = "ways.json", "ways.txt"
+NOTE, RUNS = "variants.json", "runs.txt"
 """Files in a record: the names of the variants, and a line for each run."""
 
 LOOP = Path(__file__).with_name("data") / "settings.sh"
@@ -108,7 +108,7 @@ def launch_variants(
         Text before the number to compare in the program's output; empty compares the seconds of a run.
     """
     folder = new_record_folder(session)
-    folders = [folder / f"way-{number}" for number in range(len(variants))]
+    folders = [folder / f"variant-{number}" for number in range(len(variants))]
     profile = load_profile(request.site, session.host)
     plans = [
         prepare_launch(with_variant(request, variant), session, profile=profile, record=str(record))
@@ -119,7 +119,7 @@ def launch_variants(
     write_record(replace(plans[0], script=script), folder, session)
     for plan, record in zip(plans, folders, strict=True):
         write_record(plan, record, session)
-    note = {"ways": [variant.name for variant in variants], "what": _value_name(phrase)}
+    note = {"variants": [variant.name for variant in variants], "what": _value_name(phrase)}
     write_text(folder / NOTE, json.dumps(note) + "\n")
     return start_launch(plans[0], folder, session, request)
 
@@ -202,7 +202,7 @@ def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[Run, ...], str]:
     try:
         note = parse_json((record / NOTE).read_text(encoding="utf-8"))
         runs = parse_runs((record / RUNS).read_text(encoding="utf-8"))
-        return tuple(note["ways"]), runs, str(note["what"])
+        return tuple(note["variants"]), runs, str(note["what"])
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             "there is nothing to compare yet",

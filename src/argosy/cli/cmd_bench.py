@@ -222,7 +222,7 @@ def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> No
 def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
     from argosy.bench.settings import render_comparison
 
-    print_report({"compared": what, "ways": rows}, render_comparison(rows, what), as_json=as_json)
+    print_report({"compared": what, "variants": rows}, render_comparison(rows, what), as_json=as_json)
 
 
 @bench.command("startup")

@@ -20,7 +20,6 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
-from argosy.jobs.advice import warn_before
 from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
@@ -32,6 +31,7 @@ from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
+from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
 
@@ -202,7 +202,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     """
     make_output_folders(plan, session.host.person.name)
     _refuse_missing_chdir(plan)
-    for line in warn_before(plan, session.host.cwd):
+    for line in warn_before_submission(plan, session.host.cwd):
         session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))

@@ -49,7 +49,7 @@ main() {
     # oneCCL gets its ranks from the launcher of Intel MPI
     export APPTAINERENV_CCL_PROCESS_LAUNCHER=hydra
     export APPTAINERENV_CCL_ATL_TRANSPORT=ofi  # the transport mpi is slower
-    # as the author's scripts set it
+    # the scripts of dawn-containers set it and give no reason
     export APPTAINERENV_CCL_ATL_SHM=0 APPTAINERENV_CCL_TOPO_FABRIC_VERTEX_CONNECTION_CHECK=0
     export APPTAINERENV_CCL_LOG_LEVEL=warn  # prints errors only
     # lets programs find the host libraries that are mounted

@@ -168,9 +168,9 @@ def test_a_node_test_shows_the_slowest_devices_and_the_faults(session: Session) 
 
 
 def test_settings_have_each_run_as_a_dot(session: Session) -> None:
-    record = keep(session, "8", "", ways={"ways": ["as planned", "A=1"], "what": "seconds of a run"})
+    record = keep(session, "8", "", variants={"variants": ["as planned", "A=1"], "what": "seconds of a run"})
     runs = [(1, 0, 0, "2.0"), (1, 1, 0, "3.0"), (2, 0, 0, "2.5"), (2, 1, 1, "9")]
-    (record / "ways.txt").write_text("".join("argosy-way {} {} {} {}\n".format(*run) for run in runs))
+    (record / "runs.txt").write_text("".join("argosy-variant {} {} {} {}\n".format(*run) for run in runs))
     (plot,) = plots_of(read_results(session, ("8",)))
     assert isinstance(plot, RowPlot)
     assert [(row.name, row.value, row.each) for row in plot.rows] == [

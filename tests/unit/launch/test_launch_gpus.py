@@ -6,10 +6,10 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
-from argosy.jobs.advice import warn_before
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
+from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.text import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 
@@ -63,8 +63,10 @@ def test_gpu_none_requests_a_cpu_job_and_idle_gpus_of_whole_nodes_are_shown_with
     shared = plan("lumi-g", Wanted(ranks=2, cpus_per_rank=4), gpu=GpuMode.NONE)
     assert shared.shape.gpus_per_node == 0
     assert not any("gpu" in line for line in shared.directives)
-    assert list(warn_before(shared, "/project")) == []
-    (warned,) = warn_before(plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NONE, partition="standard-g"), "/project")
+    assert list(warn_before_submission(shared, "/project")) == []
+    (warned,) = warn_before_submission(
+        plan("lumi-g", Wanted(nodes=1), gpu=GpuMode.NONE, partition="standard-g"), "/project"
+    )
     assert "billed: 8 GPUs per node" in warned
     assert "0 of 8 GPUs are used" in warned
 
@@ -81,11 +83,11 @@ def test_cores_that_no_profile_knows_are_those_that_slurm_gives_shared_by_the_ra
     assert not any(line.startswith("--cpus-per-task") for line in planned.directives)
     assert "--ntasks-per-node=4" in planned.directives
     assert '--cpus-per-task="$argosy_node_cores"' in planned.script
-    (warned,) = warn_before(planned, "/project")
+    (warned,) = warn_before_submission(planned, "/project")
     assert "--cpus-per-rank requests more" in warned
     asked = plan(site, Wanted(nodes=2, gpus_per_node=4, cpus_per_rank=6), image=SQUASHFS)
     assert "--cpus-per-task=24" in asked.directives
-    assert list(warn_before(asked, "/project")) == []
+    assert list(warn_before_submission(asked, "/project")) == []
 
 
 @pytest.mark.parametrize("site", ["nvidia-apptainer", "nvidia-pyxis"])

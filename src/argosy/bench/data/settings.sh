@@ -1,3 +1,5 @@
+# Run the variants of a job alternately. The lines before this file set rounds, metric, unit, runs (a file), forwards and
+# backwards (lists of variants), and the function choose, which sets script and name of a variant.
 set -u
 
 # Print the first number after the last "$1" in the file $2.
@@ -38,7 +40,7 @@ while [ "$round" -le "$rounds" ]; do
     if [ $((round % 2)) -eq 1 ]; then order=$forwards; else order=$backwards; fi
     for variant in $order; do
         run "$round" "$variant"
-        echo "argosy-way $round $variant $code ${value:--}" >> "$runs"
+        echo "argosy-variant $round $variant $code ${value:--}" >> "$runs"
         printf '%s\n' "round $round of $rounds: $name: ${value:--}$unit$failed"
     done
     round=$((round + 1))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.model import Choice
-from argosy.core.records import replace
-from argosy.jobs.advice import advise_end, no_output, true_state, warn_before
-from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.jobs.end_advice import advise_end, no_output, true_state
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 
@@ -37,17 +34,6 @@ def test_a_rank_killed_for_its_memory_is_reported_as_out_of_memory() -> None:
     assert true_state("FAILED", "srun: error: n1: task 3: Out Of Memory") == "OUT_OF_MEMORY"
     assert true_state("FAILED", "a zoom killer feature") == "FAILED"
     assert true_state("TIMEOUT", said) == "TIMEOUT"
-
-
-def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
-    plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
-    assert [*warn_before(plan, "/run/me")] == [
-        "nodes may not see /run/me, which is local to each machine: start from a shared folder"
-    ]
-    (said,) = warn_before(plan, "/running/me")
-    assert said.startswith("the output goes to /run/me/x-%j.out, which may be local to a node")
-    shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
-    assert [*warn_before(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
 
 
 def test_an_output_that_a_node_could_not_open_is_named() -> None:

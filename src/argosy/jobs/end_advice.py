@@ -1,13 +1,9 @@
-"""Warn about costs and lost files before a job starts, and advise after it failed; pure."""
+"""Advise after a job failed: the option that asked for too little, or the output that a node could not open; pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
-
-from argosy.core.model import ChoiceKey
-from argosy.jobs.launch_plan import SHARE, LaunchPlan
+from collections.abc import Mapping, Sequence
 
 OUT_OF_MEMORY = re.compile(
     r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
@@ -30,28 +26,6 @@ NO_OUTPUT = "0:53"
 """Slurm's exit code and signal of a job if its node cannot open the output file (seen with 24.11)."""
 
 AFTER = {"TIMEOUT": "; or use --resume and --checkpoint to continue automatically"}
-
-
-OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
-"""Folders that are local to each node."""
-
-
-def warn_before(plan: LaunchPlan, cwd: str) -> Iterator[str]:
-    """Yield warnings before a submission: resources that are billed but not used, and files that may be lost."""
-    for choice in plan.choices:
-        if choice.key == ChoiceKey.BILLED:
-            yield f"billed: {choice.value}; {choice.why}"
-        if choice.key == ChoiceKey.CORES_PER_RANK and choice.value == SHARE and choice.source == "default":
-            yield f"cores: {choice.why}"
-    if _is_of_a_node(cwd):
-        yield f"nodes may not see {cwd}, which is local to each machine: start from a shared folder"
-    elif _is_of_a_node(plan.output):
-        yield f"the output goes to {plan.output}, which may be local to a node: use --output with a shared folder"
-
-
-def _is_of_a_node(path: str) -> bool:
-    """Return whether a path lies in a folder that is usually local to each node."""
-    return any(PurePosixPath(path).is_relative_to(folder) for folder in OF_A_NODE)
 
 
 def true_state(state: str, output: str) -> str:

@@ -26,7 +26,7 @@ def test_a_setting_that_makes_a_program_faster_is_found(desk: Desk) -> None:
     done = desk.argosy(*words(desk, *tries, *metric, "--follow"), "--", "sh", "-c", TOLD)
     told = json.loads(done.stdout[done.stdout.index("{") :])
     assert told["compared"] == "the number after 'it took:'"
-    assert [(row["runs"], row["failed"], row["median"], row["verdict"]) for row in told["ways"]] == [
+    assert [(row["runs"], row["failed"], row["median"], row["verdict"]) for row in told["variants"]] == [
         (6, 0, 4.0, ""),
         (6, 0, 3.0, "less"),
         (6, 0, 4.0, "no difference shown"),

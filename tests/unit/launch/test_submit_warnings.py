@@ -1,0 +1,19 @@
+"""The warnings before a submission: what is billed, and files that may be lost."""
+
+from __future__ import annotations
+
+from argosy.core.model import Choice
+from argosy.core.records import replace
+from argosy.jobs.launch_plan import LaunchPlan, Shape
+from argosy.launch.submit_warnings import warn_before_submission
+
+
+def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:
+    plan = LaunchPlan("t", "s", "slurm", "i", "", Shape(1, 1, 0, 1), "", (), (), output="/run/me/x-%j.out")
+    assert [*warn_before_submission(plan, "/run/me")] == [
+        "nodes may not see /run/me, which is local to each machine: start from a shared folder"
+    ]
+    (said,) = warn_before_submission(plan, "/running/me")
+    assert said.startswith("the output goes to /run/me/x-%j.out, which may be local to a node")
+    shared = replace(plan, output="/home/x.out", choices=(Choice("billed", "8 GPUs", "whole nodes", "site"),))
+    assert [*warn_before_submission(shared, "/home")] == ["billed: 8 GPUs; whole nodes"]
