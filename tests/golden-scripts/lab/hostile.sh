@@ -6,7 +6,7 @@
 #SBATCH --output=/home/alice/a__job_____mine___HOME_-%j.out
 #
 # a 'job' # "mine" $HOME\ on lab: 2 nodes and 2 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -17,11 +17,11 @@ main() {
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=2
-    need_cores_of_node 2
+    need_cores_of_node 2  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 1
@@ -138,10 +138,11 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }

@@ -10,7 +10,7 @@
 #SBATCH --output=/home/alice/train-%j.out
 #
 # train on lab: 2 nodes and 2 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
@@ -22,14 +22,14 @@ main() {
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=2
-    need_cores_of_node 4
+    need_cores_of_node 4  # sets argosy_need, argosy_cores_per_rank
     # Requeue the job at the time limit and after a node failure, at most 5 times.
     resume_from /shared/out/last.pt 5
 
     # --- The environment of the ranks ---
     pass_signals
     warn_ranks_by USR2 90  # seconds until TERM
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
     export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 2
@@ -41,7 +41,7 @@ main() {
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_torchrun "$argosy_nodes" \
             "$argosy_ranks_per_node" train.py --epochs 20
-    requeue 120  # seconds in which Slurm must answer
+    requeue 24
     finish
 }
 
@@ -105,13 +105,13 @@ warn_ranks() {
         kill -s ALRM $$
     ) &
 }
-# The controller may not answer for a while: try for $1 seconds.  The next run needs the mark.
+# The controller may not answer for a while: try $1 times.  The next run needs the mark.
 requeue() {
     if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
         argosy_restart=$((argosy_restart + 1)) argosy_left=$1
         echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
         until scontrol requeue "$SLURM_JOB_ID"; do
-            argosy_left=$((argosy_left - 5))
+            argosy_left=$((argosy_left - 1))
             [ "$argosy_left" -gt 0 ] ||
                 stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
             sleep 5
@@ -195,10 +195,11 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on alps-clariden: 2 nodes, 4 GPUs and 4 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = normal: the job uses whole nodes; no partition was given
 #   cores of each rank = 0-71 72-143 144-215 216-287: nearest to the rank's GPU, on whole nodes
 #   runtime = edf: the site's runtime
@@ -28,7 +28,7 @@ main() {
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on alps-clariden: 1 node, 1 GPU and 1 rank on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
 #   partition = normal: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
@@ -25,11 +25,11 @@ main() {
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=1
-    need_cores_of_node 72
+    need_cores_of_node 72  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH

@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on dawn: 1 node, 1 GPU and 2 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses parts of nodes; no partition was given
 #   runtime = apptainer: the site's runtime
@@ -24,7 +24,7 @@ main() {
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=$((${SLURM_GPUS_ON_NODE:-1} * 2))
-    share_cores
+    share_cores  # sets argosy_node_cores, argosy_cores_per_rank
     bind_on_nodes /etc/libibverbs.d /usr/bin/ibv_devices /usr/lib64/libefa.so.1 \
         /usr/lib64/libibverbs /usr/lib64/libibverbs.so.1 /usr/lib64/libmlx5.so.1 \
         '/usr/lib64/libmlx5.so.1.*' /usr/lib64/libnl-route-3.so.200 /usr/lib64/libnl-3.so.200 \
@@ -35,7 +35,7 @@ main() {
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -58,8 +58,7 @@ main() {
     export APPTAINERENV_CCL_ZE_IPC_EXCHANGE=sockets
     enable_modules
     module purge
-    module load rhel9/default-dawn intel-oneapi-ccl/2021.15.0 ||
-        stop "the modules cannot be loaded: see 'module avail'" 4
+    module load rhel9/default-dawn intel-oneapi-ccl/2021.15.0
     set -eu
 
     # --- Start: one container per rank ---
@@ -184,10 +183,11 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }

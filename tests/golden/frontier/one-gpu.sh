@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on frontier: 1 node, 1 GPU and 1 rank on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   billed = 8 GPUs per node: every job there gets whole nodes, and 1 of 8 GPUs are used
 #   partition = batch: the job uses whole nodes; no partition was given
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
@@ -31,7 +31,7 @@ main() {
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -159,10 +159,11 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }

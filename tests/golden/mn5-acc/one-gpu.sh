@@ -11,7 +11,7 @@
 #SBATCH --hint=nomultithread
 #
 # train on mn5-acc: 1 node, 1 GPU and 1 rank on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
 #   gpu = nv: the site's way to pass GPUs to containers
@@ -26,11 +26,11 @@ main() {
     check_allocation
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_ranks_per_node=${SLURM_GPUS_ON_NODE:-1}
-    need_cores_of_node 20
+    need_cores_of_node 20  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -39,8 +39,7 @@ main() {
     export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
     enable_modules
     module purge
-    module load singularity ||
-        stop "the modules cannot be loaded: see 'module avail'" 4
+    module load singularity
     set -eu
 
     # --- Start: one container per node, which starts its ranks ---
@@ -158,10 +157,11 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }

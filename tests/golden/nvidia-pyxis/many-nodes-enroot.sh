@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on nvidia-pyxis: 2 nodes, 2 GPUs and 2 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 2 nvidia GPUs; enroot finds the driver
 #   assumed = /project/images/train.sqsh: the image is not here
@@ -23,12 +23,12 @@ main() {
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-2}}
     argosy_ranks_per_node=${argosy_gpus##*:}
-    share_cores
+    share_cores  # sets argosy_node_cores, argosy_cores_per_rank
     warn_few_cores
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -38,14 +38,14 @@ main() {
         --distribution=block --export=ALL --kill-on-bad-exit=1 \
         --cpus-per-task="$argosy_node_cores" \
         sh -c "$argosy_helpers" check_node "$argosy_image" enroot /dev/nvidiactl '' \
-        sh -c "$argosy_helpers" call --mount /tmp:/tmp:none:x-create=auto,rbind \
+        sh -c "$argosy_helpers" start_enroot --mount /tmp:/tmp:none:x-create=auto,rbind \
             --mount /var/tmp:/var/tmp:none:x-create=auto,rbind \
             --mount "$HOME:$HOME:none:x-create=auto,rbind" \
             --mount "$PWD:$PWD:none:x-create=auto,rbind" --env NVIDIA_VISIBLE_DEVICES=all \
             --env NVIDIA_DRIVER_CAPABILITIES=compute,utility \
             --env "MELLANOX_VISIBLE_DEVICES=$(ls /sys/class/infiniband_mad /dev/infiniband/rdma_cm >/dev/null 2>&1 && echo all || echo void)" \
             -- "$argosy_image" \
-        /bin/sh -c "$argosy_helpers" inside "$PWD" "MASTER_ADDR=$MASTER_ADDR" \
+        /bin/sh -c "$argosy_helpers" enter_enroot "$PWD" "MASTER_ADDR=$MASTER_ADDR" \
             "MASTER_PORT=$MASTER_PORT" "OMP_NUM_THREADS=$argosy_cores_per_rank" -- \
         /bin/sh -c "$argosy_helpers" start_torchrun "$argosy_nodes" "$argosy_ranks_per_node" \
             train.py 50 10
@@ -150,15 +150,16 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }
 
-call() {
+start_enroot() {
 # Start enroot; the arguments are those of enroot start. Variables of ranks, GPUs and the network are passed by name.
 for name in $(env | sed -nE "s/^((PMI_|PMIX_|SLURM_|I_MPI_|FI_|CCL_|NCCL_|UCX_)[A-Za-z0-9_]*)=.*/\1/p
     s/^(CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK|SLURMD_NODENAME|HOME|USER|LOGNAME)=.*/\1/p"); do
@@ -170,7 +171,7 @@ export ENROOT_LOGIN_SHELL
 exec enroot start "$@"
 }
 
-inside() {
+enter_enroot() {
 # In the container. Arguments: FOLDER, VARIABLES, --, then the command. It starts in the environment of the image.
 cd -- "$1" || exit 125
 shift

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on nvidia-pyxis: 2 nodes, 2 GPUs and 2 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
@@ -23,11 +23,11 @@ main() {
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-2}}
     argosy_ranks_per_node=${argosy_gpus##*:}
-    need_cores_of_node 8
+    need_cores_of_node 8  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH

@@ -8,7 +8,7 @@
 #SBATCH --output=train-%j.out
 #
 # train on nvidia-pyxis: 1 node, 1 GPU and 1 rank on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 1 nvidia GPU; pyxis finds the driver
@@ -23,12 +23,12 @@ main() {
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}}
     argosy_ranks_per_node=${argosy_gpus##*:}
-    share_cores
+    share_cores  # sets argosy_node_cores, argosy_cores_per_rank
     warn_few_cores
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH

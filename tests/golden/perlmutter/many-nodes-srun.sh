@@ -10,7 +10,7 @@
 #SBATCH --constraint=gpu
 #
 # train on perlmutter: 2 nodes, 4 GPUs and 4 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
@@ -22,11 +22,11 @@ main() {
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-4}}
     argosy_ranks_per_node=${argosy_gpus##*:}
-    need_cores_of_node 128
+    need_cores_of_node 128  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -46,7 +46,7 @@ main() {
             --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 \
             --env FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd \
             --entrypoint= registry.example.org/project/train:1 \
-        /bin/sh -c "$argosy_helpers" enter \
+        /bin/sh -c "$argosy_helpers" enter_layer_if_present \
         python -I -S -c "$argosy_start_ranks" "$argosy_ranks_per_node" '' '' \
         python train.py 50 10
     finish
@@ -150,15 +150,16 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }
 
-enter() {
+enter_layer_if_present() {
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter; exec "$@"
 }
 

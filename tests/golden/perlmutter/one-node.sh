@@ -10,7 +10,7 @@
 #SBATCH --constraint=gpu
 #
 # train on perlmutter: 1 node, 4 GPUs and 4 ranks on each.
-# Written by Argosy 0.1.0; it runs without Argosy. The reason of each value: argosy explain
+# Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
@@ -23,11 +23,11 @@ main() {
     argosy_nodes=$SLURM_JOB_NUM_NODES
     argosy_gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-4}}
     argosy_ranks_per_node=${argosy_gpus##*:}
-    need_cores_of_node 128
+    need_cores_of_node 128  # sets argosy_need, argosy_cores_per_rank
 
     # --- The environment of the ranks ---
     pass_signals
-    find_rendezvous  # MASTER_ADDR, MASTER_PORT
+    find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Not in the container: the host's software and mounts.
     unset LD_LIBRARY_PATH LD_PRELOAD PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
@@ -45,7 +45,7 @@ main() {
             --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
             --env "OMP_NUM_THREADS=$argosy_cores_per_rank" --entrypoint= \
             registry.example.org/project/train:1 \
-        /bin/sh -c "$argosy_helpers" enter \
+        /bin/sh -c "$argosy_helpers" enter_layer_if_present \
         /bin/sh -c "$argosy_helpers" start_torchrun "$argosy_nodes" "$argosy_ranks_per_node" \
             train.py 50 10
     finish
@@ -149,15 +149,16 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
+    for argosy_path in $4 ${TMPDIR:-}; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] || export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_node_binds" ] ||
+        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
     shift 4
     exec "$@"
 }
 
-enter() {
+enter_layer_if_present() {
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter; exec "$@"
 }
 
