@@ -142,7 +142,7 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 ${TMPDIR:-}; do
+    for argosy_path in $4 "${TMPDIR:-}"; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
     [ -z "$argosy_node_binds" ] ||
@@ -198,11 +198,13 @@ start_torchrun() {
 }
 
 # FOLDER PROGRAM...: redirect the output of a rank to its own file in the folder of this job.
+# A requeued job, a restarted worker and a second launch in one job append to the file of the run before.
 log_rank() {
-    argosy_logs=$1/${SLURM_JOB_ID:-here}
+    argosy_log=$1/${SLURM_JOB_ID:-here}/rank-${RANK:-${SLURM_PROCID:-0}}.log
     shift
-    mkdir -p "$argosy_logs" &&
-        exec "$@" > "$argosy_logs/rank-${RANK:-${SLURM_PROCID:-0}}.log" 2>&1
+    mkdir -p "${argosy_log%/*}" || exit 1
+    [ ! -s "$argosy_log" ] || echo "argosy: a new run of this rank begins here" >> "$argosy_log"
+    exec "$@" >> "$argosy_log" 2>&1
 }
 
 "$0" "$@"

@@ -41,7 +41,7 @@ main() {
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
         /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_torchrun "$argosy_nodes" \
             "$argosy_ranks_per_node" train.py --epochs 20
-    requeue 24
+    requeue 120  # seconds in which Slurm must answer
     finish
 }
 
@@ -105,13 +105,13 @@ warn_ranks() {
         kill -s ALRM $$
     ) &
 }
-# The controller may not answer for a while: try $1 times.  The next run needs the mark.
+# The controller may not answer for a while: try for $1 seconds.  The next run needs the mark.
 requeue() {
     if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
         argosy_restart=$((argosy_restart + 1)) argosy_left=$1
         echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
         until scontrol requeue "$SLURM_JOB_ID"; do
-            argosy_left=$((argosy_left - 1))
+            argosy_left=$((argosy_left - 5))
             [ "$argosy_left" -gt 0 ] ||
                 stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
             sleep 5
@@ -195,7 +195,7 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 ${TMPDIR:-}; do
+    for argosy_path in $4 "${TMPDIR:-}"; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
     [ -z "$argosy_node_binds" ] ||

@@ -63,7 +63,8 @@ main() {
     export APPTAINERENV_I_MPI_OFI_PROVIDER=tcp  # sets the same provider for Intel MPI
     enable_modules
     module purge
-    module load rhel9/default-dawn intel-oneapi-ccl/2021.15.0
+    module load rhel9/default-dawn intel-oneapi-ccl/2021.15.0 ||
+        stop "the modules cannot be loaded: see 'module avail'" 4
     set -eu
 
     # --- Start: one container per rank ---
@@ -188,7 +189,7 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 ${TMPDIR:-}; do
+    for argosy_path in $4 "${TMPDIR:-}"; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
     [ -z "$argosy_node_binds" ] ||

@@ -39,7 +39,8 @@ main() {
     export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
     enable_modules
     module purge
-    module load singularity
+    module load singularity ||
+        stop "the modules cannot be loaded: see 'module avail'" 4
     set -eu
 
     # --- Start: one container per node, which starts its ranks ---
@@ -157,7 +158,7 @@ check_node() {
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
     argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 ${TMPDIR:-}; do
+    for argosy_path in $4 "${TMPDIR:-}"; do
         [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
     done
     [ -z "$argosy_node_binds" ] ||
