@@ -27,13 +27,15 @@ def first_error(text: str) -> str:
         "fatal: not a git repository (or any of the parent directories): .git",
         "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed",
         "Assertion failed in file solve.c at line 474: size != 0",
+        " line 391 NetCDF: HDF error",
+        "pe=00072 FAIL at line=00325 NetCDF4_FileFormatter.F90 <status=-124>",
         "solver: the mesh file could not be read",
         "frobnicate: partition table mismatch on /dev/frob",
     ],
 )
 def test_the_first_error_before_the_cascade_is_quoted(line: str) -> None:
     log = f"step 1\nstep 2\n{line}\nERROR: the step failed\nsrun: error: n1: task 0: Exited with exit code 1\n"
-    assert first_error(log) == line
+    assert first_error(log) == line.strip()
 
 
 MPICH_STACK = """\
@@ -41,6 +43,14 @@ Abort(1091471) on node 5 (rank 5 in comm 0): Fatal error in PMPI_Init: Other MPI
 MPIR_Init_thread(703)........:
 MPID_Init(958)...............:
 MPIDI_OFI_hook(1382): OFI frobnication failed
+"""
+HDF5_STACK = """\
+HDF5-DIAG: Error detected in HDF5 (1.14.3) thread 0:
+  #000: src/H5A.c line 23 in H5Aexists(): can't check the attribute
+    major: Attribute
+    minor: Can't get value
+  #001: src/H5VL.c line 17 in H5VL_object(): the identifier is not one
+    major: Invalid arguments to routine
 """
 UV = """\
 error: Failed to prepare distributions
@@ -53,6 +63,7 @@ error: Failed to prepare distributions
     ("log", "inner"),
     [
         (MPICH_STACK, "MPIDI_OFI_hook(1382): OFI frobnication failed"),
+        (HDF5_STACK, "#001: src/H5VL.c line 17 in H5VL_object(): the identifier is not one"),
         (UV, "Caused by: the build backend has no frobnicator"),
     ],
 )
@@ -97,6 +108,7 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
         ),
         ("cannot stat 'mesh.h5': No such file or directory", "check with 'argosy run IMAGE -- ls PATH'"),
         ("frobnicate: something went wrong", OTHERWISE),
+        ("KeyError: override 'rank' not found in the unsupported attributes to resolve", OTHERWISE),
     ],
 )
 def test_the_next_step_is_the_messages_own_advice_or_fits_its_words(message: str, step: str) -> None:

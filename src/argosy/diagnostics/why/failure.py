@@ -9,7 +9,8 @@ import re
 from collections.abc import Container, Sequence
 
 REPORTED = re.compile(
-    r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAILED|PANIC)\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
+    r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAIL|FAILED|PANIC)\b|\b[Ee]rror\s*$"
+    r"|\bError detected in\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
     r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
     r"|\berror \(\d+\)|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
@@ -23,7 +24,7 @@ REFUSED = re.compile(
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
-    r"|skipp\w+)\b|^\++ |\b(?:no|zero|0|without) (?:errors?|failures?|failed)"
+    r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|0|without) (?:errors?|failures?|failed)"
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|: [IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
@@ -53,10 +54,10 @@ WELL = re.compile(
 )
 """Lines that end a run without a failure."""
 
-INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): ")
-"""Inner causes below an error: those of uv and cargo, and the error stack of MPICH."""
-OUTER = re.compile(r"\w+\(\d*\)\.*: *$")
-"""A level of MPICH's error stack without a message."""
+INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): |\s+#\d{3}: ")
+"""Inner causes below an error: those of uv and cargo, and the error stacks of MPICH and HDF5."""
+OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
+"""Lines of an error stack without a message."""
 
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""

@@ -14,18 +14,18 @@ ADVICE = re.compile(
 SHOWN = 160
 
 STEPS = (
-    (r"(?i)no such file|does ?n[o']t exist|not found|cannot find|could not find|missing",
+    (r"No such file or directory|does ?n[o']t exist|[Cc]annot (?:open|find|stat) |command not found",
      "check with 'argosy run IMAGE -- ls PATH' that the container has what the line names; bind its folder with -B"),
-    (r"(?i)denied|not permitted|not allowed|read-only|unauthorized",
-     "check who may use what the line names: namei -l PATH, or the rights of your account"),
-    (r"(?i)unrecognized|unknown (option|flag|argument)|usage:|invalid (option|argument|choice)",
+    (r"[Pp]ermission denied|[Oo]peration not permitted|[Rr]ead-only file system",
+     "check who may use what the line names, with 'namei -l PATH' on the node"),
+    (r"unrecognized (?:option|argument)|unknown (?:option|flag|argument)|invalid (?:option|argument|choice):",
      "correct the option that the line names; '--help' lists those that this version knows"),
-    (r"(?i)version|upgrade|(in|not )compatible|unsupported|not supported|attribute|unexpected keyword|cannot import",
-     "compare the versions of the two sides that the line names, and install the one that the other side expects"),
-    (r"(?i)time[d -]*out|unreachable|refused|connect|resolve|address",
+    (r"[Vv]ersion|incompatible|has no attribute|unexpected keyword|cannot import",
+     "compare the versions that the line is about, and install the one that the other side expects"),
+    (r"[Tt]imed out|[Uu]nreachable|No route to host|Connection refused|Couldn't reach|could not resolve",
      "check on the node that the address in the line can be reached, and that its server runs"),
-    (r"(?i)memory|alloc|space|quota|exceed|limit",
-     "compare the limit that the line names with what the job has (--mem, df -h, ulimit -a)"),
+    (r"[Oo]ut of memory|[Cc]annot allocate|No space left|[Qq]uota",
+     "compare the limit that the line is about with what the job has (--mem, df -h, ulimit -a)"),
 )  # fmt: skip
 """The next step by the words of the message; the first that matches counts."""
 OTHERWISE = "read the lines around it, and search for its text in the documentation of the program that wrote it"
