@@ -141,6 +141,13 @@ def test_a_prefix_is_left_inside_a_venv_which_keeps_its_deactivate(prefix: Path,
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_prefix_is_left_after_a_venv_took_its_deactivate_away(prefix: Path, venv: Path, shell: str) -> None:
+    script = 'PATH=/usr/bin:/bin; . "$1/activate"; . "$2/bin/activate"; deactivate; argosy_deactivate; echo "$PATH"'
+    done = subprocess.run([shell, "-ec", script, "x", prefix, venv], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("/usr/bin:/bin\n", "")
+
+
 def test_activating_another_prefix_leaves_the_first(prefix: Path) -> None:
     other = prefix.with_name("other")
     shutil.copytree(prefix, other, symlinks=True)

@@ -35,7 +35,7 @@ if argosy_dir=$(CDPATH="" cd -- "${argosy_dir%/*}" 2> /dev/null && pwd) && [ -d 
         esac
         PS1=${argosy_prompt-${PS1-}}
         # In another venv than before, the function deactivate belongs to that venv.
-        [ "${VIRTUAL_ENV-}" != "$argosy_venv" ] || unset -f deactivate
+        [ "${VIRTUAL_ENV-}" != "$argosy_venv" ] || unset -f deactivate 2> /dev/null || :
         unset -v ARGOSY_ACTIVE argosy_activated argosy_prompt argosy_venv
         unset -f argosy_deactivate
         hash -r 2> /dev/null || :
