@@ -393,3 +393,16 @@ SWEEP = """| payload |    busbw   |    algbw   |
 def test_each_form_of_all_reduce_bench_is_read_with_its_unit(text: str, measured: Measured) -> None:
     assert parse_bandwidth(text) == measured
     assert parse_bandwidth("".join(f"0: {line}\n" for line in text.splitlines())) == measured
+
+
+def test_the_variables_that_nccl_read_are_known_and_those_of_its_log_are_left_out() -> None:
+    lines = (
+        "NCCL INFO NCCL_SOCKET_IFNAME set by environment to ^docker0,lo",
+        "NCCL INFO NCCL_IB_DISABLE set by environment to 1.",
+        "NCCL INFO NCCL_IB_HCA set to mlx5_0",
+        "NCCL INFO NCCL_DEBUG_SUBSYS set by environment to INIT",
+    )
+    net = parse_netlog("".join(NCCL.format(1, line) for line in lines))
+    assert net.settings == (
+        ("NCCL_IB_DISABLE", "1"), ("NCCL_IB_HCA", "mlx5_0"), ("NCCL_SOCKET_IFNAME", "^docker0,lo"),
+    )  # fmt: skip

@@ -28,7 +28,7 @@ argosy_note() {
 if argosy_note && [ -z "${NCCL_DEBUG:-}" ] &&
     { [ "${WORLD_SIZE:-1}" -le 64 ] || [ "${LOCAL_RANK:-0}" = 0 ]; }; then
     NCCL_DEBUG_FILE=${argosy_note_file%/*}/nccl-${SLURM_RESTART_COUNT:-0}-%h-%p.log
-    export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
+    export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV NCCL_DEBUG_FILE
 fi 2> /dev/null
 # The shell's own message about a missing program would contain the name of this file.
 argosy_refuse() {
