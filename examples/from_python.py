@@ -39,7 +39,7 @@ def build(environment: str, image: str) -> None:
 def launch(image: str, command: list[str], site: str, account: str) -> int:
     """Launch two ranks, wait for the job, and check what it used."""
     plan = api.plan_launch(image, command, site=site, account=account, ranks=2)
-    print(f"{plan.shape.ranks} ranks on {plan.shape.nodes} nodes")
+    print(f"{plan.shape.ranks} ranks, {plan.shape.ranks_per_node} per node")
     launched = api.launch(image, command, site=site, account=account, ranks=2)
     if not launched.job:  # the site "local" has no queue: the program has ended
         return launched.code

@@ -33,5 +33,5 @@ def test_an_image_is_built_and_its_ranks_are_launched(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("")
     ended = start("requirements.txt", "x.sif", "--", "sh", "-c", "echo one rank", folder=tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert "2 ranks on 1 node" in ended.stdout
+    assert "2 ranks, 2 per node" in ended.stdout
     assert ended.stdout.count("one rank") == 2
