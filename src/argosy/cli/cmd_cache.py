@@ -14,7 +14,7 @@ from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE
 from argosy.core.errors import UsageError
 from argosy.core.progress import render_size
-from argosy.images.cache import KINDS, CacheEntry, Limits, collect, list_entries
+from argosy.images.cache import KINDS, NOTES, CacheEntry, Limits, collect, list_entries
 from argosy.images.describe import render_age
 
 UNUSED_SECONDS = 30 * 86400.0
@@ -43,7 +43,7 @@ def info(*, verbose: bool, as_json: bool) -> None:
             last = render_age(now - max(entry.used for entry in inside))
             count = f" ({len(inside)})" if are_counted else ""
             rows.append((_size(inside), f"{kind:<10} {what}{count}, last used {last} ago"))
-        rows += [_row(entry, now) for entry in inside if verbose]
+        rows += _rows(inside, now) if verbose and kind != NOTES else []
     cache = str(session.paths.cache)
     print_report({"cache": cache, "entries": entries}, fit_table([*rows, (_size(entries), cache)]), as_json=as_json)
 
@@ -73,8 +73,15 @@ def gc(older: float | None, keep: str, *, dry_run: bool, as_json: bool) -> None:
     removed = collect(limits, open_session(quiet=as_json), dry=dry_run)
     entries = "1 entry" if len(removed) == 1 else f"{len(removed)} entries"
     total = f"{'would remove' if dry_run else 'removed'} {_size(removed).strip()} in {entries}"
-    table = fit_table([_row(entry, now) for entry in removed])
+    table = fit_table(_rows(removed, now))
     print_report(removed, "\n".join(filter(None, (table, total))), as_json=as_json)
+
+
+def _rows(entries: Sequence[CacheEntry], now: float) -> list[tuple[str, str]]:
+    """Return a row for each entry; one for all notes, because there may be thousands."""
+    notes = [entry for entry in entries if entry.kind == NOTES]
+    rows = [_row(entry, now) for entry in entries if entry.kind != NOTES]
+    return [*rows, (_size(notes), f"  {KINDS[NOTES][0]} ({len(notes)})")] if notes else rows
 
 
 def _row(entry: CacheEntry, now: float) -> tuple[str, str]:

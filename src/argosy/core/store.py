@@ -33,6 +33,8 @@ HASHED_BYTES = 1 << 22
 FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
 """Maximal age of a work folder of another or unknown host: longer than any build."""
 
+DAY_SECONDS = 86400.0
+
 WORK_PREFIX = "argosy-work-"
 OWNER_FILE = "owner.json"
 
@@ -222,6 +224,13 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
         finally:
             with deferred_signals():
                 remove_tree(beside)
+
+
+def mark_used(path: Path) -> None:
+    """Set the time of the last use of a cache entry, at most once a day: reading it often must not cost a write."""
+    with contextlib.suppress(OSError):  # another user's entry
+        if is_older(path, DAY_SECONDS):
+            os.utime(path)
 
 
 def final_name(path: Path) -> str:

@@ -15,6 +15,10 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
 from argosy.core.store import is_foreign, work_folder
 
+NOTES = "notes"
+NOTE_FOLDERS = ("answers", "contents", "digests", "links", "made", "references", "torch")
+"""Folders with one small file for each state of each image or file, about which it notes something."""
+
 KINDS: Mapping[str, tuple[str, bool]] = {
     "bases": ("bases made here", True),
     "fetched": ("images fetched", True),
@@ -24,11 +28,12 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "tools": ("static uv", True),
     "downloads": ("files fetched for steps", True),
     "packed": ("wheels packed for images", True),
+    NOTES: ("notes about images", True),
     "uv": ("wheels", False),
     "conda": ("conda packages", False),
     "bytecode": ("byte code of packages", False),
 }
-"""Folder -> its content, and whether each item in it is an entry."""
+"""Kind -> its content, and whether each item in its folder is an entry. Except for notes, the folder has that name."""
 
 BLOCK_BYTES = 512
 
@@ -76,11 +81,12 @@ def list_entries(session: Session) -> tuple[CacheEntry, ...]:
 
 def _paths(cache: Path) -> Iterator[tuple[str, Path]]:
     for kind, (_, several) in KINDS.items():
-        folder = cache / kind
-        if several and folder.is_dir():
-            yield from ((kind, path) for path in folder.iterdir() if path.name[0] != "." and not _is_lease(path))
-        elif folder.is_dir():
-            yield kind, folder
+        folders = (cache / name for name in (NOTE_FOLDERS if kind == NOTES else (kind,)))
+        for folder in filter(Path.is_dir, folders):
+            if several:
+                yield from ((kind, path) for path in folder.iterdir() if path.name[0] != "." and not _is_lease(path))
+            else:
+                yield kind, folder
 
 
 def _is_lease(path: Path) -> bool:

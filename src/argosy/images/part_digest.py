@@ -17,7 +17,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
-from argosy.core.store import atomic_file, make_folder
+from argosy.core.store import atomic_file, make_folder, mark_used
 
 T = TypeVar("T")
 
@@ -115,6 +115,7 @@ def read_memo(file: Path, kind: type[T]) -> T | None:
     with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
         # In a cache of several users, other users can write a file here.
         if os.fstat(memo.fileno()).st_uid in {0, os.geteuid()}:
+            mark_used(file)
             return decode_json(memo.read(), kind)
     return None
 

@@ -11,13 +11,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.cli.cmd_cache import gc
+from argosy.cli.cmd_cache import gc, info
 from argosy.core.cache_pins import BUILD, USES, pin_entry, read_pins
 from argosy.core.locks import this_owner
+from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
 from argosy.host.probe import open_session
-from argosy.images.cache import CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
+from argosy.images.answers import remembered
+from argosy.images.cache import NOTES, CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
+from argosy.images.part_digest import cached_digest, describe_part, part_digest
 
 NOBODY = 1e12
 """Later than any use: everything is old."""
@@ -45,6 +48,47 @@ def test_unused_entries_are_removed_completely(session: Session) -> None:
     assert names(collect(Limits(NOBODY), session)) == everything
     assert list_entries(session) == ()
     assert list((session.paths.cache / "work").iterdir()) == []
+
+
+def test_notes_about_images_are_one_kind_and_go_by_age(session: Session) -> None:
+    cache, image = session.paths.cache, session.paths.cache / "image"
+    image.write_bytes(b"bytes")
+    part_digest(describe_part(image, 0, 5), cache)
+    remembered(cache, image, ("uv", "--version"), lambda: Reply(0, "uv 1", ""))
+    for name in ("made/x.json", "references/y.json"):
+        (cache / name).parent.mkdir()
+        (cache / name).write_text("{}")
+        os.utime(cache / name, (1, 1))
+    (cache / "links").mkdir()
+    (cache / "links/z").symlink_to("/no longer there")
+    (cache / "digests/.x.part").touch()
+    notes = [entry for entry in list_entries(session) if entry.kind == NOTES]
+    assert sorted(Path(name).parts[0] for name in names(tuple(notes))) == [
+        *("answers", "digests", "links", "made", "references"),
+    ]
+    assert names(collect(Limits(2), session)) == {"made/x.json", "references/y.json", "links/z"}
+
+
+def test_a_note_that_is_used_stays(session: Session) -> None:
+    cache, image = session.paths.cache, session.paths.cache / "image"
+    image.write_bytes(b"bytes")
+    part = describe_part(image, 0, 5)
+    digest = part_digest(part, cache)
+    (note,) = (cache / "digests").iterdir()
+    os.utime(note, (1, 1))
+    assert cached_digest(part, cache) == digest
+    assert note.stat().st_mtime > 1
+
+
+def test_all_notes_are_one_line(session: Session) -> None:
+    for number in range(3):
+        note = session.paths.cache / f"digests/{number}"
+        note.parent.mkdir(exist_ok=True)
+        note.write_text("{}")
+    shown = CliRunner(env={"ARGOSY_CACHE": str(session.paths.cache)})
+    assert "notes      notes about images (3), last used" in shown.invoke(info, ["-v"]).output
+    gone = shown.invoke(gc, ["--older-than=0h", "--dry-run"]).output
+    assert ("notes about images (3)" in gone, "digests/" in gone) == (True, False)
 
 
 def test_entries_of_a_running_process_stay_and_those_of_a_dead_one_go(session: Session) -> None:

@@ -30,7 +30,7 @@ from argosy.core.process import Command, run_checked, tool_error
 from argosy.core.progress import render_size, watch_growth
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
-from argosy.core.store import fill_once, work_folder, write_text
+from argosy.core.store import fill_once, mark_used, work_folder, write_text
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
@@ -177,6 +177,7 @@ def _read_known(memo: Path) -> Known | None:
     """Read the result of the last request; None if its image is no longer in the cache."""
     try:
         known = Known(**parse_json(memo.read_text(encoding="utf-8")))
+        mark_used(memo)
         return known if (Path(known.entry) / IMAGE_NAME).is_file() else None
     except (OSError, ValueError, TypeError):
         return None
