@@ -19,9 +19,10 @@ import msgspec
 
 from argosy.builder.records import BuildReport, Cost
 from argosy.core.store import fill_once
-from argosy.images.flat import layer_source, unpack_source
+from argosy.images.flat import layer_source
 from argosy.images.open import open_image
 from argosy.images.squashfs.pack import run_pack
+from argosy.images.unpack import unpack_source
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, new_file_system, run_task, why_no_lab

@@ -27,13 +27,14 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 from argosy.images.find import find_image
-from argosy.images.flat import FlatLayer, layer_source, unpack_source
+from argosy.images.flat import FlatLayer, layer_source
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
 from argosy.images.tree_digests import describe_tree
+from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
 from argosy.recipes.relock import Change, compare_locks
 from argosy.recipes.uv_options import UvSettings

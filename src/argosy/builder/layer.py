@@ -37,12 +37,12 @@ from argosy.core.parse import parse_json
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.images.flat import is_link
 from argosy.images.oci import LABELS
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.sif.begin import BegunFile
 from argosy.images.squashfs.pack import COMPRESSION, is_whiteout
 from argosy.images.tree_digests import walk_tree
+from argosy.images.unpack import is_link
 from argosy.recipes.project_file import Project
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import as_locked, without_held

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from argosy.core.model import Devices, Gpu, GpuMode
 from argosy.core.process import Command, Runner
-from argosy.host.cdi import CdiSpec, parse_cdi
 from argosy.host.gpus import parse_ldconfig, plan_devices
+
+if TYPE_CHECKING:
+    from argosy.host.cdi import CdiSpec
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Folders of CDI files; a file in the second overrides one with the same name in the first (CDI SPEC.md)."""
@@ -51,6 +54,8 @@ def read_cdi(folders: Sequence[str] = CDI_FOLDERS) -> tuple[CdiSpec, ...]:
     CheckFailed
         If a file is not a valid specification.
     """
+    from argosy.host.cdi import parse_cdi  # noqa: PLC0415 - only for a container with GPUs
+
     files = {
         path.name: path
         for folder in folders

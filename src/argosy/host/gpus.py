@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from argosy.core.errors import CheckFailed
 from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Bind, Choice, ChoiceKey, Devices, GpuMode, Host
-from argosy.host.cdi import CdiSpec, choose_devices, join_devices
+
+if TYPE_CHECKING:
+    from argosy.host.cdi import CdiSpec
 
 BY_DEVICES = "by /dev"
 """Text in a plan for GPUs that only need their device nodes in /dev."""
@@ -110,6 +113,7 @@ def plan_devices(
     """
     if mode is GpuMode.NONE:
         return Devices()
+    from argosy.host.cdi import choose_devices, join_devices  # noqa: PLC0415 - only for a container with GPUs
 
     vendor = MODE_VENDOR.get(mode, "")
     chosen = [spec for spec in specs if spec.kind.startswith(CDI_VENDORS.get(vendor, ""))]

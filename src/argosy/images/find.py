@@ -10,7 +10,6 @@ from argosy.core.session import Session
 from argosy.images.catalog import catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
 from argosy.images.prefix import image_of_prefix
-from argosy.images.registry.references import guess_reference, is_reference, parse_reference
 
 
 def find_image(reference: str, session: Session) -> Path:
@@ -33,6 +32,8 @@ def find_image(reference: str, session: Session) -> Path:
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)
+    from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - likewise
+
     if is_reference(reference):
         from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - most images are files
 

@@ -18,10 +18,8 @@ import msgspec
 
 from argosy.core.errors import ImageError
 from argosy.core.model import Image
-from argosy.core.session import Session
 from argosy.images.sif.format import DataType, Sif, SifPart
-from argosy.images.sif.write import FileSlice, NewPart, write_pieces
-from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
+from argosy.images.sif.write import FileSlice, NewPart
 from argosy.images.squashfs.source import Source, SplitFile
 from argosy.images.squashfs.superblock import SUPERBLOCK, read_superblock
 
@@ -39,13 +37,6 @@ class FlatLayer(msgspec.Struct, frozen=True):
     def path(self) -> Path:
         """The image file."""
         return self.whole.path
-
-
-class LayerPaths(msgspec.Struct, frozen=True):
-    """Paths that a layer adds to its base, folders as a whole, and paths that it removes; sorted."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
 
 
 def plan_base_part(base: Source, *, group: int) -> NewPart:
@@ -95,78 +86,3 @@ def layer_source(image: Image) -> FileSlice | FlatLayer | None:
         return FileSlice(path, image.layer_offset, image.layer_size)
     base = base_source(image)
     return FlatLayer(FileSlice(path, image.base_offset, image.base_size), base) if isinstance(base, SplitFile) else None
-
-
-def find_layer(layer: FlatLayer) -> LayerPaths:
-    """Compare the folders of a flat image with those of its base.
-
-    Raises
-    ------
-    ImageError
-        If the image is damaged.
-    """
-    from argosy.images.squashfs.tables import Kind, open_tables  # noqa: PLC0415 - a dry run does not need it
-
-    added, removed = list[bytes](), list[bytes]()
-    with open_tables(layer.whole) as whole, open_tables(layer.base) as base:
-        last, left = base.numbers.inodes, base.numbers.inodes
-        waiting = [(b"", whole.numbers.root, base.numbers.root)]
-        while waiting:
-            left -= 1
-            if left < 0:
-                raise ValueError("more folders than inodes: a folder contains itself")
-            folder, place, known = waiting.pop()
-            before = {entry.name: entry for entry in base.listing(base.folder(known))}
-            for entry in whole.listing(whole.folder(place)):
-                old, path = before.pop(entry.name, None), folder + entry.name
-                if old is None or entry.number > last:
-                    added.append(path)
-                elif entry.kind == Kind.FOLDER and entry.place != old.place:
-                    waiting.append((path + b"/", entry.place, old.place))
-            removed += (folder + name for name in before)
-    return LayerPaths(*(tuple(path.decode(errors="surrogateescape") for path in sorted(p)) for p in (added, removed)))
-
-
-def is_link(source: Source, name: str) -> bool:
-    """Return whether an entry of the root folder of a squashfs is a symbolic link.
-
-    Raises
-    ------
-    ImageError
-        If the squashfs is damaged.
-    """
-    from argosy.images.squashfs.tables import Kind, open_tables  # noqa: PLC0415 - a dry run does not need it
-
-    with open_tables(source) as tables:
-        entries = tables.listing(tables.folder(tables.numbers.root))
-        return any(entry.name == name.encode() and entry.kind == Kind.LINK for entry in entries)
-
-
-def unpack_source(session: Session, source: Source | FlatLayer, tree: Path, *options: str, doing: str) -> None:
-    """Unpack a squashfs, the base inside a flat image, or the layer of a flat image with its whiteouts.
-
-    Parameters
-    ----------
-    options
-        Options of unsquashfs.
-
-    Raises
-    ------
-    ToolFailed, ToolMissing, CheckFailed, ImageError
-        If unsquashfs fails or is missing, the disk is full, or the image is damaged.
-    """
-    if isinstance(source, FileSlice):
-        run_unsquashfs(session, source.path, source.offset, tree, *options, doing=doing)
-    elif isinstance(source, SplitFile):
-        restored = tree.with_name(f"{tree.name}.sqfs")
-        write_pieces(restored, source.slices)
-        run_unsquashfs(session, restored, 0, tree, *options, doing=doing)
-        restored.unlink()
-    else:
-        _unpack_flat_layer(session, source, tree, *options, doing=doing)
-
-
-def _unpack_flat_layer(session: Session, layer: FlatLayer, tree: Path, *options: str, doing: str) -> None:
-    paths = find_layer(layer)
-    run_unsquashfs(session, layer.whole.path, layer.whole.offset, tree, *options, doing=doing, parts=paths.added)
-    restore_whiteouts(tree, paths.removed)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.progress import render_size
-from argosy.images.tar_headers import read_tar_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,7 +147,7 @@ def _identify_regular(target: Path, size: int) -> FileKind:
     for offset, magic, kind, description in FORMATS:
         if head[offset : offset + len(magic)] == magic:
             return FileKind(kind, description + of_size)
-    tar = _identify_members(read_tar_names(target, "none"))
+    tar = _identify_tar(target, "none")
     if tar:
         return FileKind(tar, TAR_KINDS[tar] + of_size)
     return _identify_remainder(head, of_size)
@@ -157,10 +156,17 @@ def _identify_regular(target: Path, size: int) -> FileKind:
 def _identify_compressed(target: Path, compression: str, of_size: str) -> FileKind:
     if compression == "zstd" and target.name.lower().endswith(ZSTD_TAR):
         return FileKind(Kind.TAR, f"a tar file (zstd; by its name){of_size}", compression)
-    kind = _identify_members(read_tar_names(target, compression))
+    kind = _identify_tar(target, compression)
     if kind is None:
         return FileKind(Kind.COMPRESSED, f"{ARTICLES[compression]} file{of_size}", compression)
     return FileKind(kind, f"{TAR_KINDS[kind]} ({compression}){of_size}", compression)
+
+
+def _identify_tar(target: Path, compression: str) -> Kind | None:
+    """Return the kind of a tar file; None if it is not one."""
+    from argosy.images.tar_headers import read_tar_names  # noqa: PLC0415 - most images are SIF files
+
+    return _identify_members(read_tar_names(target, compression))
 
 
 def _identify_members(names: Iterable[str]) -> Kind | None:

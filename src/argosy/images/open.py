@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -185,6 +184,8 @@ def file_identity(image: Image, offset: int = 0) -> str:
     offset
         Offset of the part in the file, in bytes.
     """
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
+
     status = Path(image.path).stat()
     facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

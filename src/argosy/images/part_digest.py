@@ -6,7 +6,6 @@ a copied lock would get, or replace, the files of another image.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import suppress
 from functools import lru_cache
@@ -52,9 +51,10 @@ class FilePart(msgspec.Struct, frozen=True):
         """A name for the part in the cache. Two parts may share a name."""
         return f"{self.inode:x}-{self.changed:x}-{self.spans[0][0]:x}"
 
+    @property
     def identity(self) -> str:
-        """Return a digest of these facts, 64 hexadecimal digits: an identity of the part without reading it."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+        """An identity of the part without reading it."""
+        return f"{self.name}-{self.length:x}-{self.modified:x}"
 
 
 class Memo(msgspec.Struct, frozen=True):
@@ -136,6 +136,8 @@ def _memo(part: FilePart, cache: Path) -> Path:
 
 @lru_cache
 def _hash_part(part: FilePart) -> str:
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
+
     total = hashlib.sha256()
     with open(part.path, "rb") as file:  # noqa: PTH123 - likewise
         for offset, size in part.spans:

@@ -20,10 +20,11 @@ from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
 from argosy.core.session import Session
 from argosy.core.store import fill_once, is_owned
-from argosy.images.flat import FlatLayer, unpack_source
+from argosy.images.flat import FlatLayer
 from argosy.images.part_digest import tree_name
 from argosy.images.squashfs.source import Source
 from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
+from argosy.images.unpack import unpack_source
 
 LAYERS = "layers"
 """Folder in the cache."""

@@ -217,7 +217,7 @@ class _Part(msgspec.Struct, frozen=True):
         source = self.source.whole if isinstance(self.source, FlatLayer) else self.source
         part = describe_spans(source.path, tuple((each.offset, each.length) for each in slices_of(source)))
         if not self.hashed:
-            return f"{'file' if source is self.source else 'layer'}:{part.identity()}"
+            return f"{'file' if source is self.source else 'layer'}:{part.identity}"
         cache = session.paths.cache
         if dry and self.claim:
             return cached_digest(part, cache) or self.claim

@@ -9,11 +9,13 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Entry
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.images.programs import names_without
 from argosy.runtimes.container_plan import lies_below
 
 BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
 """Commands of the shell that people begin a command line with, although they are not programs."""
+
+PYTHON = frozenset({"python", "python3"})
+"""Programs of each environment that contains Python packages."""
 
 OF_DRIVER = re.compile(r"nvidia-|rocm-?smi|amd-smi|xpu-smi")
 """Programs of the GPU driver, which runtimes mount from the host."""
@@ -42,6 +44,10 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
     name = os.path.basename(program)  # noqa: PTH119 - the argument may not be a path
     if not name or _may_come_from_elsewhere(program, entry):
         return
+    if name in PYTHON and entry.image.packages:
+        return
+    from argosy.images.programs import names_without  # noqa: PLC0415 - it reads squashfs tables
+
     names = names_without(name, entry.image)
     if names is None:
         return

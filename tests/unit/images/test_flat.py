@@ -13,16 +13,7 @@ import pytest
 
 from argosy.core.errors import ImageError
 from argosy.core.session import Session
-from argosy.images.flat import (
-    BASE_NAME,
-    FlatLayer,
-    LayerPaths,
-    find_base_spans,
-    find_layer,
-    plan_base_part,
-    source_of,
-    unpack_source,
-)
+from argosy.images.flat import BASE_NAME, FlatLayer, find_base_spans, plan_base_part, source_of
 from argosy.images.part_digest import describe_part, describe_spans, part_digest
 from argosy.images.send import send_image
 from argosy.images.sif.format import DataType, Sif
@@ -30,6 +21,7 @@ from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import FileSlice, NewPart, plan_json_part, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.source import SplitFile
+from argosy.images.unpack import LayerPaths, find_layer, unpack_source
 from tests.unit.machines import real_session
 
 WHITEOUT = None

@@ -22,7 +22,7 @@ from argosy.core.session import Session, Step
 from argosy.core.store import remove_tree
 from argosy.host.emulation import machine_named
 from argosy.images.catalog import find_in_catalog, suggest_catalog_name
-from argosy.images.flat import base_source, layer_source, unpack_source
+from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
 from argosy.images.open import GO_ARCH, OpenedImage, check_arch, layer_key, open_image
@@ -34,6 +34,7 @@ from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
 from argosy.images.squashfs.source import Source
 from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
+from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 
 

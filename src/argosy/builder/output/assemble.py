@@ -16,7 +16,7 @@ from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
 from argosy.core.shell import NAME
 from argosy.core.store import remove_tree
-from argosy.images.flat import FlatLayer, layer_source, plan_base_part, unpack_source
+from argosy.images.flat import FlatLayer, layer_source, plan_base_part
 from argosy.images.open import LOCK_NAME, SBOM_NAME
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.begin import BegunFile
@@ -39,6 +39,7 @@ from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteout
 from argosy.images.squashfs.pack import is_whiteout, run_pack
 from argosy.images.squashfs.source import Source, slices_of
 from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
+from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, render_lock
 
 

@@ -41,7 +41,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder
 from argosy.images.find import find_image
-from argosy.images.flat import base_source, layer_source, unpack_source
+from argosy.images.flat import base_source, layer_source
 from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
@@ -51,6 +51,7 @@ from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.squashfs.tables import device_nodes
+from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 from argosy.version import VERSION
 
