@@ -19,11 +19,11 @@ from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, re
 from argosy.diagnostics.discover.replies import (
     NodeShape,
     name_pattern,
-    parse_cores,
     parse_filesystem,
     parse_gres,
     parse_intel,
     parse_links,
+    parse_lscpu,
     parse_mpi,
     parse_nodes,
     parse_nvidia,
@@ -189,8 +189,8 @@ def test_intels_gpus_are_read_from_the_kernel_and_named_by_xpu_smi() -> None:
 
 
 def test_interleaved_cores_are_seen() -> None:
-    assert parse_cores(CPUS).plain
-    assert not parse_cores("0,0,0,0\n1,1,1,1\n2,2,0,0\n3,3,1,1").plain
+    assert parse_lscpu(CPUS).plain
+    assert not parse_lscpu("0,0,0,0\n1,1,1,1\n2,2,0,0\n3,3,1,1").plain
 
 
 def test_the_last_and_longest_mount_holds_a_path() -> None:

@@ -16,11 +16,11 @@ from argosy.diagnostics.discover.replies import (
     Gpus,
     NodeShape,
     guess_vendor,
-    parse_cores,
     parse_cuda_version,
     parse_filesystem,
     parse_intel,
     parse_links,
+    parse_lscpu,
     parse_nvidia,
     parse_rocm,
     parse_rocm_version,
@@ -82,7 +82,7 @@ def draft_machine(answers: Mapping[str, str], shape: NodeShape) -> Draft:
 
 
 def _draft_cpus(answers: Mapping[str, str], host: str, shape: NodeShape) -> Draft:
-    cores = parse_cores(answers.get("cpus", ""))
+    cores = parse_lscpu(answers.get("cpus", ""))
     model = next(
         (
             line.partition(":")[2].strip()
@@ -147,7 +147,7 @@ def _draft_driver(answers: Mapping[str, str], host: str, shape: NodeShape) -> Dr
 
 
 def _with_map(facts: tuple[Fact, ...], answers: Mapping[str, str], gpus: Gpus, shape: NodeShape, host: str) -> Draft:
-    cores = parse_cores(answers.get("cpus", ""))
+    cores = parse_lscpu(answers.get("cpus", ""))
     shares = _share_cores(cores, gpus.numa, shape)
     if not shares:
         return Draft(facts, questions=("GPU -> CPU map: it cannot be derived from the core numbers",))

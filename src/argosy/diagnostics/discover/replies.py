@@ -169,7 +169,7 @@ def parse_mpi(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word in {"pmix", "pmi2", "cray_shasta"}))
 
 
-def parse_cores(text: str) -> Cores:
+def parse_lscpu(text: str) -> Cores:
     """Parse ``lscpu -p=CPU,CORE,SOCKET,NODE``."""
     form = re.compile(r"(?:[0-9]{1,9},){3}[0-9]{0,9}")
     rows = [line.split(",") for line in text.splitlines() if form.fullmatch(line)]
