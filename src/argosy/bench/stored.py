@@ -19,10 +19,10 @@ from argosy.core.parse import decode_json, parse_json, read_ends_of
 from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import list_earlier, past_shape
+from argosy.diagnostics.verify.earlier import list_earlier
 from argosy.diagnostics.verify.nodes import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.record import can_read, copy_output, find_output, read_submitted, session_of
 from argosy.sites.load import load_site
 from argosy.slurm.text import is_job_id
@@ -103,7 +103,7 @@ def _read_sweep(record: Path) -> tuple[str, ...]:
 
 def _of_output(session: Session, past: PastJob) -> BenchResult | str:
     """Return the result in the output of a job, or why there is none."""
-    shape = past_shape(past)
+    shape = parse_shape(past.plan)
     nodes = shape.nodes if shape else 0
     output = _output_here(session, past)
     if not can_read(output):

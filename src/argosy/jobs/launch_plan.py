@@ -36,6 +36,14 @@ class Shape(msgspec.Struct, frozen=True):
         return self.nodes * self.ranks_per_node
 
 
+def parse_shape(plan: Mapping[str, object]) -> Shape | None:
+    """Return the shape in the record of a plan; None if there is none, or it is damaged."""
+    try:
+        return msgspec.convert(plan.get("shape"), Shape)
+    except msgspec.ValidationError:
+        return None
+
+
 class LaunchPlan(msgspec.Struct, frozen=True):
     """A complete launch: a dry run prints this value, and a real run starts it.
 

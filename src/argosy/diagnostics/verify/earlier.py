@@ -11,7 +11,7 @@ from argosy.bench.collectives_output import Measured, parse_bandwidth
 from argosy.core.parse import read_ends_of
 from argosy.core.session import Session
 from argosy.jobs.history import PastJob, past_jobs
-from argosy.jobs.launch_plan import Shape
+from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.record import can_read, find_output
 
 LATEST = 200
@@ -56,16 +56,8 @@ def _measured(jobs: Sequence[PastJob], session: Session) -> Iterator[EarlierRun]
         found = parse_bandwidth(read_ends_of(output)) if can_read(output) else None
         if found:
             yield EarlierRun(
-                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", past_shape(job)
+                job.id, job.submitted[:10], found, job.site, job.run.nodes if job.run else "", parse_shape(job.plan)
             )
-
-
-def past_shape(job: PastJob) -> Shape | None:
-    """Return the shape of a job; None if its plan cannot be read."""
-    try:
-        return msgspec.convert(job.plan.get("shape"), Shape)
-    except msgspec.ValidationError:
-        return None
 
 
 def render_history(rows: Sequence[EarlierRun]) -> str:

@@ -12,6 +12,7 @@ from argosy.core.parse import read_ends_of
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected
+from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import RankFacts, can_read, read_plan
 
@@ -65,17 +66,15 @@ def expect(plan: dict[str, object], ranks: Sequence[RankFacts]) -> Expected:
 
     A saved script may be submitted with more nodes than planned, so the nodes of the run count.
     """
-    shape = plan.get("shape")
-    if not isinstance(shape, dict):
+    shape, cores = parse_shape(plan), plan.get("cores")
+    if shape is None:
         return Expected()
-    nodes = len({each.host for each in ranks}) or int(shape.get("nodes", 0))
-    nodes = max(nodes, int(shape.get("nodes", 0)))
-    cores = plan.get("cores")
+    nodes = max(len({each.host for each in ranks}), shape.nodes)
     return Expected(
         nodes=nodes,
-        ranks=nodes * int(shape.get("ranks_per_node", 0)),
-        gpus=int(shape.get("gpus_per_node", 0)),
-        own_gpus=own_gpus(plan, int(shape.get("gpus_per_node", 0)), int(shape.get("ranks_per_node", 0))),
+        ranks=nodes * shape.ranks_per_node,
+        gpus=shape.gpus_per_node,
+        own_gpus=_own_gpus(plan, shape),
         cores=tuple(map(str, cores)) if isinstance(cores, list) else (),
     )
 
@@ -84,10 +83,11 @@ DIVIDED_GPUS = ("--gpus-per-task", "--gpu-bind", "--ntasks-per-gpu", "--tres-bin
 """Options of srun that give each task its own GPUs."""
 
 
-def own_gpus(plan: dict[str, object], gpus: int, ranks: int) -> int:
+def _own_gpus(plan: dict[str, object], shape: Shape) -> int:
     """Return how many GPUs each rank should see: those of its node, or its share if srun divides them."""
     options = (str(row.get("value", "")) for row in _rows(plan.get("choices")) if row.get("key") == "srun")
     divided = any(option.startswith(DIVIDED_GPUS) for option in options)
+    gpus, ranks = shape.gpus_per_node, shape.ranks_per_node
     return max(1, gpus // ranks) if gpus and ranks and divided else gpus
 
 

@@ -8,11 +8,12 @@ import msgspec
 
 from argosy.bench.collectives_output import Measured
 from argosy.core.session import Session
-from argosy.diagnostics.verify.earlier import LATEST, past_shape
+from argosy.diagnostics.verify.earlier import LATEST
 from argosy.diagnostics.verify.evidence import read_evidence
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.rules import check_run
 from argosy.jobs.history import PastJob, past_jobs
+from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.query import read_past_facts
 from argosy.sites.profile import Site
 
@@ -61,4 +62,4 @@ def _operation(measured: Measured | None) -> str:
 
 def _key(job: PastJob) -> tuple[object, ...]:
     """Return what must be equal for two runs to be comparable."""
-    return job.site, past_shape(job), tuple(job.plan.get("command") or ())[:PROGRAM_WORDS]
+    return job.site, parse_shape(job.plan), tuple(job.plan.get("command") or ())[:PROGRAM_WORDS]
