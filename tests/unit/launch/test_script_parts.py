@@ -261,24 +261,31 @@ def test_a_refused_default_is_traced_to_its_variable() -> None:
     assert error.evidence.endswith("\n--constraint=zz is your default, SBATCH_CONSTRAINT")
 
 
-@pytest.mark.parametrize(
-    "tools",
-    [
-        "exit 1",
-        pytest.param("", marks=pytest.mark.skipif(not LMOD.is_file(), reason="Lmod is not installed here"), id="Lmod"),
-    ],
-)
-def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tools: str, tmp_path: Path) -> None:
-    """The first case is a program in the place of the function of the site."""
-    if tools:
-        (tmp_path / "module").write_text(f"#!/bin/sh\n{tools}\n")
-        (tmp_path / "module").chmod(0o755)
-    loads = [*render_modules(Modules(load=("argosy-no-such-module/1.0",))), "echo started"]
+def load_module(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Run the lines of a job that load a module, with the programs and the modules of a folder."""
+    loads = [*render_modules(Modules(use=(str(folder),), load=(name,))), "echo started"]
     lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads])
-    there = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    ran = subprocess.run(["/bin/sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+    there = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)}
+    return subprocess.run(["/bin/sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+
+
+def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tmp_path: Path) -> None:
+    (tmp_path / "module").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "module").chmod(0o755)
+    ran = load_module(tmp_path, "ccl/1.0")
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "the modules cannot be loaded" in ran.stderr
+
+
+@pytest.mark.skipif(not LMOD.is_file(), reason="Lmod is not installed here")
+def test_lmod_loads_a_module_or_ends_the_job(tmp_path: Path) -> None:
+    (tmp_path / "ccl").mkdir()
+    (tmp_path / "ccl/1.0.lua").write_text('setenv("CCL_ROOT", "/opt/ccl")\n')
+    ran = load_module(tmp_path, "ccl/1.0")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "started\n", "")
+    ran = load_module(tmp_path, "ccl/2.0")
+    assert (ran.returncode, ran.stdout) == (4, "")
+    assert '"ccl/2.0"' in ran.stderr
 
 
 # What runs in a container
