@@ -96,6 +96,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
         """Return the command line that starts `command` in the container."""
         namespaced = entry.person.uid != 0
         person = replace(entry.person, uid=0, gid=0, name="root") if entry.fakeroot else entry.person
+        # bwrap_join.sh drops the last four words for an image without /bin/sh.
         bwrap = (*_container_words(entry, person), "--", "/bin/sh", "-c", HOLD, "argosy-hold")
         variables = (Variable("HOME", entry.person.home), *forced_variables(entry))
         return (
