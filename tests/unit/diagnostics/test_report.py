@@ -137,6 +137,17 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
     assert page.links == ["#network-lines"], "the failed check has a link to its evidence"
 
 
+def test_credentials_of_urls_are_nowhere_on_the_page() -> None:
+    url = "https://me:s3cret@host/x?sig=s3cret</pre>"
+    plan = replace(PLAN, script=url, choices=(Choice("--env", url, url, "option"),))
+    error = replace(CASE.errors[0], text=url, cause=url, fix=url)
+    facts = replace(FACTS, last_lines=(url,))
+    report = with_case(facts=facts, plan=plan, errors=(error,), findings=(Finding("network", State.FAIL, url, url),))
+    page = render_page(replace(report, cause=url, evidence=(url,), timeline=(Moment(1, url, Phase.RUN),)))
+    assert "s3cret" not in page
+    assert Page(page).ids == Page(render_page(REPORT)).ids
+
+
 def test_every_section_is_there() -> None:
     page = render_page(REPORT)
     assert Page(page).ids == [

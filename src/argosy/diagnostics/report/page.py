@@ -20,6 +20,7 @@ from argosy.core.model import Choice
 from argosy.core.pages import page_templates
 from argosy.core.plots import draw, size_label
 from argosy.core.plural import count
+from argosy.core.redact import redact
 from argosy.diagnostics.report.drawings import draw_timeline, render_seconds
 from argosy.diagnostics.report.model import Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
@@ -54,6 +55,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 def render_page(report: Report) -> str:
     """Render the page.  Every text of the job is escaped; the page loads nothing from anywhere."""
     environment = page_templates(TEMPLATES)
+    environment.finalize = _without_credentials
     environment.filters["time"] = _time
     environment.filters["sentence"] = _sentence
     environment.filters["duration"] = render_seconds
@@ -241,6 +243,11 @@ def _choices(plan: LaunchPlan | None) -> list[tuple[str, str, str, str]]:
 def _checked(choice: Choice) -> str:
     """Say when a value of a profile was checked."""
     return f"checked on {choice.checked}" if choice.checked else ""
+
+
+def _without_credentials(value: object) -> object:
+    """Return a value of the page without credentials of URLs; drawings and parts of the template are unchanged."""
+    return redact(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _time(seconds: float) -> str:
