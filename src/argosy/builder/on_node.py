@@ -24,10 +24,11 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
+from argosy.jobs.record import RECORD_NAME, make_private_folder, new_record_folder
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import render_modules
 from argosy.launch.site_settings import refuse_missing_options
-from argosy.launch.submit import make_private_folder, new_record_folder, submission_environment
+from argosy.launch.submit import submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
 from argosy.recipes.user_config import fill_options
@@ -63,9 +64,6 @@ PATIENCE_S = "10"
 """Time limit of a query, in seconds."""
 TIMED_OUT = 124
 """Exit code of timeout(1)."""
-
-RECORD_NAME = r"\d{8}-\d{6}-\d+-[0-9a-f]{4}"
-"""Name of the folder of a record; see `new_record_folder`."""
 
 
 class NodeOptions(msgspec.Struct, frozen=True):

@@ -1,9 +1,10 @@
-"""Read the record of a job: its runs, its ranks, the rank that failed first, its output."""
+"""Create the folder of a job's record, and read records: runs, ranks, the rank that failed first, the output."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import datetime as dt
 import glob
 import json
 import os
@@ -25,6 +26,25 @@ from argosy.jobs.first_failure import RankEnd
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
+
+
+RECORD_NAME = r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}"
+"""Pattern of the name of a record's folder."""
+
+
+def new_record_folder(session: Session) -> Path:
+    """Return a new path for the record of a launch; the folder is not created.
+
+    Records are listed in the order of their names, so the name has the local time with microseconds.
+    """
+    name = f"{dt.datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{os.urandom(2).hex()}"
+    return session.paths.state / "runs" / name
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create the folder of a record, which only its owner may read: it may hold values of variables."""
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(mode=0o700)
 
 
 class RankFacts(msgspec.Struct, frozen=True):

@@ -14,12 +14,12 @@ from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quo
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import find_job
-from argosy.jobs.record import read_submitted, session_of
+from argosy.jobs.record import new_record_folder, read_submitted, session_of
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
-from argosy.launch.submit import Launched, new_record_folder, submission_environment, write_record
+from argosy.launch.submit import Launched, submission_environment, write_record
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import list_hosts

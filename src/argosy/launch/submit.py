@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
-from argosy.jobs.record import COMMAND_LINE, END, STARTED
+from argosy.jobs.record import COMMAND_LINE, END, STARTED, make_private_folder, new_record_folder
 from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
@@ -139,21 +138,6 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
     if first:
         session.reporter.note(first.text)
     return first.code if first else code
-
-
-def new_record_folder(session: Session) -> Path:
-    """Return a new path for the record of a launch; the folder is not created.
-
-    Records are listed in the order of their names, so the name has the local time with microseconds.
-    """
-    name = f"{dt.datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{os.urandom(2).hex()}"
-    return session.paths.state / "runs" / name
-
-
-def make_private_folder(folder: Path) -> None:
-    """Create the folder of a record, which only its owner may read: it may hold values of variables."""
-    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.mkdir(mode=0o700)
 
 
 def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:

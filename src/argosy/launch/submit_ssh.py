@@ -25,6 +25,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.record import new_record_folder
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
@@ -34,7 +35,6 @@ from argosy.launch.submit import (
     Launched,
     absolute_profile,
     launch,
-    new_record_folder,
     output_folders,
     write_record,
     write_submission,

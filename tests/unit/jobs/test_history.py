@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.jobs.local_run import LOCAL_RUN
-from argosy.launch.submit import new_record_folder
+from argosy.jobs.record import new_record_folder
 from tests.unit.machines import make_session
 
 NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}

@@ -15,8 +15,9 @@ from argosy.core.store import write_text
 from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read_result
 from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, validation_request
 from argosy.jobs.logs import follow_job
+from argosy.jobs.record import new_record_folder
 from argosy.launch.resolve import resolve_launch
-from argosy.launch.submit import absolute_profile, new_record_folder, submit, write_record
+from argosy.launch.submit import absolute_profile, submit, write_record
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_profile
 from argosy.sites.read import find_profile, profile_folders, read_site, user_profiles
