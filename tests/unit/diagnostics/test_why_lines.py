@@ -22,6 +22,9 @@ CAUSES = [
     ("no-interface", f"{NCCL}Net : connecting to address  with family 33621 is neither AF_INET(2) nor AF_INET6(10)"),
     ("killed", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 7)"),
     ("segfault", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 1 (pid: 7)"),
+    ("killed", "[ERROR] [launch.py:1:sigkill_handler] ['python3', 'train.py'] exits with return code = -9"),
+    ("segfault", "[ERROR] [launch.py:1:sigkill_handler] ['python3', 'train.py'] exits with return code = -11"),
+    ("store-wait", "RuntimeError: Socket Timeout"),
     ("ib-failure", "mlx5: n1: got completion with error:"),
     (
         "index-out-of-range",

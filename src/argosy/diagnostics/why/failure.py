@@ -13,7 +13,7 @@ REPORTED = re.compile(
     r"|\bError detected in\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
     r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
-    r"|\berror \(\d+\)|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
+    r"|\berror \(\d+\)|^Reason: \S|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
 )
 """Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
 REFUSED = re.compile(
@@ -27,7 +27,7 @@ HARMLESS = re.compile(
     r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|0|without) (?:errors?|failures?|failed)"
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
-    r"|: [IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
+    r"|(?:^|: )[IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)"
 )
 """Lines that only look like an error."""
@@ -44,8 +44,9 @@ CONSEQUENCE = re.compile(
 """Exceptions, with their messages, that follow from the end of another process."""
 ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
-    r"|closing signal|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
+    r"|closing signal|^\S+ FAILED$|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
+    r'|\bFile "[^"]+", line \d'
 )
 """Reports of how another program or rank ended, and lines of code."""
 WELL = re.compile(
