@@ -269,7 +269,7 @@ def render_bwrap(start: Start) -> str:
         f'set -- "HOME=${{HOME:-/}}" {" ".join(variables)} "$argosy_command" "$@"',
         f'set -- {quote(libraries)} {len(variables) + 1} "$@"',
         "argosy_rest=$#",
-        'set -- -- /bin/sh -c "$hold" argosy-hold "$@"',
+        'set -- -- /bin/sh -c "$hold_container" argosy-hold "$@"',
         'set -- --remount-ro / "$@"',
         *_devices(start.devices),
         _render_visible(start, "bwrap").rstrip(),
