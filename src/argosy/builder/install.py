@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -11,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
+from argosy.builder.backends.plan import needs_tree
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
 from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
@@ -126,7 +128,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     if together:
         pins = choose_and_install(installer, recipe, step)
     else:
-        pins = resolve(installer, recipe, step)
+        pins = _resolve_beside_environment(installer, recipe, step)
         wheels = _install_wheels(job, installer, pins, step)
     write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
@@ -138,8 +140,20 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     return replace(layer, wheels=wheels, together=together)
 
 
+def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
+    """Create the empty environment, and choose versions meanwhile, which does not depend on it."""
+    with ThreadPoolExecutor(1) as helper:
+        creating = helper.submit(create_environment, installer)
+        if needs_tree(installer.build_container.backend.value):
+            # Two programs in one tree: the first to end would remove the mount points of the other.
+            creating.result()
+        pins = resolve(installer, recipe, step)
+        creating.result()
+    return pins
+
+
 def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...], step: Step) -> Wheels:
-    """Create the environment, pack the wheels that the cache does not have, and install the other packages."""
+    """Pack the wheels that the cache does not have, and install the other packages into the environment."""
     recipe, container = job.recipe, installer.build_container
     # A wheel that --allow-replace exempted from the checks is not used by a build without it.
     exempt = tuple(f"--allow-replace {name}" for name in sorted(replaceable(recipe)))
@@ -151,7 +165,6 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
         job.request.site,
     )
     wheels = find_wheels(pins, cache)
-    create_environment(installer)
     judge_installed(installer, wheels.demands())
     if wheels.missing:
         wheels = pack_missing(wheels, installer, cache, partial(_check_packages, job), step, exact=recipe.exact)

@@ -10,10 +10,6 @@ import sys
 from types import FrameType
 from typing import TextIO
 
-if sys.path[0] == os.path.dirname(sys.argv[0]):  # noqa: PTH120 - a text is enough
-    # Without this, a json.py next to this script, for example in ~/.local/bin, would hide the module of Python.
-    del sys.path[0]
-
 import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
