@@ -14,6 +14,7 @@ from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.model import Attach, Bind, GpuMode
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
+from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
 from argosy.sites.read import read_site
 from argosy.wrap.check import judge_gpu_build
 from argosy.wrap.installations import judge_place, link_file
@@ -480,6 +481,14 @@ def test_the_path_of_a_linked_image_is_text_in_the_message_that_it_is_missing(pr
     assert done.returncode == 125
     assert f"a link to {hostile}," in done.stderr
     assert not (prefix.parent / "made").exists()
+
+
+def test_every_program_that_a_start_defines_is_passed_to_sh() -> None:
+    start = replace(START, runtime="bwrap", program="bwrap", trees=("a1", "b2"), root=ROOT)
+    text = render_start(start) + render_join(start)
+    for program in (HOLD, ENTER, JOIN):
+        assert f"\n{program.name}='" in text
+        assert f'"${program.name}"' in text
 
 
 @pytest.mark.parametrize(
