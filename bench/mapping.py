@@ -7,7 +7,7 @@ from pathlib import Path
 
 from argosy.core.model import Bind, ContainerRequest
 from argosy.core.session import Session
-from argosy.runtimes.run import RunRequest, plan_run
+from argosy.runtimes.run import RunRequest, prepare_run
 from bench.inputs import open_session
 from bench.rank_command import TASK, rank_command
 from bench.tasks import Mapping, MemoryAnswer, MemoryTask
@@ -29,7 +29,7 @@ def _mapping(task: MemoryTask, session: Session, containers: int, ranks: int) ->
     every = containers * ranks
     words = rank_command(("python3", str(RANKS), str(every), str(folder)), ranks)
     request = ContainerRequest(runtime=task.runtime, binds=(Bind(str(folder), str(folder)),))
-    _, command = plan_run(RunRequest(task.image, words, request), session)
+    _, command = prepare_run(RunRequest(task.image, words, request), session)
     children = [
         subprocess.Popen(
             command.argv, env={**(command.env or {}), **TASK}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

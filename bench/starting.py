@@ -11,7 +11,7 @@ from pathlib import Path
 from argosy.core.model import ContainerRequest
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.runtimes.run import RunRequest, plan_run
+from argosy.runtimes.run import RunRequest, prepare_run
 from bench.inputs import open_session
 from bench.meter import run_timed
 from bench.rank_command import TASK, rank_command, shell_command
@@ -60,7 +60,7 @@ def _rank_series(task: StartTask) -> Iterator[Series]:
     taken: dict[str, list[float]] = {case: [] for case in shapes}
     for _ in range(task.batches[0].times):
         for case, (containers, words) in shapes.items():
-            _, command = plan_run(RunRequest(task.flat, words, ContainerRequest(runtime=task.runtime)), session)
+            _, command = prepare_run(RunRequest(task.flat, words, ContainerRequest(runtime=task.runtime)), session)
             taken[case].append(run_timed(command.argv, {**(command.env or {}), **TASK}, copies=containers))
     for case, (containers, _) in shapes.items():
         yield Series(case, RANK, containers, tuple(taken[case]))
@@ -83,13 +83,13 @@ def _cases(task: StartTask) -> Iterator[Case]:
 def _ours(case: str, name: str, image: str, runtime: str, session: Session) -> Case:
     """Take the very words and variables with which `argosy run` starts a command."""
     request = RunRequest(image, COMMANDS[name], ContainerRequest(runtime=runtime))
-    _, command = plan_run(request, session)
+    _, command = prepare_run(request, session)
     return Case(case, name, command.argv, dict(command.env or {}))
 
 
 def _bare_bwrap(name: str, task: StartTask, session: Session) -> Case:
     """Give the least that bubblewrap needs to start something in an unpacked tree: no join, no home, no identity."""
-    plan, _ = plan_run(RunRequest(task.flat, ("true",), ContainerRequest(runtime="bwrap")), session)
+    plan, _ = prepare_run(RunRequest(task.flat, ("true",), ContainerRequest(runtime="bwrap")), session)
     words = ("bwrap", "--bind", plan.entry.trees[0], "/", "--dev", "/dev", "--proc", "/proc", *COMMANDS[name])
     return Case("bare", name, words, dict(os.environ))
 

@@ -34,7 +34,7 @@ from argosy.images.open import GO_ARCH, inspect_squashfs, open_image
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import parse_reference
 from argosy.images.sif.read import verify_sif
-from argosy.runtimes.run import RunRequest, plan_run
+from argosy.runtimes.run import RunRequest, prepare_run
 from tests.real.indexes import serve_busy
 from tests.real.registry import PASSWORD, Registry, do, running
 
@@ -223,7 +223,7 @@ def test_root_keeps_owners_and_others_become_root(make_stage: MakeStage, layout:
 
 
 def test_a_command_runs_in_it(stage: Stage, one: str) -> None:
-    _, command = plan_run(RunRequest(one, ("/bin/sh", "-c", 'echo "$PATH|$X"')), stage.session)
+    _, command = prepare_run(RunRequest(one, ("/bin/sh", "-c", 'echo "$PATH|$X"')), stage.session)
     reply = stage.runner.run(command)
     assert reply.code == 0, reply.stderr
     path, _, value = reply.stdout.rstrip("\n").partition("|")
@@ -463,7 +463,7 @@ def test_a_tar_of_a_root_file_system_is_packed_once(stage: Stage, tmp_path: Path
     stage.runner.seen.clear()
     assert stage.find(archive) == image
     assert stage.runner.seen == []
-    _, command = plan_run(RunRequest(str(archive), ("/bin/busybox", "echo", "hello")), stage.session)
+    _, command = prepare_run(RunRequest(str(archive), ("/bin/busybox", "echo", "hello")), stage.session)
     assert stage.runner.run(command).stdout == "hello\n"
 
 

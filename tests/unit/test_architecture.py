@@ -177,6 +177,20 @@ def names_of(node: ast.Assign) -> list[str]:
     return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
+def test_functions_that_only_compute_get_no_session() -> None:
+    """The names are explained in CONTRIBUTING.md; `argosy.api` has the names of the commands."""
+    computing = re.compile(r"_?(plan|render|parse|choose)_")
+    found = [
+        f"{path.name}: {node.name}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.FunctionDef) and computing.match(node.name) and path.name != "api.py"
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+        if argument.annotation and ast.unparse(argument.annotation) in {"Session", "Runner"}
+    ]
+    assert found == []
+
+
 def test_nothing_starts_a_program_by_a_line_that_takes_no_blank() -> None:
     """The path of a checkout may hold blanks: a ``#!`` line takes none, and in a recipe of make it stands in quotes."""
     line = "#!" + "{sys.executable}"

@@ -22,7 +22,7 @@ from argosy.launch.resolve import prepare_launch
 
 
 def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
-    plan = _plan_to_explain(open_session(), options)
+    plan = _prepare_to_explain(open_session(), options)
     rows = explain_plan(plan)
     if as_json:
         print_json(rows)
@@ -36,7 +36,7 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
             click.echo("\n".join(render_explained(chosen, output_width(), evidence=verbose)))
 
 
-def _plan_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
+def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
     """Return the plan of a submitted job, by its number, or of a launch with these options."""
     image = options["image"]
     if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():

@@ -106,7 +106,7 @@ def _launch(
 
         request = extend_launch(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
-        plan = plan_dry(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
+        plan = prepare_dry_run(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
         note_local(session, plan)
         for line in doubtful_choices(plan.choices):
             session.reporter.note(line)
@@ -146,7 +146,7 @@ def _refuse_several(**flags: bool) -> None:
         raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")
 
 
-def plan_dry(
+def prepare_dry_run(
     request: LaunchRequest, session: Session, *, script_only: bool, ssh: str, interactive: bool = False
 ) -> LaunchPlan:
     """Return the plan of a launch that is not started.
@@ -162,9 +162,9 @@ def plan_dry(
 
         return preview(request, session, parse_remote(ssh))
     if interactive:
-        from argosy.launch.interactive import plan_interactive
+        from argosy.launch.interactive import prepare_interactive
 
-        return plan_interactive(request, session, dry=True, script_only=script_only)
+        return prepare_interactive(request, session, dry=True, script_only=script_only)
     return prepare_launch(request, session, dry=True, script_only=script_only)
 
 

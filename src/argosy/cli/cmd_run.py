@@ -108,7 +108,7 @@ def _start(
         return _detach(detach, request, session)
     if not dry_run:
         return runner.run(request, session)
-    plan, planned = runner.plan_run(request, session, dry=True)
+    plan, planned = runner.prepare_run(request, session, dry=True)
     click.echo(runner.render_run(plan, planned))
     for choice in plan.choices:
         click.echo(f"# {choice.label} = {choice.value}: {choice.why} [{choice.source}]", err=True)

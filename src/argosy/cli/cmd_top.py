@@ -12,7 +12,7 @@ from argosy.cli.output import has_screen, output_width, print_json, print_report
 from argosy.cli.parameters import JOB
 from argosy.core.errors import Interrupted
 from argosy.jobs.live.model import JobView
-from argosy.jobs.live.sources import choose_job
+from argosy.jobs.live.sources import resolve_job
 from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
 from argosy.slurm.text import ENDED
 
@@ -40,7 +40,7 @@ def top(
     Without JOB, show your only running job.  For a run on this machine, JOB is the name of its record.
     """
     session = open_session(quiet=True)
-    job = job or choose_job(session)
+    job = job or resolve_job(session)
     if stacks:
         from argosy.jobs.live.stacks import collect_stacks, render_groups
 

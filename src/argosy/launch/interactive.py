@@ -108,7 +108,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
         If the site does not have Slurm, or an option applies to batch jobs only.
     """
     folder = new_record_folder(session)
-    plan = plan_interactive(request, session, record=str(folder))
+    plan = prepare_interactive(request, session, record=str(folder))
     write_record(plan, folder, session)
     write_text(folder / SHELL_SCRIPT, render_shell(folder, plan.site))
     allocation, command = plan.submit[: plan.submit.index(STEP[0])], plan.submit[plan.submit.index("{script}") + 1 :]
@@ -118,7 +118,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     return Launched(code, "", str(folder))
 
 
-def plan_interactive(
+def prepare_interactive(
     request: LaunchRequest, session: Session, *, dry: bool = False, script_only: bool = False, record: str = ""
 ) -> LaunchPlan:
     """Plan an interactive launch: ``submit`` allocates the nodes and starts ``script`` on the first of them.

@@ -147,7 +147,7 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
         script = folder / "job.sh"
         write_text(script, plan.script)
         write_text(folder / "job.json", _render_record(plan))
-        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session)}
+        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
         if plan.is_job:
             texts |= {
                 END_FILE: render_end(plan.cores),
@@ -216,9 +216,9 @@ def submission_environment(session: Session) -> dict[str, str]:
     }
 
 
-def _render_command_line(session: Session) -> str:
+def _render_command_line(typed: tuple[str, ...], cwd: str) -> str:
     """Render the command line that the user typed, with its folder; empty for calls from Python."""
-    return f"cd {quote(session.host.cwd)} && {join(session.typed)}\n" if session.typed else ""
+    return f"cd {quote(cwd)} && {join(typed)}\n" if typed else ""
 
 
 def _render_record(plan: LaunchPlan) -> str:

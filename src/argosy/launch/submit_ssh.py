@@ -112,7 +112,7 @@ def probe_remote(session: Session, remote: Remote) -> RemoteSite:
     return RemoteSite(remote.host, facts["cwd"], facts["state"], host, runner)
 
 
-def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *, record: str = "") -> LaunchPlan:
+def _prepare_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *, record: str = "") -> LaunchPlan:
     """Plan a launch for the site there, with the profiles and files of this machine.
 
     Raises
@@ -149,7 +149,7 @@ def _plan_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *,
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
     """Return the plan that would be submitted; nothing is written."""
     there = probe_remote(session, remote)
-    return _plan_by_ssh(with_remote_paths(request, session.host.cwd, there.cwd), session, there)
+    return _prepare_by_ssh(with_remote_paths(request, session.host.cwd, there.cwd), session, there)
 
 
 def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
@@ -158,13 +158,13 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     Raises
     ------
     ArgosyError
-        As `_plan_by_ssh`; or with Slurm's message if it refuses the job.
+        As `_prepare_by_ssh`; or with Slurm's message if it refuses the job.
     """
     there = probe_remote(session, remote)
     request = with_remote_paths(request, session.host.cwd, there.cwd)
     folder = new_record_folder(session)
     record = str(PurePosixPath(there.state, "runs", folder.name))
-    plan = _plan_by_ssh(request, session, there, record=record)
+    plan = _prepare_by_ssh(request, session, there, record=record)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
     write_record(plan, folder, session)

@@ -118,7 +118,7 @@ def _with_project(options: dict[str, Any], session: Session) -> dict[str, Any]:
     return options | {key: joined[key] for key in FROM_PROJECT if key in joined} | {"bind": tuple(kept)}
 
 
-def plan_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
+def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> tuple[ContainerPlan, Command]:
     """Return the plan of the container, and the command that starts it.
 
     Raises
@@ -256,9 +256,9 @@ def run(request: RunRequest, session: Session, *, wait: bool = False) -> int:
     Raises
     ------
     ArgosyError
-        See `plan_run` and `opened_dev`.
+        See `prepare_run` and `opened_dev`.
     """
-    plan, command = plan_run(request, session)
+    plan, command = prepare_run(request, session)
     if plan.entry.drop:
         note_dropped(request.container, session)
     if request.dev:

@@ -24,7 +24,7 @@ from argosy.core.shell import literal_argv
 from argosy.core.store import make_folder, work_folder, write_text
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
-from argosy.runtimes.run import SHELL, RunRequest, plan_run
+from argosy.runtimes.run import SHELL, RunRequest, prepare_run
 from argosy.runtimes.runtime import AUTOMATIC, SCRIPTS
 
 START = (SCRIPTS / "start_session.sh").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
                 evidence=f"it holds {found.image}",
                 hint=f"enter it with argosy attach {name}, or end it with argosy sessions stop {name}",
             )
-        plan, _ = plan_run(request, session)
+        plan, _ = prepare_run(request, session)
         if plan.runtime.name not in AUTOMATIC:
             hint = f"use --runtime {' or '.join(AUTOMATIC)}"
             raise UsageError(f"{plan.runtime.name} cannot detach a session", hint=hint)

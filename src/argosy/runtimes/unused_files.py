@@ -18,7 +18,7 @@ from argosy.core.store import work_folder
 from argosy.images.find import find_image
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.squashfs.pack import parse_whiteouts
-from argosy.runtimes.run import RunRequest, plan_run
+from argosy.runtimes.run import RunRequest, prepare_run
 
 MARK = "argosy-slim"
 """Name of the shell that executes the command: the log lines after its start are those of the container."""
@@ -88,7 +88,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
     ToolMissing
         If strace is not installed.
     ArgosyError
-        See `argosy.runtimes.run.plan_run`.
+        See `argosy.runtimes.run.prepare_run`.
     """
     if not command:
         raise UsageError(
@@ -103,7 +103,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
     files, links = _list_image(inspect_squashfs(open_image(path), session).image, session)
     runtime = "bwrap" if "bwrap" in session.host.programs else ""
     request = RunRequest(name, ("/bin/sh", "-c", 'exec "$@"', MARK, *command), ContainerRequest(runtime=runtime))
-    _, entered = plan_run(request, session)
+    _, entered = prepare_run(request, session)
     with work_folder(session.work_parent()) as work:
         log = work / "trace"
         words = ("strace", "-f", "-qq", "-y", "-z", "-e", f"trace={CALLS}", "-e", "signal=none", "-o", str(log))

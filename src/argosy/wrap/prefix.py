@@ -85,7 +85,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     refuse_prefix(prefix)
     existed = prefix.is_dir()
     settings = _at_site(request.settings, request.recipe, session)
-    recipe = choose_partitions(with_own_python(request.recipe, settings), settings.runtime, session)
+    recipe = choose_partitions(with_own_python(request.recipe, settings), settings.runtime, session.host)
     draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
@@ -304,7 +304,9 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     settings, recipe, image = draft.settings, brought.recipe, brought.image
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
-    plan = _plan_start(opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session)
+    plan = _prepare_start(
+        opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session
+    )
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, brought, session)
     commands = plan_commands(inside, paths, image=str(recipe))
@@ -332,7 +334,7 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     return version
 
 
-def _plan_start(opened: OpenedImage, settings: Settings, there: Session, session: Session) -> ContainerPlan:
+def _prepare_start(opened: OpenedImage, settings: Settings, there: Session, session: Session) -> ContainerPlan:
     """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
 
     Parameters

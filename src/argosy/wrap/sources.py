@@ -12,7 +12,7 @@ from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import ArgosyError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
-from argosy.core.model import Image, ImageKind
+from argosy.core.model import Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.find import find_image
@@ -45,7 +45,7 @@ class Brought(msgspec.Struct, frozen=True):
     inside: InContainer | None = None
 
 
-def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
+def choose_partitions(recipe: Recipe, runtime: str, host: Host) -> Recipe:
     """Return the recipe with one or two partitions, unless the user chose.
 
     A runtime that mounts images needs time for each partition at every start, so one partition is better. With a
@@ -54,7 +54,7 @@ def choose_partitions(recipe: Recipe, runtime: str, session: Session) -> Recipe:
     if recipe.kind is not SourceKind.FILES or recipe.flatten is not None:
         return recipe
     image = Image("image.sif", ImageKind.SIF, "", "", argosy=True)
-    chosen, _ = choose_runtime(runtime, session.host, image)
+    chosen, _ = choose_runtime(runtime, host, image)
     return replace(recipe, flatten=not chosen.traits.unpacks)
 
 

@@ -21,7 +21,7 @@ from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
 from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
-from argosy.jobs.live.sources import choose_job, open_source
+from argosy.jobs.live.sources import open_source, resolve_job
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
@@ -208,7 +208,7 @@ def test_only_a_run_whose_process_runs_on_this_machine_is_chosen(tmp_path: Path)
         }.items():
             (record.parent / name).mkdir()
             (record.parent / name / STARTED).write_text(json.dumps(asdict(owner)))
-        assert choose_job(session) == record.name
+        assert resolve_job(session) == record.name
         assert open_source(session, record.name)[1].kind == RUNNING
         assert open_source(session, "20260101-000000-000000-aaaa")[1].meaning == "was killed"
         with pytest.raises(UsageError, match="is on login2"):
@@ -216,7 +216,7 @@ def test_only_a_run_whose_process_runs_on_this_machine_is_chosen(tmp_path: Path)
         running.communicate(b"")
     assert running.returncode == 0
     with pytest.raises(UsageError, match="no running jobs"):
-        choose_job(session)
+        resolve_job(session)
 
 
 def ranks(*states: RankState) -> tuple[RankView, ...]:

@@ -114,7 +114,7 @@ def test_the_process_stays_while_the_folder_is_used_and_gives_it_up(
     plan = plan_dev(plan_with(), replace(HOST, cwd=str(tmp_path)))
     held = Path(plan.entry.dev) / "lease"
     command = Command(("sh", "-c", 'test -e "$0"', str(held)))
-    monkeypatch.setattr(running, "plan_run", lambda *_: (plan, command))
+    monkeypatch.setattr(running, "prepare_run", lambda *_: (plan, command))
     assert running.run(RunRequest("my.sif", (), dev=True), real_session(tmp_path)) == 0
     assert not held.exists()
 

@@ -21,7 +21,7 @@ from argosy.host.probe import open_session, probe_host
 from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.command_check import refuse_missing_program, refuse_no_program, refuse_quoted_line
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
-from argosy.runtimes.run import RunRequest, dev_note, note_dropped, plan_run, read_only_note, render_run
+from argosy.runtimes.run import RunRequest, dev_note, note_dropped, prepare_run, read_only_note, render_run
 from argosy.runtimes.runtime import load_runtime
 from tests.unit.machines import make_host, make_session
 
@@ -250,9 +250,9 @@ def test_gpus_by_cdi_are_refused_without_a_specification(tmp_path: Path, monkeyp
     place = make_session(tmp_path, make_host("podman", "crun", gpus=(Gpu("nvidia", 0, "/dev/nvidia0"),)))
     monkeypatch.setattr("argosy.runtimes.run.read_cdi", tuple)
     with pytest.raises(CheckFailed, match="podman finds GPUs by CDI") as caught:
-        plan_run(request, place)
+        prepare_run(request, place)
     assert "nvidia-ctk cdi generate" in caught.value.hint
-    assert plan_run(request, place, dry=True)
+    assert prepare_run(request, place, dry=True)
     spec = parse_cdi('{"kind": "nvidia.com/gpu", "devices": []}', "nvidia.json")
     monkeypatch.setattr("argosy.runtimes.run.read_cdi", lambda: (spec,))
-    assert plan_run(request, place)
+    assert prepare_run(request, place)

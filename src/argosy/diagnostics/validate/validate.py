@@ -52,7 +52,7 @@ def site_here(session: Session, asked: str) -> str:
     )
 
 
-def _plan_job(
+def _prepare_job(
     session: Session,
     site: str,
     *,
@@ -100,7 +100,7 @@ def validate_site(
     Parameters
     ----------
     image, gpus
-        As of `_plan_job`.
+        As of `_prepare_job`.
     stream
         Stream for the output of the job; default: standard output.
 
@@ -110,7 +110,7 @@ def validate_site(
         When the job ended without a result.
     """
     folder = new_record_folder(session)
-    plan = _plan_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
+    plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
     script = write_record(launch, folder, session)
     launched = submit(launch, folder, session, profile=absolute_profile(site, session.host))
@@ -127,8 +127,8 @@ def validate_site(
 
 
 def write_validation(session: Session, site: str, path: Path, *, image: str, options: JobOptions, gpus: int) -> None:
-    """Write the job script to a file, to be submitted elsewhere; parameters as of `_plan_job`."""
-    plan = _plan_job(session, site, image=image, options=options, gpus=gpus, kept=True)
+    """Write the job script to a file, to be submitted elsewhere; parameters as of `_prepare_job`."""
+    plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, kept=True)
     with translate_os_errors(path.parent):
         write_text(path, plan.script)
         path.chmod(0o755)

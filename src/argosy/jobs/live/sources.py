@@ -126,7 +126,7 @@ class LocalRun:
         return replace(view, name=self._name, kind=facts.kind, meaning=facts.meaning, code=facts.code)
 
 
-def choose_job(session: Session) -> str:
+def resolve_job(session: Session) -> str:
     """Return the user's only running job, or the only run on this machine.
 
     Raises
