@@ -157,7 +157,7 @@ def _write_image(
     if request.form is OutputFormat.SIF:
         metadata = helper.submit(plan_metadata, sif, lock)  # while mksquashfs runs
         flat = layer.partitions.flat
-        pieces = _plan_layer(finished, layer, session, below=content.base if flat else None)
+        pieces = _join_layer(finished, layer, session, below=content.base if flat else None)
         if not flat:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
@@ -169,10 +169,10 @@ def _write_image(
     return write_output(request.form, output, content, sif, session, layer.tree.parent, force=request.force)
 
 
-def _plan_layer(
+def _join_layer(
     finished: FinishedLayer, layer: InstalledLayer, session: Session, *, below: Source | None
 ) -> tuple[Piece, ...]:
-    """Plan the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
+    """Join the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
 
     Parameters
     ----------

@@ -231,7 +231,7 @@ def write_delta(
 
 def write_flat(path: Path, content: Content, metadata: Sequence[NewPart], session: Session, work: Path) -> int:
     """Write base and layer as one partition, and return its size in bytes."""
-    return write_whole(path, plan_whole(content, session, work), content, metadata)
+    return write_whole(path, make_whole(content, session, work), content, metadata)
 
 
 def write_whole(
@@ -246,8 +246,8 @@ def write_whole(
     return system.size
 
 
-def plan_whole(content: Content, session: Session, work: Path) -> Whole:
-    """Plan one squashfs of base and layer: join their tables, or unpack and pack everything.
+def make_whole(content: Content, session: Session, work: Path) -> Whole:
+    """Make one squashfs of base and layer: join their tables, or unpack and pack everything.
 
     Packing is necessary if the tables cannot be joined, or if much of the file would be unused: an older layer, or
     files that steps removed from the base to make the image small.

@@ -15,9 +15,9 @@ from argosy.builder.output.assemble import (
     Content,
     ask_build_container,
     ask_environment,
+    make_whole,
     merge_trees,
     plan_metadata,
-    plan_whole,
     unpack_base,
     unpack_layer,
     write_flat,
@@ -326,7 +326,7 @@ def _joined(packed: Path, layer: Path, *, time: int) -> tuple[Piece, ...]:
 def _packed(content: Content, session: Session, work: Path) -> Path:
     """Return a squashfs of base and layer that can be joined with another one."""
     packed = work / "whole.sqfs"
-    write_pieces(packed, plan_whole(content, session, work).pieces)
+    write_pieces(packed, make_whole(content, session, work).pieces)
     if can_join(read_superblock(packed)):
         return packed
     tree, again = work / "unpacked", work / "again.sqfs"
