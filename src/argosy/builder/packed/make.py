@@ -25,7 +25,6 @@ from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_whee
 from argosy.builder.python.file_lists import find_altered_packages
 from argosy.builder.python.packages import Installer, install_pins
 from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands
-from argosy.builder.records import disk_use
 from argosy.core.layout import ROOT
 from argosy.core.locks import deferred_signals
 from argosy.core.records import replace
@@ -178,7 +177,7 @@ class _Packer:
         container, work = self._installer.build_container, self._installer.work
         compile_wheels(container, trees, work, self._bytecode)
         installed = [(pin, trees[pin.package.name]) for pin in pins if pin.package.name in trees]
-        sized = [(disk_use(tree), pin, tree) for pin, tree in installed]
+        sized = [(normalise_tree(tree), pin, tree) for pin, tree in installed]
         sized.sort(key=lambda each: each[0], reverse=True)
         return [self._packing.submit(self._pack, *each) for each in sized]
 
@@ -189,7 +188,6 @@ class _Packer:
 def _pack_tree(pin: Pin, tree: Path, size: int, session: Session) -> PackedWheel:
     """Pack the tree of one wheel. Its files get the time of the image when they are joined."""
     name, part = pin.package.name, tree.with_name(f"{tree.name}.sqfs")
-    normalise_tree(tree)
     entries = describe_entries(tree)
     run_pack(session, tree, part, time=0)
     record = WheelRecord(

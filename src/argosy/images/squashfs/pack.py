@@ -47,6 +47,9 @@ COMPRESSION = "zstd"
 LEVEL = 1
 """Level 3 takes 1.4 times the CPU time and saves 5 % of the bytes (PyTorch's Python files and libraries)."""
 
+DISK_BLOCK = 512
+"""Unit of ``st_blocks``, in bytes: stat(3type)."""
+
 MEMORY_SHARE = 8
 MEMORY_MOST = 768 << 20
 """By default, mksquashfs takes a quarter of the machine's memory, regardless of the cgroup's limit."""
@@ -134,7 +137,7 @@ def pack_tar(session: Session, archive: Path, out: Path, *, compression: str, ti
     _run_with_bar(session, command, doing=f"packing {archive.name}")
 
 
-def normalise_tree(tree: Path, *, system: bool = False) -> None:
+def normalise_tree(tree: Path, *, system: bool = False) -> int:
     """Set the mode of all files to 0644 or 0755 and of all folders to 0755, and remove left-over files of installers.
 
     Parameters
@@ -142,9 +145,15 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
     system
         Whether the tree also contains files of the distribution, whose modes have a meaning (sudo, /var/tmp) and are
         kept.
+
+    Returns
+    -------
+    Bytes of the files and folders on disk.
     """
+    size = 0
     for path in walk_tree(f"{tree}{ROOT}" if system else str(tree)):
         status = os.lstat(path)
+        size += status.st_blocks * DISK_BLOCK
         if stat.S_ISLNK(status.st_mode):
             continue
         mode = 0o755 if stat.S_ISDIR(status.st_mode) or status.st_mode & 0o111 else 0o644
@@ -153,6 +162,7 @@ def normalise_tree(tree: Path, *, system: bool = False) -> None:
     tree.chmod(0o755)
     for left in (".lock", ".gitignore", "CACHEDIR.TAG"):
         locate_in_root(tree, f"{ENV_PREFIX}/{left}").unlink(missing_ok=True)
+    return size
 
 
 def _set_mode(path: str, mode: int) -> None:
