@@ -21,6 +21,7 @@ from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.locks import hold_lock
 from argosy.core.os_errors import require_writable_folder
+from argosy.core.process import Command
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -78,12 +79,16 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     with (
         work_folder(session.work_parent()) as work,
         BegunFile(request.output) as begun,
-        ThreadPoolExecutor(1) as helper,
+        ThreadPoolExecutor(2) as helper,
     ):
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)
         wheels = layer.wheels.packed if layer.wheels else ()
-        cost = measure_cost(work, layer.tree)
+        done = layer.wheels.trees if layer.wheels else ()
+        if done:
+            # A thread would wait for the interpreter's lock at each of 30,000 files.
+            helper.submit(session.runner.run, Command(("rm", "-rf", "--", *map(str, done))))
+        cost = measure_cost(work, layer.tree, without=done)
         new = cost.new + sum(wheel.record.size for wheel in wheels)
         together = f", packed together: {layer.together}" if layer.together else ""
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
@@ -92,7 +97,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
-        cost = measure_cost(work, layer.tree, request.output, before=cost)
+        cost = measure_cost(work, layer.tree, request.output, without=done, before=cost)
         unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
         cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
         if request.keep:

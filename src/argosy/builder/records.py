@@ -6,7 +6,7 @@ import os
 import resource
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -170,7 +170,7 @@ class Cost(msgspec.Struct, frozen=True):
     memory: int
 
 
-def disk_use(path: Path, *, without: Path | None = None) -> int:
+def disk_use(path: Path, *, without: Collection[Path] = ()) -> int:
     """Return the bytes of a file or tree on disk, counting hard links once; 0 if it does not exist."""
     try:
         status = os.lstat(path)
@@ -181,13 +181,13 @@ def disk_use(path: Path, *, without: Path | None = None) -> int:
         return total
     seen: set[int] = set()
     folders = [str(path)]
-    skipped = str(without)
+    skipped = set(map(str, without))
     while folders:
         # Some folders are readable only for the kernel, for example the work folder of an overlay.
         with suppress(PermissionError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                if entry.path == skipped or (status.st_nlink > 1 and status.st_ino in seen):
+                if entry.path in skipped or (status.st_nlink > 1 and status.st_ino in seen):
                     continue
                 total += status.st_blocks * BLOCK
                 if stat.S_ISDIR(status.st_mode):
@@ -197,10 +197,18 @@ def disk_use(path: Path, *, without: Path | None = None) -> int:
     return total
 
 
-def measure_cost(work: Path, tree: Path, output: Path | None = None, *, before: Cost | None = None) -> Cost:
-    """Measure the use now, and return the maximum of this and `before`; with `before`, the tree is not walked again."""
+def measure_cost(
+    work: Path, tree: Path, output: Path | None = None, *, without: Collection[Path] = (), before: Cost | None = None
+) -> Cost:
+    """Measure the use now, and return the maximum of this and `before`; with `before`, the tree is not walked again.
+
+    Parameters
+    ----------
+    without
+        Folders in the work folder that do not count.
+    """
     new = before.new if before else disk_use(tree)
-    disk = new + disk_use(work, without=tree) + (disk_use(output) if output else 0)
+    disk = new + disk_use(work, without=(tree, *without)) + (disk_use(output) if output else 0)
     return Cost(new, max(disk, before.disk if before else 0), _peak_memory())
 
 

@@ -88,7 +88,7 @@ def test_hard_links_count_once_and_excluded_trees_not_at_all(tmp_path: Path) -> 
     one = disk_use(tree)
     os.link(tree / "a", tree / "b")
     assert disk_use(tree) == one
-    assert disk_use(tmp_path, without=tree) == disk_use(tmp_path) - one
+    assert disk_use(tmp_path, without=(tree,)) == disk_use(tmp_path) - one
     assert disk_use(tmp_path / "nothing") == 0
 
 

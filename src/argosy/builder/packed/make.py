@@ -29,7 +29,7 @@ from argosy.core.layout import ROOT
 from argosy.core.locks import deferred_signals
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session, Step
-from argosy.core.store import digest_of_file, remove_tree
+from argosy.core.store import digest_of_file
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
 
@@ -52,12 +52,15 @@ class Wheels(msgspec.Struct, frozen=True):
         The other packages, which are installed into the layer's tree.
     made
         The wheels that this build packed.
+    trees
+        Folders of this build that nothing needs any more.
     """
 
     found: tuple[PackedWheel, ...]
     missing: tuple[Pin, ...]
     others: tuple[Pin, ...]
     made: tuple[PackedWheel, ...] = ()
+    trees: tuple[Path, ...] = ()
 
     @property
     def packed(self) -> tuple[PackedWheel, ...]:
@@ -100,6 +103,9 @@ def pack_missing(
 ) -> Wheels:
     """Install, compile and pack the missing wheels, and store them in the cache.
 
+    Their trees stay, because ext4 does not use an inode again for some minutes: it would skip each inode of a removed
+    tree for each file that is created after that.
+
     Parameters
     ----------
     installer
@@ -124,7 +130,7 @@ def pack_missing(
             install_pins(batch, pins, step, exact=exact)
             check(batch, pins)
             packer.add(pins, split_tree(batch, pins, trees, step, exact=exact))
-        return replace(wheels, missing=(), made=tuple(packer.results()))
+        return replace(wheels, missing=(), made=tuple(packer.results()), trees=(trees,))
 
 
 class _Packer:
@@ -139,7 +145,6 @@ class _Packer:
         self._session = replace(container.session, host=share, reporter=QuietReporter())
         self._compiling, self._packing = ThreadPoolExecutor(1), ThreadPoolExecutor(processors)
         self._batches = list[Future[list[Future[PackedWheel]]]]()
-        self._trees = list[Path]()
 
     def __enter__(self) -> Self:
         """Return the packer."""
@@ -153,24 +158,18 @@ class _Packer:
 
     def add(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> None:
         """Compile and pack the trees of some wheels while the caller continues."""
-        self._trees += trees.values()
         self._batches.append(self._compiling.submit(self._compile, pins, trees))
         if needs_tree(self._installer.build_container.backend.value):
             # Two programs in one tree: the first to end would remove the mount points of the other.
             self._batches[-1].result()
 
     def results(self) -> Iterator[PackedWheel]:
-        """Return the packed wheels when they are stored, and remove their trees.
-
-        The trees are removed last, because ext4 does not use an inode again for some minutes: it would skip each inode
-        of a removed tree for each file that is created after that.
-        """
+        """Return the packed wheels when they are stored."""
         meter = self._installer.build_container.session.meter("packing", unit="wheels")
         packing = itertools.chain.from_iterable(batch.result() for batch in self._batches)
         for done, future in enumerate(packing, start=1):
             yield future.result()
             meter.update(done, self._count)
-        list(self._packing.map(remove_tree, self._trees))
 
     def _compile(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> list[Future[PackedWheel]]:
         """Compile the modules of a batch, and begin to pack its wheels, the largest first."""
