@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from argosy.builder.backends.container import BuildContainer
 from argosy.builder.backends.plan import (
     BUILD_BACKENDS,
     JOIN,
@@ -23,10 +24,12 @@ from argosy.builder.backends.plan import (
 from argosy.builder.backends.writable_copy import CopiedBase, apply_changes, gather_changes, take_marks
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.layout import DEFAULT_PATH
-from argosy.core.model import Bind, Host, Person
+from argosy.core.model import Bind, Choice, Host, Person
+from argosy.core.process import FakeRunner
+from argosy.core.records import replace
 from argosy.host.seccomp import Step, plan_old_calls, plan_owners, render_filter
 from argosy.images.squashfs.pack import is_whiteout
-from tests.unit.machines import make_host
+from tests.unit.machines import make_host, make_session
 
 ALL = ("apptainer", "bwrap", "proot", "singularity", "unshare")
 GROUND = RootfsSpec("/base.sif", 4096)
@@ -252,3 +255,27 @@ def test_an_unknown_build_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="unknown build backend 'foo'") as caught:
         list_backends(make_host(), "foo")
     assert "userns" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("backend", "rootfs", "starts"),
+    [
+        ("root", RootfsSpec("base.sif"), 1),
+        ("userns", RootfsSpec("base.sif"), 1),
+        ("root", RootfsSpec("base.sif", changes="/work/changes"), 2),
+        ("root", RootfsSpec("", tree="/tree"), 2),
+        ("apptainer", RootfsSpec("base.sif"), 2),
+    ],
+    ids=["root", "userns", "with changes of steps", "a folder", "folders of a site"],
+)
+def test_a_base_is_asked_once_in_a_container_that_shows_only_its_files(
+    tmp_path: Path, backend: str, rootfs: RootfsSpec, starts: int
+) -> None:
+    (tmp_path / "base.sif").touch()
+    rootfs = replace(rootfs, image=str(tmp_path / rootfs.image) if rootfs.image else "")
+    runner = FakeRunner()
+    session = make_session(tmp_path, runner=runner)
+    container = BuildContainer(Choice("build-backend", backend, "", ""), rootfs, str(tmp_path), session)
+    container.ask("test", "-e", "/etc/passwd")
+    container.ask("test", "-e", "/etc/passwd")
+    assert len(runner.seen) == starts

@@ -77,9 +77,9 @@ class BuildContainer(msgspec.Struct, frozen=True):
 
     def ask(self, *argv: str) -> Reply:
         """Run a program whose output depends only on the files of the base, unless its output is remembered."""
-        if not self.shows_only_base:
-            return self.run(*argv)
         cache, rootfs = self.session.paths.cache, self.rootfs
+        if not (rootfs.image and self.shows_only_base):
+            return self.run(*argv)
         return remembered(cache, rootfs.image, argv, lambda: self.run(*argv), offset=rootfs.offset)
 
     def run_checked(
