@@ -77,24 +77,38 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
 def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     """Yield a temporary folder next to `path`; rename it to `path` if the block succeeds, else remove it.
 
+    A killed process may leave the replaced folder under the name ``.NAME.XXXXXXXX.old``, which nothing removes.
+
     Parameters
     ----------
     replace
         Whether to replace an existing folder; the caller has checked that this is allowed.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
-    old = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
         with translate_os_errors(path.parent):
             beside.mkdir()
             yield beside
-            if replace and os.path.lexists(path):
-                path.rename(old)
-            beside.rename(path)
+            with deferred_signals():
+                if replace and os.path.lexists(path):
+                    _replace_folder(beside, path)
+                else:
+                    beside.rename(path)
     finally:
         with deferred_signals():
             remove_tree(beside)
-            remove_tree(old)
+
+
+def _replace_folder(beside: Path, path: Path) -> None:
+    """Rename a folder to the name of an existing one, which keeps its name if this fails."""
+    old = path.with_name(f".{path.name}.{os.urandom(4).hex()}.old")
+    path.rename(old)
+    try:
+        beside.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    remove_tree(old)
 
 
 def _rename_new(beside: Path, path: Path) -> None:

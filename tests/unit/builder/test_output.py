@@ -21,7 +21,7 @@ from argosy.builder.output.oci import (
     write_layout,
     write_layout_archive,
 )
-from argosy.core.errors import ImageError, UsageError
+from argosy.core.errors import ArgosyError, ImageError, UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
 from argosy.core.store import atomic_folder
 from argosy.images.formats import OutputFormat, render_layer_variables, render_use, shorten_use
@@ -163,6 +163,15 @@ def test_a_folder_that_fails_half_way_keeps_the_old_one(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         fill()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
+
+
+def test_a_folder_that_cannot_take_the_place_of_the_old_one_leaves_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+    with pytest.raises(ArgosyError), atomic_folder(out, replace=True) as folder:
+        folder.rmdir()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
 
 
