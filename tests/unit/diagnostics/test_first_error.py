@@ -59,12 +59,22 @@ error: Failed to prepare distributions
 """
 
 
+OPEN_MPI = """\
+It looks like opal_init failed for some reason; your parallel process is
+fail during opal_init; some of which are due to configuration or
+environment problems.  This failure appears to be an internal failure;
+
+  opal_frob_base_select failed
+"""
+
+
 @pytest.mark.parametrize(
     ("log", "inner"),
     [
         (MPICH_STACK, "MPIDI_OFI_hook(1382): OFI frobnication failed"),
         (HDF5_STACK, "#001: src/H5VL.c line 17 in H5VL_object(): the identifier is not one"),
         (UV, "Caused by: the build backend has no frobnicator"),
+        (OPEN_MPI, "opal_frob_base_select failed"),
     ],
 )
 def test_the_innermost_of_listed_causes_is_quoted(log: str, inner: str) -> None:

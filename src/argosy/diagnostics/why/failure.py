@@ -46,7 +46,7 @@ ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
     r"|closing signal|^\S+ FAILED$|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
-    r'|\bFile "[^"]+", line \d'
+    r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
 )
 """Reports of how another program or rank ended, and lines of code."""
 WELL = re.compile(
@@ -55,7 +55,7 @@ WELL = re.compile(
 )
 """Lines that end a run without a failure."""
 
-INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): |\s+#\d{3}: ")
+INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): (?!Other MPI|Unknown error)|\s+#\d{3}: ")
 """Inner causes below an error: those of uv and cargo, and the error stacks of MPICH and HDF5."""
 OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
 """Lines of an error stack without a message."""

@@ -23,7 +23,7 @@ BARE = re.compile(
 )
 """An exception without its traceback."""
 OTHERS = re.compile(
-    r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): .+)|Fortran runtime error: (.+)"
+    r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): (?!SIG).+)|Fortran runtime error: (.+)"
     r"|(\S+: \S+:\d+: .+: Assertion [`'].*' failed)|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
     r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* : .*)"
     r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
