@@ -6,11 +6,14 @@ A complete run replaces ``bench/result.json``, and writes docs/reference/figures
 from __future__ import annotations
 
 import argparse
+import compileall
 import datetime as dt
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import argosy
 from bench.building import run_building
 from bench.commands import run_commands
 from bench.growth import run_growth
@@ -73,6 +76,7 @@ def main() -> None:
 def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
     """Make the images, run the parts asked for, and describe where."""
     begin = read_load()
+    use_byte_code()
     recipe = QUICK if quick else FULL
     inputs = make_inputs(recipe)
     outcomes = [_run_part(part, inputs, quick=quick) for part in PARTS if part in only]
@@ -93,6 +97,12 @@ def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
         rows=tuple(row for outcome in outcomes for row in outcome.rows),
         remarks=(*contents, *(remark for outcome in outcomes for remark in outcome.remarks)),
     )
+
+
+def use_byte_code() -> None:
+    """Compile Argosy's modules, as pip does when it installs them; a checkout may have none of them compiled."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    compileall.compile_dir(Path(argosy.__file__).parent, quiet=2)
 
 
 def _run_part(part: str, inputs: Inputs, *, quick: bool) -> Outcome:

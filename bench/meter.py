@@ -101,17 +101,12 @@ def run_cpu(words: Sequence[str]) -> float:
     RuntimeError
         When it failed.
     """
-    with subprocess.Popen(words, env=_installed(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{' '.join(words)} failed with code {child.returncode}")
     return usage.ru_utime + usage.ru_stime
-
-
-def _installed() -> dict[str, str]:
-    """Give an environment in which byte code is kept, as it is where pip has installed a program."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ def run_counted(words: Sequence[str]) -> Calls:
     """Run a command under strace(1) and count its file-system calls."""
     with tempfile.NamedTemporaryFile("r") as log:
         traced = ("strace", "-f", "-e", "trace=%file", "-e", "signal=none", "-o", log.name, *words)
-        subprocess.run(traced, check=True, env=_installed(), stdin=subprocess.DEVNULL, capture_output=True)
+        subprocess.run(traced, check=True, stdin=subprocess.DEVNULL, capture_output=True)
         return parse_strace(log.read())
 
 
