@@ -1,7 +1,8 @@
 # ruff: noqa: T201 - its output is what the tests read
-"""A training program for the reports of lab jobs: it trains nothing, and writes the log of NCCL that a site would have.
+"""An example of a training program for the reports of lab jobs. It computes nothing.
 
-The lab's GPUs are files without a function, so NCCL cannot run there. Usage: pretend.py NETWORK [RANK_THAT_FAILS]
+NCCL needs GPUs, which the lab does not have, so the module stand_in takes its place.
+Usage: pretend.py NETWORK [RANK]   This rank also reads the labels.
 """
 
 from __future__ import annotations
@@ -9,71 +10,32 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 
-RANK, LOCAL = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-HOST = os.environ["SLURMD_NODENAME"]
-BUS = ("41000", "81000")
-NODE = HOST.lstrip("node")
-CARDS = (f"NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB ib0:10.10.0.{NODE}<0>", "Using network IB")
-NO_CARDS = ("NET/IB : No device found.", f"NET/Socket : Using [0]eth0:10.77.0.{NODE}<0>", "Using network Socket")
-"""What NCCL logs with and without InfiniBand cards."""
+from stand_in import measure_network, start_network  # type: ignore[import-not-found]  # lies beside it on the node
+
+RANK = int(os.environ["RANK"])
 SETTINGS = {"ib": {}, "sockets": {"NCCL_IB_HCA": "mlx4"}}
-"""Variables of NCCL for each network; no card of the nodes has the name mlx4."""
-FAST, SLOW = (2.1, 9.4, 23.1), (0.2, 0.8, 1.1)
-"""Bus bandwidth in GB/s for each size."""
-SIZES = {"64 KiB": 1 << 16, "1 MiB": 1 << 20, "1 GiB": 1 << 30}
+"""Variables of NCCL for each network."""
 BATCHES: list[dict[str, int]] = [{"image": 7, "label": 1}] * 3 + [{"image": 7}]
 
 
-def write_log_of_nccl(cards: str) -> None:
-    """Write the lines that NCCL 2.27 writes when it starts (tests/corpus/nccl).
-
-    Parameters
-    ----------
-    cards
-        The cards that NCCL may use; empty for all.
-    """
-    pattern = os.environ.get("NCCL_DEBUG_FILE", "")
-    if not pattern:
-        return
-    start = f"{HOST}:{os.getpid()}:{os.getpid()} [{LOCAL}] NCCL INFO "
-    used = f"ncclCommInitRankConfig comm 0x1 rank {RANK} nranks {os.environ['WORLD_SIZE']} cudaDev {LOCAL}"
-    network = (f"NCCL_IB_HCA set to {cards}", *NO_CARDS) if cards else CARDS
-    lines = ("NCCL version 2.27.5+cuda12.9", *network, f"{used} busId {BUS[LOCAL]} - Init START")
-    file = Path(pattern.replace("%h", HOST).replace("%p", str(os.getpid())))
-    file.write_text("".join(f"{start}{line}\n" for line in lines))
-
-
-def measure(speeds: tuple[float, ...]) -> None:
-    """Print the table of `argosy bench collectives`."""
-    ranks = int(os.environ["WORLD_SIZE"])
-    print(f"# all_reduce · {ranks} ranks on {int(os.environ['SLURM_JOB_NUM_NODES'])} nodes · nccl on A100 · torch 2.7")
-    for (size, length), bus in zip(SIZES.items(), speeds, strict=True):
-        algorithm = bus / (2 * (ranks - 1) / ranks)
-        milliseconds = length / algorithm / 1e6
-        print(f"  {size:>10} {milliseconds:.3f} ms {algorithm:.3f} {bus:.3f} {bus * 0.97:.3f} {bus * 1.02:.3f}")
-    print(f"# Peak bus bandwidth : {speeds[-1]:.3f} GB/s at {[*SIZES][-1]}", flush=True)
-
-
 def load_label(step: int) -> int:
-    """Return the label of a batch; the batch of step 3 has none."""
+    """Return the label of a batch."""
     return BATCHES[step % len(BATCHES)]["label"]
 
 
-def train(network: str, fails: int) -> None:
+def train(network: str, labelled: int) -> None:
     """Train: all ranks print their steps."""
     os.environ.update(SETTINGS[network])
-    cards = os.environ.get("NCCL_IB_HCA", "")
-    write_log_of_nccl(cards)
+    start_network()
     time.sleep(2)
-    if RANK == 0 and fails < 0:
-        measure(SLOW if cards else FAST)
+    if labelled < 0:
+        measure_network()
     for step in range(8):
-        label = load_label(step) if fails == RANK else 1
+        label = load_label(step) if labelled == RANK else 1
         print(f"rank {RANK} step {step} loss {1.9 / (step + 1):.3f} label {label}", flush=True)
         time.sleep(1)
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else -1)
+    train(sys.argv[1], labelled=int(sys.argv[2]) if len(sys.argv) > 2 else -1)

@@ -16,10 +16,12 @@ from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.cause import explain_cause
+from argosy.diagnostics.report.chain import cite_lines
 from argosy.diagnostics.report.drawings import describe_phases, draw_timeline
 from argosy.diagnostics.report.model import (
     Case,
     Change,
+    Cited,
     Comparison,
     Excerpt,
     Frame,
@@ -31,11 +33,13 @@ from argosy.diagnostics.report.model import (
     Search,
     Step,
 )
+from argosy.diagnostics.report.network_cause import allows_card
 from argosy.diagnostics.report.next_steps import add_nodes, list_steps
 from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
-from argosy.diagnostics.report.page import render_page, tabulate_results
+from argosy.diagnostics.report.page import mark_words, render_page, tabulate_results
 from argosy.diagnostics.report.source import (
     describe_arguments,
+    describe_return,
     find_argument_use,
     find_exception,
     read_excerpt,
@@ -83,6 +87,7 @@ CASE = Case(
     compared=Comparison("5", "argosy launch /a.sif", (Change("image", HOSTILE, "/b.sif"),), ("nodes",), (HOSTILE,)),
     results=(MEASURED, replace(MEASURED, label="job 5")),
     search=Search("/x/train.py", words=(HOSTILE,)),
+    excerpt=Excerpt(f"/x/{HOSTILE}", ((4, HOSTILE, False), (5, HOSTILE, True))),
     typed=f"cd /x && argosy launch {HOSTILE}",
 )
 REPORT = Report(
@@ -90,7 +95,7 @@ REPORT = Report(
     summary=summarize(CASE),
     cause=HOSTILE,
     steps=(Step(HOSTILE, f"sbatch {HOSTILE}", HOSTILE), Step("Compare.", "argosy launch x", instead=True)),
-    excerpt=Excerpt(f"/x/{HOSTILE}", ((4, HOSTILE, False), (5, HOSTILE, True))),
+    chain=(Cited(HOSTILE, HOSTILE, 5), Cited(HOSTILE, HOSTILE)),
     timeline=(
         Moment(100.0, "submitted", Phase.QUEUE),
         Moment(160.0, "started", Phase.START),
@@ -105,6 +110,8 @@ REPORT = Report(
     commands=(("See the output", "argosy logs 7 'a\"b'"),),
     node=Node(cores=8, gpus=2, nics=2, nic=HOSTILE),
     networks={"node1": NetFacts(networks=(HOSTILE,))},
+    written=500.0,
+    user=HOSTILE,
     argosy="0.1.0",
 )
 
@@ -134,7 +141,7 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
     page = Page(render_page(REPORT))
     assert page.tags.count("script") == 1
     assert "img" not in page.tags
-    assert page.links == ["#network-lines"], "the failed check has a link to its evidence"
+    assert set(page.links) == {"#program", "#network-lines"}, "a cited line and a failed check have links"
 
 
 def test_credentials_of_urls_are_nowhere_on_the_page() -> None:
@@ -160,8 +167,9 @@ def test_every_section_is_there() -> None:
 def test_a_job_without_a_record_has_a_page_too() -> None:
     facts = replace(FACTS, code=0, first=None, last_lines=())
     empty = replace(
-        with_case(facts=facts, plan=None, findings=(), errors=(), results=(), compared=Comparison(), typed=""),
-        timeline=(), ranks=(), evidence=(), packages=(), measured="", steps=(), commands=(), unknown=(), excerpt=None,
+        with_case(facts=facts, plan=None, findings=(), errors=(), results=(), compared=Comparison(), typed="",
+                  excerpt=None),
+        chain=(), timeline=(), ranks=(), evidence=(), packages=(), measured="", steps=(), commands=(), unknown=(),
     )  # fmt: skip
     page = render_page(empty)
     assert "Argosy has no record of this job" in page
@@ -203,14 +211,107 @@ def test_a_failed_check_is_explained_by_the_only_difference_from_the_last_run_th
     slow = Case("job 7", GOOD, COMMAND, (SLOW,), compared=CHANGED)
     assert explain_cause(slow) == (
         "The network check failed: TCP over eth0, not InfiniBand; NCCL 2.27 says 'No device'. "
-        "The argument 'sockets' (before: 'ib') is the only recorded difference from job 5, which passed with "
-        "InfiniBand (mlx5_0) on the same nodes, the same image and the same train.py, so it is the likely cause. "
-        "NCCL read NCCL_IB_HCA=mlx4 (the InfiniBand cards that it may use); it was not set in job 5."
+        "In the launch, the argument 'sockets' (before: 'ib') is the only difference from job 5, which passed with "
+        "InfiniBand (mlx5_0) on the same nodes, the same image and the same train.py. "
+        "NCCL read NCCL_IB_HCA=mlx4 (names of the InfiniBand cards that NCCL may use); "
+        "the log of job 5 does not mention it."
     )
     equal = explain_cause(replace(slow, compared=Comparison("5", "", (), ("image",))))
     assert equal.endswith("Nothing that Argosy records differs from job 5, which passed on the same image.")
     other = replace(CHANGED, changes=(Change("image", "a.sif", "b.sif"),), observed=())
     assert "Recorded differences from job 5" in explain_cause(replace(slow, compared=other))
+
+
+PROGRAM = Excerpt(
+    "/x/train.py",
+    ((21, 'SETTINGS = {"sockets": {"NCCL_IB_HCA": "mlx4"}}', False), (30, "environ.update(SETTINGS[network])", False)),
+)
+
+
+def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could_not_use() -> None:
+    compared = replace(CHANGED, cards=("mlx5_0", "mlx5_1"))
+    search = search_arguments("/x/train.py", CHANGED.changes[0])
+    low = Finding("bandwidth", State.FAIL, "1.1 GB/s")
+    tcp = NetFacts(networks=("Socket",))
+    case = Case("job 7", RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
+    case = replace(case, facts=replace(GOOD, record="/r"))
+    assert explain_cause(case).endswith(
+        "Line 21 of the program has this setting beside the argument 'sockets', and NCCL read "
+        "NCCL_IB_HCA=mlx4 (names of the InfiniBand cards that NCCL may use), but no card that "
+        "job 5 used (mlx5_0 and mlx5_1) matches it, so NCCL used "
+        "TCP, which explains the low bandwidth."
+    )
+    assert [(each.text, each.line) for each in cite_lines(case)] == [
+        ("Line 21 has 'sockets' and NCCL_IB_HCA", 21),
+        ("Line 30 uses SETTINGS", 30),
+    ]
+    look, repeat, *_, cards = list_steps(case)
+    assert (look.text, look.command) == ("Look at line 21 of train.py, below.", "")
+    assert (
+        "Launch job 5 again, with 'ib', on the nodes of this job: this tests the cause and repairs it." in repeat.text
+    )
+    assert "correct line 21 so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)." in repeat.text
+    assert "Expected: mlx5_0 and mlx5_1." in cards.text
+    assert "explains" not in explain_cause(replace(case, findings=(SLOW,)))
+    assert "so NCCL used TCP" not in explain_cause(replace(case, net=NetFacts()))
+    same = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "mlx5"),))
+    assert "does not mention it" in explain_cause(replace(case, compared=same))
+    assert cite_lines(replace(case, compared=same)) == ()
+
+
+def test_a_value_of_nccl_ib_hca_allows_cards_by_prefix_by_name_or_by_exclusion() -> None:
+    for rule in ("mlx5", "mlx5_0", "mlx4,mlx5_0:1", "=mlx5_0", "^mlx5_1", "^=mlx5", "^mlx5_0:2", ""):
+        assert allows_card(rule, "mlx5_0"), rule
+    for rule in ("mlx4", "mlx5_1", "=mlx5", "^mlx5", "^=mlx5_0"):
+        assert not allows_card(rule, "mlx5_0"), rule
+
+
+def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> None:
+    frames = (
+        Frame("/x/train.py", 79, "<module>", "train(sys.argv[1], int(sys.argv[2]))"),
+        Frame("/x/train.py", 73, "train", "load(step)"),
+        Frame("/x/train.py", 61, "load", "return BATCHES[step]"),
+    )
+    lines = ((22, "BATCHES: list[int] = [1]", False), (61, "    return BATCHES[step]", True))
+    case = Case(
+        "job 7", replace(RECORDED, last_lines=("rank 3 step 2", "", *TRACEBACK)),
+        replace(PLAN, command=("python", "train.py", "ib", "3")), raised=Raised("KeyError: 'label'", frames),
+        compared=replace(CHANGED, changes=(Change("arguments", "ib", "ib 3"),)), excerpt=Excerpt("/x/train.py", lines),
+    )  # fmt: skip
+    assert [each.text for each in cite_lines(case)] == [
+        "Line 79 reads the argument (sys.argv[2])", "Line 73, in train, calls load",
+        "Line 61, in load, raises KeyError: 'label'", "Line 22 defines BATCHES",
+        "Last line of rank 3 before the error",
+    ]  # fmt: skip
+    assert cite_lines(case)[-1].code == "rank 3 step 2"
+    assert "reads the rank" not in explain_cause(case)
+    own = replace(case, raised=Raised("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1"))))
+    assert "It is the number of the rank that failed first, and line 73 reads the rank." in explain_cause(own)
+    other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
+    assert "reads the rank" not in explain_cause(other)
+    alone = replace(case, compared=Comparison(), excerpt=None, raised=Raised("x", frames[2:]))
+    assert [each.line for each in cite_lines(alone)] == [61, 0]
+    assert cite_lines(replace(case, raised=None)) == ()
+
+
+def test_a_new_word_of_a_command_is_marked_but_not_the_name_of_a_job() -> None:
+    before = "launch --name good -- python train.py ib"
+    assert mark_words("launch --name slow -- python train.py tcp", before)[-1] == ("tcp", True)
+    assert [new for _, new in mark_words("launch --name slow --name=x -- python", before)] == [False] * 6
+    assert mark_words("a b", "") == [("a", False), ("b", False)]
+
+
+def test_a_job_without_a_time_limit_has_one_text() -> None:
+    for limit in ("UNLIMITED", "365-00:00:00"):
+        page = render_page(with_case(facts=replace(FACTS, time_limit=limit)))
+        assert "<dt>Time limit</dt><dd>none</dd>" in page
+
+
+def test_unused_cards_have_the_names_that_an_earlier_job_on_the_same_nodes_logged() -> None:
+    node, tcp = Node(cores=8, nics=2), NetFacts(networks=("Socket",), interfaces="[0]eth0:10.0.0.1")
+    picture = drawn(draw_job_node("node1", RANKS[:2], node, tcp, ("mlx5_0", "mlx5_1")))
+    assert ">mlx5_1<" in picture
+    assert ">card unused<" in drawn(draw_job_node("node1", RANKS[:2], node, tcp, ("mlx5_0",)))
 
 
 def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
@@ -220,7 +321,7 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
     case = Case(
         "job 7", FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames)
     )
-    assert "The added argument '3' is the only recorded difference" in explain_cause(case)
+    assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
     assert explain_cause(case).endswith("Line 75 of the program reads this argument (sys.argv[2]).")
     assert find_argument_use(Raised("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
 
@@ -232,15 +333,29 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     )
     read, back, again = list_steps(case)
     assert read.command == "sed -n 49,62p /x/train.py"
-    assert read.where.startswith("Runs on this machine")
-    assert back.text == "If you did not want the argument 'sockets' (before: 'ib'): launch job 5 again."
+    assert read.where == "Type it on a login node; costs no GPU hours."
+    assert back.text == ("If you did not want the argument 'sockets' (before: 'ib'): launch job 5 again, with 'ib'.")
     assert back.command == CHANGED.repeat
-    assert back.where == "Submits a job: 2 nodes with 16 GPUs; job 5 took 10 s."
+    assert back.where == (
+        "Type it on a login node; costs about 0.044 GPU hours (2 nodes, 16 GPUs in all, 10 s in job 5)."
+    )
+    assert again.text.endswith(
+        "correct line 51 or its input, then launch this job again. It fails again if nothing changed."
+    )
     assert (again.command, again.instead) == ("cd /x && argosy launch y", True)
     inside = replace(case, search=replace(SEARCH, in_image=True))
     assert next(list_steps(inside)).command == "argosy run /x.sif -- sed -n 49,62p /x/train.py"
     far = next(list_steps(replace(case, ssh="login1")))
-    assert (far.command, far.where) == ("ssh login1 'sed -n 49,62p /x/train.py'", "Runs on login1.")
+    assert (far.command, far.where) == (
+        "ssh login1 'sed -n 49,62p /x/train.py'",
+        "Type it on the machine from which you launched the job; costs no GPU hours.",
+    )
+    shown = next(list_steps(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),)))))
+    assert (shown.text, shown.command, shown.shown) == (
+        "Look at line 51 of train.py, below, and at the lines with ▶ that lead to it.",
+        "",
+        True,
+    )
     assert [each.command for each in list_steps(replace(case, typed="", compared=Comparison()))][1:] == [
         "sbatch /r/job.sh"
     ]
@@ -256,8 +371,10 @@ def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job(
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"
     assert "on the nodes of this job" in repeat.text
     assert check.command == "argosy check /x.sif --site lumi-g"
-    assert devices.command.endswith("--follow -- ls -l /dev/infiniband")
-    assert devices.where == "Submits a job: 1 node with 8 GPUs, for a few seconds."
+    assert check.text.startswith("If the run of step 2 fails its checks: ")
+    assert devices.text.startswith("If step 3 finds no fault: ")
+    assert devices.command.endswith("--follow -- ls /sys/class/infiniband")
+    assert devices.where == "Type it on a login node; submits a job: 1 node, 8 GPUs, for a few seconds."
     assert tuple(list_steps(replace(slow, findings=()))) == ()
     alone = [each.command.split(" ")[0] for each in list_steps(replace(slow, compared=Comparison()))]
     assert alone == ["argosy", "argosy", "sbatch"]
@@ -285,6 +402,10 @@ def test_a_failed_job_says_that_its_output_has_no_bandwidth() -> None:
 def test_changed_arguments_are_described() -> None:
     assert describe_arguments(Change("", "ib", "ib 3 4")) == "added arguments '3 4'"
     assert describe_arguments(Change("", "ib 3", "ib")) == "missing argument '3'"
+    assert describe_return(Change("", "ib", "ib 3 4")) == "without '3 4'"
+    assert describe_return(Change("", "ib 3", "ib")) == "with '3'"
+    assert describe_return(Change("", "a b", "a c")) == "with 'b'"
+    assert describe_return(Change("", "a b", "c")) == "with 'a b'"
     assert describe_arguments(Change("", "a b", "a c")) == "argument 'c' (before: 'b')"
     assert describe_arguments(Change("", "a b", "c")) == "argument 'c' (before: 'a b')"
     assert search_arguments("t.py", Change("", "--net=ib", "--net=tcp -v 3")).words == ("net", "tcp", "NCCL_")
@@ -307,6 +428,22 @@ def test_an_excerpt_shows_the_lines_of_the_traceback_unless_the_program_changed_
     )
     far = search_frames(Raised("x", (Frame("train.py", 99, "g"), Frame("train.py", 3, "f"))), str(tmp_path))
     assert far == Search(str(program), 1, 8, (3,))
+    program.write_text("LABELS = [1]\nOTHER = 2\n" + "\n" * 20 + "return LABELS[2]\n")
+    os.utime(program, (1000, 1000))
+    defined = read_excerpt(Search(str(program), 18, 23, (23,)), 2000.0)
+    assert defined is not None
+    assert [number for number, _, _ in defined.lines] == [1, *range(18, 24)]
+    program.write_text("NETS = {'tcp': 1}\nuse(NETS)\n'NETS'\n")
+    os.utime(program, (1000, 1000))
+    users = read_excerpt(Search(str(program), words=("tcp", "NCCL_")), 2000.0)
+    assert users is not None
+    assert [number for number, _, _ in users.lines] == [1, 2]
+
+
+def test_an_excerpt_has_the_lines_with_a_word(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("".join(f"line {number}\n" for number in range(1, 101)))
+    os.utime(program, (1000, 1000))
     words = read_excerpt(Search(str(program), words=("line 7",)), 2000.0)
     assert words is not None
     assert [number for number, _, _ in words.lines] == [7, *range(70, 80)]
@@ -388,7 +525,7 @@ def test_the_summary_says_what_happened() -> None:
     passed = (Finding("ranks", State.OK, "4"), Finding("GPUs", State.OK, "4"))
     assert said(GOOD, findings=passed, results=(MEASURED,)) == (
         "Job 7 finished with exit code 0 and passed all 2 checks. "
-        "The bus bandwidth is 90.25 GB/s; the site's profile expects 100, and 70 (70%) are enough to pass."
+        "Bus bandwidth, as the program printed it: 90.25 GB/s; expected 100 GB/s, at least 70 GB/s (70%) to pass."
     )
     assert said(early) == "Job 7 failed before its first rank started (code 3)."
     output = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"

@@ -108,7 +108,7 @@ def test_sockets_on_one_node_pass_because_gpus_do_not_use_them() -> None:
     verdict = check_run(log("one-node"), (), Expected(nodes=1, gpus=4), read_site("mn5-acc"))
     assert verdict.ok
     assert check(verdict, "bandwidth").evidence.startswith(
-        "301.5 GB/s bus bandwidth; 314 expected on 1 node, at least 219.8 (70%) to pass"
+        "301.5 GB/s bus bandwidth; 314 GB/s expected on 1 node, at least 219.8 GB/s (70%) to pass"
     )
 
 
@@ -177,7 +177,7 @@ def test_a_bandwidth_is_shown_beside_that_of_the_last_run_of_its_shape_that_pass
     earlier = EarlierRun("2", "2026-11-22", Measured(85.0, 1 << 30, "all_reduce"))
     told = check(check_run(NetFacts(measured=measured), (), TWO_NODES, ANY, earlier), "bandwidth")
     assert told == Finding(
-        "bandwidth", State.OK, "60 GB/s bus bandwidth; 85 in job 2 of 2026-11-22, the last run that passed"
+        "bandwidth", State.OK, "60 GB/s bus bandwidth; 85 GB/s in job 2 of 2026-11-22, the last run that passed"
     )
     assert find_passed(make_session(tmp_path), tmp_path / "runs/1", ANY) is None
 

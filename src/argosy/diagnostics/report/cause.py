@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
-from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, IN_LOG, NODES
+from argosy.diagnostics.report.chain import find_use
+from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, NODES
 from argosy.diagnostics.report.model import Case, Comparison
-from argosy.diagnostics.report.source import describe_arguments, find_argument_use
+from argosy.diagnostics.report.network_cause import explain_settings
+from argosy.diagnostics.report.source import describe_arguments, names_of
 from argosy.diagnostics.report.summary import join_names, sentence
 from argosy.diagnostics.why.find import KnownError
 from argosy.slurm.text import ENDED
@@ -15,17 +18,11 @@ from argosy.slurm.text import ENDED
 MOST_CHANGES = 3
 """Differences from the last run that passed in the explanation; the section has all."""
 
-MEANINGS = {
-    "NCCL_IB_DISABLE": "1 switches InfiniBand off",
-    "NCCL_IB_HCA": "the InfiniBand cards that it may use",
-    "NCCL_NET": "the network that it uses",
-    "NCCL_NET_PLUGIN": "the plugin for its network",
-    "NCCL_SOCKET_IFNAME": "the interfaces for its first contact and for TCP",
-}
-"""Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
-
 OF_PROGRAM = "program-error"
 """Name of the error of a program that no signature knows."""
+
+RANK = {"rank"}
+"""Names of the number of a rank in programs, in small letters."""
 
 KNOWN_CAUSES, UNEXPLAINED = ("cause", "maybe"), "unexplained"
 """Levels of errors that explain a failure, and of the first error of another failure."""
@@ -85,36 +82,34 @@ def _explain_changes(case: Case) -> Iterator[str]:
     compared = case.compared
     if not compared.job:
         return
-    passed = f"job {compared.job}, which passed{_describe_equal(compared)}"
+    passed = f"job {compared.job}, which passed{_describe_equal(case)}"
     if not compared.changes:
         yield f"Nothing that Argosy records differs from {passed}"
     elif changes_only_arguments(compared):
-        difference = describe_difference(compared)
-        verb = "are" if "arguments '" in difference else "is"
-        likely = "" if case.facts.code else ", so it is the likely cause"
-        yield f"The {difference} {verb} the only recorded difference from {passed}{likely}"
+        yield f"In the launch, the {describe_difference(compared)} is the only difference from {passed}"
         yield from _explain_use(case)
     else:
         yield f"Recorded differences from {passed}: {describe_difference(compared)}"
-    for change in compared.observed:
-        if change.now:
-            name = change.name.removesuffix(IN_LOG)
-            meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
-            before = f"it was {change.before or 'not set'} in job {compared.job}"
-            yield f"NCCL read {name}={change.now}{meaning}; {before}"
+    yield from explain_settings(case)
 
 
 def _explain_use(case: Case) -> Iterator[str]:
-    """Yield where the traceback reads an argument that changed."""
-    if case.raised and case.plan:
-        use = find_argument_use(case.raised, case.plan.command, case.compared.changes[0])
-        if use:
-            yield f"Line {use[0].line} of the program reads this argument ({use[1]})"
+    """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
+    use = find_use(case)
+    if use is None or case.raised is None:
+        return
+    yield f"Line {use[0].line} of the program reads this argument ({use[1]})"
+    first, change = case.facts.first, case.compared.changes[0]
+    of_rank = next((each for each in case.raised.frames if RANK & {name.lower() for name in names_of(each.code)}), None)
+    if first and of_rank and str(first.rank) in set(shlex.split(change.now)) - set(shlex.split(change.before)):
+        yield f"It is the number of the rank that failed first, and line {of_rank.line} reads the rank"
 
 
-def _describe_equal(compared: Comparison) -> str:
-    """Say what was equal in the last run that passed, and which network it used."""
-    network = f" with {compared.network}" if compared.network else ""
+def _describe_equal(case: Case) -> str:
+    """Say what was equal in the last run that passed, and which network it used if the check of the network failed."""
+    compared = case.compared
+    slow = any(each.what == "network" and each.state is State.FAIL for each in case.findings)
+    network = f" with {compared.network}" if compared.network and slow else ""
     names = [text for name, text in ((NODES, "the same nodes"), (IMAGE, "the same image")) if name in compared.same]
     names += [f"the same {join_names(compared.files)}"] if compared.files else []
     return f"{network}{' on ' if names else ''}{join_names(names)}"

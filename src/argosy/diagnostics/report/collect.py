@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.diagnostics.report.cause import changes_only_arguments, explain_cause
+from argosy.diagnostics.report.chain import cite_lines
 from argosy.diagnostics.report.commands import list_commands
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
@@ -90,8 +92,8 @@ def collect_report(session: Session, job: str) -> Report:
         case=case,
         summary=summarize(case),
         cause=explain_cause(case),
+        chain=cite_lines(case),
         steps=tuple(list_steps(case)),
-        excerpt=_excerpt(case),
         timeline=plan_timeline(facts, output),
         unknown=tuple(unknown_times(facts, case.plan, output)),
         ranks=tuple(_ranks(facts, case.plan)),
@@ -103,6 +105,8 @@ def collect_report(session: Session, job: str) -> Report:
         commands=tuple(list_commands(case)),
         node=job_node(_site(session, case).node, case.plan.shape.gpus_per_node if case.plan else 0),
         networks=parse_by_host(logs),
+        written=time.time(),
+        user=session.host.person.name,
         argosy=VERSION,
     )
 
@@ -110,7 +114,8 @@ def collect_report(session: Session, job: str) -> Report:
 def _collect_case(session: Session, facts: JobFacts, output: str, logs: str, *, is_job: bool) -> Case:
     """Collect what decides what the report says."""
     plan, submitted = _plan(facts.record), read_submitted(Path(facts.record)) if facts.record else {}
-    compared = _compared(session, facts, parse_netlog(logs))
+    net = parse_netlog(logs)
+    compared = _compared(session, facts, net)
     case = Case(
         subject=f"{'job' if is_job else 'run'} {facts.id}",
         facts=facts,
@@ -119,13 +124,15 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str, *, 
         errors=_errors(session, facts),
         compared=compared,
         raised=find_exception(facts.last_lines) if facts.code else None,
+        net=net,
         results=_measured(session, facts.id, compared.job) if is_job else (),
         output=output,
         typed=redact(read_command_line(facts.record)),
         profile=submitted.get("profile", ""),
         ssh=submitted.get("ssh", ""),
     )
-    return replace(case, search=_search(case))
+    case = replace(case, search=_search(case))
+    return replace(case, excerpt=_excerpt(case))
 
 
 def _search(case: Case) -> Search | None:
@@ -214,7 +221,8 @@ def _compared(session: Session, facts: JobFacts, net: NetFacts) -> Comparison:
         bandwidth = f"{passed.measured.gigabytes:.4g} GB/s" if passed.measured else ""
         observed = tuple(compare_settings(passed.net.settings, net.settings))
         compared = compare_jobs(session, facts, passed.job, packages)
-        return replace(compared, observed=observed, network=_describe_network(passed.net), bandwidth=bandwidth)
+        network = _describe_network(passed.net)
+        return replace(compared, observed=observed, network=network, cards=passed.net.cards, bandwidth=bandwidth)
     except ArgosyError:
         return Comparison()
 

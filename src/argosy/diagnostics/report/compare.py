@@ -21,7 +21,7 @@ OWN = frozenset({"--job-name", "--output", "--error"})
 """Settings that differ between any two jobs."""
 
 ARGUMENTS, FILES, IMAGE, PACKAGES = "arguments", "files of the command", "image", "packages"
-NODES, VARIABLES, OPTIONS = "nodes", "variables", "options"
+NODES, VARIABLES, OPTIONS = "nodes", "variables of the launch", "options"
 
 COMMAND = "command"
 """The setting of `diff_jobs` that has the program with its arguments."""

@@ -49,12 +49,17 @@ def _name_start(moments: Sequence[Moment]) -> str:
 
 def describe_phases(moments: Sequence[Moment]) -> str:
     """Say how long each phase took, for example ``in the queue 5 s, running 2 min 10 s``."""
+    return ", ".join(text for _, text in sum_phases(moments))
+
+
+def sum_phases(moments: Sequence[Moment]) -> list[tuple[Phase, str]]:
+    """Return the phases in their order, each with its name and how long it took in all."""
     start = _name_start(moments)
     took: dict[Phase, float] = {}
     for before, after in pairwise(moments):
         took[before.phase] = took.get(before.phase, 0.0) + after.seconds - before.seconds
     names = {phase: start if phase is Phase.START else phase for phase in took}
-    return ", ".join(f"{names[phase]} {render_seconds(took[phase])}" for phase in took if phase is not Phase.END)
+    return [(phase, f"{names[phase]} {render_seconds(took[phase])}") for phase in took if phase is not Phase.END]
 
 
 def render_seconds(seconds: float) -> str:

@@ -81,15 +81,18 @@ class Step(msgspec.Struct, frozen=True):
     command
         The command line of the step; empty if it has none.
     where
-        The machine that runs the command, and the cost.
+        The machine on which to type the command, and the cost.
     instead
         Whether it is an alternative to the step before.
+    shown
+        Whether the page shows the lines of the program that it names.
     """
 
     text: str
     command: str = ""
     where: str = ""
     instead: bool = False
+    shown: bool = False
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -151,6 +154,24 @@ class Excerpt(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class Cited(msgspec.Struct, frozen=True):
+    """A line that explains a failure.
+
+    Attributes
+    ----------
+    text
+        What the line does, for example ``Line 61, in load, raises KeyError: 'label'``.
+    code
+        The line itself.
+    line
+        Number of a line of the program; 0 for a line of the output.
+    """
+
+    text: str
+    code: str
+    line: int = 0
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """The difference from the last run of the same command and shape at the same site that passed its checks.
 
@@ -170,6 +191,8 @@ class Comparison(msgspec.Struct, frozen=True):
         How long that job ran; 0 if unknown.
     network
         The network that the logs of that job show, with its cards; empty if they show none.
+    cards
+        Names of the InfiniBand cards that it used.
     bandwidth
         The bandwidth that it measured, with its unit; empty if it measured none.
     """
@@ -182,6 +205,7 @@ class Comparison(msgspec.Struct, frozen=True):
     observed: tuple[Change, ...] = ()
     seconds: int = 0
     network: str = ""
+    cards: tuple[str, ...] = ()
     bandwidth: str = ""
 
 
@@ -202,6 +226,10 @@ class Case(msgspec.Struct, frozen=True):
         The exception that ended the program; None if the output shows none.
     search
         Lines of the user's program that explain the job; None if none are known.
+    excerpt
+        Their text; None if the program is not on this machine.
+    net
+        The network that the logs of the job show.
     results
         Result of the job if it was a benchmark, followed by those of earlier comparable jobs.
     output
@@ -222,6 +250,8 @@ class Case(msgspec.Struct, frozen=True):
     compared: Comparison = Comparison()
     raised: Raised | None = None
     search: Search | None = None
+    excerpt: Excerpt | None = None
+    net: NetFacts = NetFacts()
     results: tuple[BenchResult, ...] = ()
     output: str = ""
     typed: str = ""
@@ -240,10 +270,10 @@ class Report(msgspec.Struct, frozen=True):
         One sentence about the end of the job.
     cause
         The likely cause of a failure; empty for a job that ended well, or has not ended.
+    chain
+        The lines that lead to a failure, in their order.
     steps
         The next steps in their order, after a job that failed or whose checks failed.
-    excerpt
-        The lines of the user's program that explain the job; None if none are known.
     unknown
         Events whose time is unknown: event and reason.
     measured
@@ -258,13 +288,15 @@ class Report(msgspec.Struct, frozen=True):
         A node as the profile describes it, with the GPUs of the job.
     networks
         Host -> the network that its logs show.
+    written, user
+        Seconds since 1970 when the report was made, and who made it.
     """
 
     case: Case
     summary: str
     cause: str
+    chain: tuple[Cited, ...]
     steps: tuple[Step, ...]
-    excerpt: Excerpt | None
     timeline: tuple[Moment, ...]
     unknown: tuple[tuple[str, str], ...]
     ranks: tuple[RankRow, ...]
@@ -275,4 +307,6 @@ class Report(msgspec.Struct, frozen=True):
     commands: tuple[tuple[str, str], ...]
     node: Node
     networks: dict[str, NetFacts]
+    written: float
+    user: str
     argosy: str

@@ -16,11 +16,11 @@ from argosy.diagnostics.report.cause import (
     find_known_cause,
 )
 from argosy.diagnostics.report.drawings import render_seconds
-from argosy.diagnostics.report.model import Case, Search, Step
-from argosy.diagnostics.report.summary import fill_names, sentence
+from argosy.diagnostics.report.model import Case, Comparison, Search, Step
+from argosy.diagnostics.report.network_cause import CARDS, find_wrong_cards
+from argosy.diagnostics.report.source import describe_return, find_setting
+from argosy.diagnostics.report.summary import fill_names, join_names, sentence
 from argosy.slurm.text import ENDED
-
-HERE = "Runs on this machine, for example a login node, and uses no time of a job."
 
 TYPED = re.compile(r"^cd .+? && argosy launch (?!.*(?:--nodelist|-w)\b)")
 """The beginning of a recorded command line that names no nodes."""
@@ -28,7 +28,10 @@ TYPED = re.compile(r"^cd .+? && argosy launch (?!.*(?:--nodelist|-w)\b)")
 BILLED = ("--partition=", "--account=", "--qos=", "--reservation=")
 """Options that a job on the same nodes needs, too."""
 
-DEVICES = "/dev/infiniband"
+DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
+"""The device files that a hint names, and the folder with the names of the cards."""
+
+SECONDS_OF_HOUR = 3600
 
 
 def list_steps(case: Case) -> Iterator[Step]:
@@ -45,26 +48,33 @@ def list_steps(case: Case) -> Iterator[Step]:
 
 
 def _steps_of_failure(case: Case) -> Iterator[Step]:
-    """Yield the steps after a failure: first read the evidence, then correct what explains it."""
+    """Yield the steps after a failure: first look at the evidence, then correct what explains it."""
     known, compared = find_known_cause(case), case.compared
+    target = "the program or its input"
     if known:
         yield Step(f"{sentence(fill_names(known.fix, case.facts))}.")
     elif case.raised and case.search:
-        lines = f"lines {case.search.first} to {case.search.last}"
-        raised = f"line {case.raised.frames[-1].line} raised the error"
-        yield Step(f"Read {lines} of {case.search.path}; {raised}.", *_read(case, case.search))
+        target = f"line {case.raised.frames[-1].line} or its input"
+        yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
     else:
-        yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", HERE)
-    again = "Correct the program or its input, then launch this job again."
+        yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", _free(case))
+    again = f"orrect {target}, then launch this job again. It fails again if nothing changed."
     if not case.plan or not case.plan.is_job:
         return
     if not compared.changes:
-        yield Step(again, *_launch_again(case))
+        yield Step(f"C{again}", *_launch_again(case))
         return
     what = f"the {describe_difference(compared)}" if changes_only_arguments(compared) else "the recorded differences"
-    yield Step(f"If you did not want {what}: launch job {compared.job} again.", compared.repeat, _cost(case))
-    command, where = _launch_again(case)
-    yield Step(f"If you did: {again[:1].lower()}{again[1:]}", command, where, instead=True)
+    back = f"If you did not want {what}: launch job {compared.job} again, {_before(compared)}."
+    yield Step(back, compared.repeat, _cost(case))
+    yield Step(f"If you wanted {what}: c{again}", *_launch_again(case), instead=True)
+
+
+def _before(compared: Comparison) -> str:
+    """Describe how the last run that passed was launched, for example ``with 'ib'`` or ``without '3'``."""
+    if not changes_only_arguments(compared):
+        return "without them"
+    return describe_return(compared.changes[0])
 
 
 def _steps_of_check(case: Case) -> Iterator[Step]:
@@ -72,46 +82,69 @@ def _steps_of_check(case: Case) -> Iterator[Step]:
     failed, compared = find_failed_check(case), case.compared
     if not case.plan or not case.plan.is_job:
         return
-    if compared.changes:
-        yield from _steps_of_changes(case)
-        check = "If its checks fail, too: check the libraries of the image."
-    else:
-        if failed and DEVICES not in failed.hint:
-            yield Step(f"{sentence(fill_names(failed.hint, case.facts))}.")
-        check = "Check the libraries of the image."
+    steps = list(_steps_of_changes(case)) if compared.changes else []
+    if not compared.changes and failed and DEVICES not in failed.hint:
+        steps.append(Step(f"{sentence(fill_names(failed.hint, case.facts))}."))
     if "/" in case.plan.image:
         profile = case.profile or case.plan.site
-        yield Step(check, f"argosy check {quote(case.plan.image)} --site {quote(profile)}", HERE)
+        when = f"If the run of step {len(steps)} fails its checks: check" if compared.changes else "Check"
+        line = f"argosy check {quote(case.plan.image)} --site {quote(profile)}"
+        steps.append(Step(f"{when} the libraries of the image.", line, _free(case)))
     if failed and DEVICES in failed.hint:
-        yield Step("If the image is right: list the network cards that a container on a node has.", *_probe(case))
+        steps.append(_probe(case, len(steps)))
     if not compared.changes:
-        yield Step("Launch the job again to find out if the fault is permanent.", *_launch_again(case))
+        steps.append(Step("Launch the job again to find out if the fault is permanent.", *_launch_again(case)))
+    yield from steps
 
 
 def _steps_of_changes(case: Case) -> Iterator[Step]:
-    """Yield the steps that find and confirm the change that is the cause."""
-    compared = case.compared
-    if changes_only_arguments(compared) and case.search:
-        what = f"the {describe_difference(compared)}"
-        yield Step(f"Find what {what} sets in {case.search.path}.", *_read(case, case.search))
+    """Yield the steps that find and revert the change that is the cause."""
+    compared, only_arguments = case.compared, changes_only_arguments(case.compared)
+    if only_arguments and case.search:
+        yield _look(case, case.search, _name_lines(case))
     else:
-        what = "the difference"
-        yield Step("Compare the two jobs.", f"argosy jobs diff {compared.job} {case.facts.id}", HERE)
+        line = f"argosy jobs diff {compared.job} {case.facts.id}"
+        yield Step("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
-    nodes = " on the nodes of this job" if repeat != compared.repeat else ""
-    yield Step(
-        f"Launch job {compared.job} again{nodes}. If it passes its checks, {what} is the cause.", repeat, _cost(case)
-    )
+    nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
+    what = _before(compared) if only_arguments else "without the differences"
+    launch = f"Launch job {compared.job} again, {what}{nodes}: this tests the cause and repairs it."
+    yield Step(f"{launch}{_keep(case)}", repeat, _cost(case))
 
 
-def _read(case: Case, search: Search) -> tuple[str, str]:
-    """Return the command that prints lines of the program, and where it runs."""
+def _name_lines(case: Case) -> str:
+    """Name the lines of the program that explain a failed check."""
+    name = Path(case.search.path).name if case.search else "the program"
+    found = next(filter(None, (find_setting(case, each) for each in case.compared.observed)), None)
+    if found:
+        return f"line {found[0]} of {name}"
+    return f"the lines of {name} that contain a new argument, or a variable of NCCL"
+
+
+def _keep(case: Case) -> str:
+    """Say what to do after the run of the earlier arguments has passed."""
+    if not changes_only_arguments(case.compared):
+        return ""
+    wrong = find_wrong_cards(case)
+    found = find_setting(case, wrong) if wrong else None
+    passed = f" If it passes its checks, launch {_before(case.compared)} from now on"
+    if wrong and found:
+        cards = join_names(case.compared.cards)
+        return f"{passed}, or correct line {found[0]} so that {CARDS} names your cards ({cards})."
+    return f"{passed}, or correct what the {describe_difference(case.compared)} selects."
+
+
+def _look(case: Case, search: Search, what: str) -> Step:
+    """Return the step that looks at lines of the program: on the page, or with a command if the page has none."""
+    if case.excerpt and case.excerpt.lines:
+        more = "" if search.words else ", and at the lines with ▶ that lead to it"
+        return Step(f"Look at {what}, below{more}.", shown=True)
     argv = ["sed", "-n", f"{search.first},{search.last}p"]
     if search.words:
         argv = ["grep", "-nF", *(word for each in search.words for word in ("-e", each))]
     inside = ("argosy", "run", case.plan.image, "--") if search.in_image and case.plan else ()
     line = join((*inside, *argv, search.path))
-    return (join(("ssh", case.ssh, line)), f"Runs on {case.ssh}.") if case.ssh else (line, HERE)
+    return Step(f"Look at {what}.", join(("ssh", case.ssh, line)) if case.ssh else line, _free(case))
 
 
 def _launch_again(case: Case) -> tuple[str, str]:
@@ -119,14 +152,29 @@ def _launch_again(case: Case) -> tuple[str, str]:
     return case.typed or f"sbatch {quote(str(Path(case.facts.record, 'job.sh')))}", _cost(case)
 
 
+def _free(case: Case) -> str:
+    """Say where to type a command that starts no job."""
+    unit = "GPU" if case.plan and case.plan.shape.gpus_per_node else "node"
+    return f"Type it on {_place(case)}; costs no {unit} hours."
+
+
+def _place(case: Case) -> str:
+    return "the machine from which you launched the job" if case.ssh else "a login node"
+
+
 def _cost(case: Case) -> str:
     """Say what a job of this shape costs."""
     if case.plan is None:
         return ""
     shape, compared = case.plan.shape, case.compared
-    gpus = f" with {count(shape.nodes * shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
-    took = f"; job {compared.job} took {render_seconds(compared.seconds)}" if compared.seconds else ""
-    return f"Submits a job: {count(shape.nodes, 'node')}{gpus}{took}."
+    gpus = shape.nodes * shape.gpus_per_node
+    size = count(shape.nodes, "node") + (f", {count(gpus, 'GPU')} in all" if gpus else "")
+    if not compared.seconds:
+        return f"Type it on {_place(case)}; submits a job: {size}."
+    hours = compared.seconds / SECONDS_OF_HOUR * (gpus or shape.nodes)
+    unit = "GPU" if gpus else "node"
+    took = f"{render_seconds(compared.seconds)} in job {compared.job}"
+    return f"Type it on {_place(case)}; costs about {hours:.2g} {unit} hours ({size}, {took})."
 
 
 def add_nodes(line: str, nodes: str) -> str:
@@ -137,17 +185,33 @@ def add_nodes(line: str, nodes: str) -> str:
     return f"{found[0]}--nodelist {quote(nodes)} {line[found.end() :]}" if found else line
 
 
-def _probe(case: Case) -> tuple[str, str]:
-    """Return the command that lists the network cards in a container on the first node, and what it costs."""
+def _probe(case: Case, number: int) -> Step:
+    """Return the step that lists the network cards in a container on the first node.
+
+    Parameters
+    ----------
+    number
+        Number of the step before; 0 for none.
+    """
     if case.plan is None:
-        return "", ""
-    gpus = case.plan.shape.gpus_per_node
+        return Step("")
+    gpus, cards = case.plan.shape.gpus_per_node, case.compared.cards
     billed = [option for option in case.plan.directives if option.startswith(BILLED)]
     argv = [
         *("argosy", "launch", case.plan.image, "--site", case.profile or case.plan.site),
         *("--nodes", "1", "--ranks", "1", *(("--gpus-per-node", str(gpus)) if gpus else ()), *billed),
         *(("--nodelist", case.facts.ranks[0].host) if case.facts.ranks else ()),
-        *("--follow", "--", "ls", "-l", DEVICES),
+        *("--follow", "--", "ls", CARD_NAMES),
     ]
-    with_gpus = f" with {count(gpus, 'GPU')}" if gpus else ""
-    return join(argv), f"Submits a job: 1 node{with_gpus}, for a few seconds."
+    when = f"If step {number} finds no fault: list" if number else "List"
+    expected = (
+        f" Expected: {join_names(cards)}. If one is missing, report the node to the support of the site."
+        if cards
+        else ""
+    )
+    size = f"1 node, {count(gpus, 'GPU')}" if gpus else "1 node"
+    return Step(
+        f"{when} the names of the network cards in a container on a node.{expected}",
+        join(argv),
+        f"Type it on {_place(case)}; submits a job: {size}, for a few seconds.",
+    )

@@ -44,7 +44,7 @@ def describe_marks(pictures: Sequence[str]) -> str:
     return "; ".join((square, *marks)) + "."
 
 
-def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts) -> str:
+def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts, expected: Sequence[str] = ()) -> str:
     """Draw a node of a job.
 
     Parameters
@@ -55,6 +55,8 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
         The node as the profile describes it, with the GPUs of the job. Cores that it lacks are added.
     net
         The network that the logs of this node show.
+    expected
+        Names of the network cards that an earlier job on the same nodes used.
     """
     numbers = [core for each in ranks for core in (*parse_cpulist(each.cores), *parse_cpulist(each.planned))]
     least = max(numbers, default=0) + 1
@@ -70,7 +72,7 @@ def draw_job_node(host: str, ranks: Sequence[RankRow], node: Node, net: NetFacts
             description="; ".join((*(f"rank {each.rank}: {_cores_note(each)}" for each in ranks), *notes)),
             cores=dict(_cores(node, ranks)),
             gpus=tuple(_gpus(node, ranks, net)),
-            cards=_cards(node, net),
+            cards=_cards(node, net, expected),
             notes=notes,
         ),
     )
@@ -115,9 +117,10 @@ def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]
             yield Part("open", name, f"{name}: visible, but no log shows whether it was used", "use not shown")
 
 
-def _cards(node: Node, net: NetFacts) -> tuple[Part, ...]:
+def _cards(node: Node, net: NetFacts, expected: Sequence[str]) -> tuple[Part, ...]:
     if net.slow:
-        return (Part("absent", "card unused", "network card: the ranks used TCP instead"),) * node.nics
+        texts = expected if len(expected) == node.nics else ("card unused",) * node.nics
+        return tuple(Part("absent", text, "network card: the ranks used TCP instead") for text in texts)
     names = net.cards
     if max(net.nics, len(names)) < node.nics or not net.has_network:
         return (Part("open", "card ?", "network card: no log shows whether it was used"),) * node.nics

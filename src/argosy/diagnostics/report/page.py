@@ -21,15 +21,15 @@ from argosy.core.pages import page_templates
 from argosy.core.plots import draw, size_label
 from argosy.core.plural import count
 from argosy.core.redact import redact
-from argosy.diagnostics.report.drawings import draw_timeline, render_seconds
-from argosy.diagnostics.report.model import Phase, RankRow, Report
+from argosy.diagnostics.report.compare import NODES
+from argosy.diagnostics.report.drawings import draw_timeline, render_seconds, sum_phases
+from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
-from argosy.diagnostics.report.summary import fill_names, join_names
+from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import names_ranks
 from argosy.slurm.text import ENDED
 
 SIGNALLED = 128
@@ -49,6 +49,9 @@ LABELS = {"ranks": "ranks started"}
 EVIDENCE = {"network": "network-lines", "GPUs": "ranks", "cores": "ranks", "bandwidth": "measured", "ranks": "ranks"}
 """Subject of a finding -> the part of the page that has its evidence."""
 
+NO_LIMIT = {"UNLIMITED": "none", "365-00:00:00": "none"}
+"""Forms in which Slurm shows a job without a time limit: before and after it starts."""
+
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -65,8 +68,9 @@ def render_page(report: Report) -> str:
     environment.globals["count"] = count
     by_host = sorted(report.ranks, key=lambda each: (each.host, each.local))
     nodes = [(host, tuple(ranks)) for host, ranks in groupby(by_host, key=lambda each: each.host)]
+    cards = report.case.compared.cards if NODES in report.case.compared.same else ()
     pictures = [
-        draw_job_node(host, ranks, report.node, report.networks.get(host, NetFacts()))
+        draw_job_node(host, ranks, report.node, report.networks.get(host, NetFacts()), cards)
         for host, ranks in nodes[:MOST_NODES]
     ]
     return environment.get_template("report.html").render(
@@ -84,7 +88,10 @@ def render_page(report: Report) -> str:
         script=HELPERS.split(report.case.plan.script)[0] if report.case.plan else "",
         pictures=[Markup(each) for each in pictures],  # noqa: S704 - drawings escape their texts
         legend=describe_marks(pictures),
-        last_lines=_last_lines(report),
+        last_lines=describe_writer(report.case),
+        marked=mark_words,
+        phases=_phases(report.timeline),
+        first_time="Since submission" if report.case.facts.submitted else "Since start",
         hidden_nodes=max(0, len(nodes) - MOST_NODES),
         shows_ranks=len(nodes) > MOST_NODES or any(_is_misplaced(each) for each in report.ranks),
         timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704
@@ -116,7 +123,7 @@ def _outline(report: Report) -> Iterator[tuple[str, str]]:
         ("GPU model", report.node.gpu_model if plan and plan.shape.gpus_per_node else ""),
         ("Partition", facts.partition or _option(plan, "partition")),
         ("Account", facts.account or _option(plan, "account")),
-        ("Time limit", facts.time_limit or _option(plan, "time")),
+        ("Time limit", NO_LIMIT.get(facts.time_limit, facts.time_limit) or _option(plan, "time")),
         ("Nodes", facts.nodes),
     )
     yield from ((name, value) for name, value in values if value)
@@ -129,6 +136,7 @@ def _outline(report: Report) -> Iterator[tuple[str, str]]:
         used = _resources(facts, plan)
         yield from [("Used", used)] if used else []
         yield "Exit code", _exit_codes(facts)
+    yield "Report written", f"{_time(report.written)} by {report.user}"
     yield from [("Output", facts.output)] if facts.output else []
     yield from [("Record", facts.record)] if facts.record else []
 
@@ -178,12 +186,19 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_lines(report: Report) -> str:
-    """Return the heading of the last lines: whose lines they are."""
-    facts, plan = report.case.facts, report.case.plan
-    if facts.first and ((plan and plan.logs) or names_ranks(facts.last_lines)):
-        return f"rank {facts.first.rank}, which failed first"
-    return "the output"
+def mark_words(line: str, before: str) -> list[tuple[str, bool]]:
+    """Return the words of a command line, and whether each is new; the name of a job is not marked."""
+    words, known = line.split(" "), set(before.split(" "))
+    names = {number + 1 for number, word in enumerate(words) if word == "--name"}
+    return [
+        (word, bool(before) and word not in known and number not in names and not word.startswith("--name="))
+        for number, word in enumerate(words)
+    ]
+
+
+def _phases(moments: Sequence[Moment]) -> list[tuple[str, str]]:
+    """Return the legend of the timeline: class of the style sheet, and name with duration."""
+    return [(phase.name.lower(), text) for phase, text in sum_phases(moments)]
 
 
 def tabulate_results(results: Sequence[BenchResult]) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from argosy.core.redact import redact
 from argosy.core.shell import join
-from argosy.diagnostics.report.model import Change, Excerpt, Frame, Raised, Search
+from argosy.diagnostics.report.compare import IN_LOG
+from argosy.diagnostics.report.model import Case, Change, Excerpt, Frame, Raised, Search
 from argosy.jobs.command_files import is_in_image
 
 RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
@@ -22,10 +23,20 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 PACKAGES = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "<string>", "<stdin>")
 """Parts of the paths of frames that do not belong to the user's program."""
 
+DEFINED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=)")
+"""The beginning of a line of a module that gives a name a value."""
+
+NAME = re.compile(r"[A-Za-z_]\w*")
+
 ARGUMENT = re.compile(r"\bsys\.argv\[(\d{1,3})\]")
 
 AROUND, MOST_LINES = 5, 30
 """Lines before and after the line that raised an exception, and lines of an excerpt."""
+
+MOST_DEFINITIONS = 3
+"""Definitions of names before an excerpt."""
+
+STRING = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 MOST_BYTES, LONGEST = 1 << 20, 200
 """Size of the largest program that is read, and characters of a line."""
@@ -107,11 +118,50 @@ def read_excerpt(search: Search, started: float) -> Excerpt | None:
     except (OSError, ValueError):
         return None
     lines = list(enumerate(redact(text).splitlines(), 1))
-    if search.words:
-        shown = [row for row in lines if any(word in row[1] for word in search.words)][:MOST_LINES]
-    else:
-        shown = lines[search.first - 1 : search.last]
+    shown = _lines_with_words(lines, search.words) if search.words else _lines_of_range(lines, search)
     return Excerpt(search.path, tuple((number, text[:LONGEST], number in search.marked) for number, text in shown))
+
+
+def _lines_with_words(lines: Sequence[tuple[int, str]], words: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the lines that contain a word, or a name that a line with an argument defines."""
+    arguments = [word for word in words if word != NCCL]
+    names = {name for _, text in lines if any(word in text for word in arguments) for name in defined_names(text)}
+    return [row for row in lines if any(word in row[1] for word in words) or names & names_of(row[1])][:MOST_LINES]
+
+
+def _lines_of_range(lines: Sequence[tuple[int, str]], search: Search) -> list[tuple[int, str]]:
+    """Return a range of lines, after the lines that define the names of the last marked line."""
+    used = names_of(lines[search.marked[-1] - 1][1]) if search.marked and search.marked[-1] <= len(lines) else set()
+    defined = [row for row in lines[: search.first - 1] if defined_names(row[1]) & used]
+    return [*defined[-MOST_DEFINITIONS:], *lines[search.first - 1 : search.last]]
+
+
+def defined_names(text: str) -> set[str]:
+    """Return the name that a line of a module defines, or nothing."""
+    match = DEFINED.match(text)
+    return {match[1]} if match else set()
+
+
+def names_of(text: str) -> set[str]:
+    """Return the names in a line of code, without those in simple strings."""
+    return set(NAME.findall(STRING.sub("", text)))
+
+
+def find_setting(case: Case, change: Change) -> tuple[int, str, str] | None:
+    """Find the line of the program with a new argument, a variable of the log and its value.
+
+    Returns
+    -------
+    tuple or None
+        Number and text of the line, and the argument.
+    """
+    name = change.name.removesuffix(IN_LOG)
+    words = [word for word in case.search.words if word != NCCL] if case.search else []
+    for number, text, _ in case.excerpt.lines if case.excerpt and change.now else ():
+        for word in words:
+            if word in text and name in text and change.now in text:
+                return number, text, word
+    return None
 
 
 def describe_arguments(change: Change) -> str:
@@ -125,6 +175,18 @@ def describe_arguments(change: Change) -> str:
         pairs = [pair for pair in zip(before, now, strict=True) if pair[0] != pair[1]]
         before, now = [old for old, _ in pairs], [new for _, new in pairs]
     return f"{_arguments(now)} (before: '{join(before)}')"
+
+
+def describe_return(change: Change) -> str:
+    """Describe how to launch with the earlier arguments, for example ``with 'ib'`` or ``without '3'``."""
+    before, now = shlex.split(change.before), shlex.split(change.now)
+    if now[: len(before)] == before:
+        return f"without '{join(now[len(before) :])}'"
+    if before[: len(now)] == now:
+        return f"with '{join(before[len(now) :])}'"
+    if len(before) == len(now):
+        before = [old for old, new in zip(before, now, strict=True) if old != new]
+    return f"with '{join(before)}'"
 
 
 def _arguments(words: Sequence[str]) -> str:

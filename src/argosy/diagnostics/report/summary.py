@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from argosy.bench.result import BUS, BenchResult
+from argosy.bench.result import BUS, BenchResult, Figure
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.plural import count
 from argosy.core.shell import quote
@@ -13,12 +13,16 @@ from argosy.diagnostics.report.model import Case, Comparison
 from argosy.diagnostics.verify.rules import LEAST_SHARE
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
+from argosy.jobs.record import names_ranks
 from argosy.slurm.text import ENDED
 
 OF_GPUS = ("GPUs", "network")
 
 SCRIPT_SAYS = re.compile(r"^argosy: (?!job |verdict:)(.+)$", re.MULTILINE)
 """A line of the job script about a failure; it also writes how the job ended, and the verdict."""
+
+MUCH_SLOWER = 1.5
+"""Factor to the last run that passed that the summary mentions."""
 
 BANDWIDTH = "bandwidth"
 """Subject of the finding about the bandwidth."""
@@ -39,15 +43,26 @@ def summarize(case: Case) -> str:
         return f"{name} failed before its first rank started{reason}{restarts}."
     if facts.code:
         return f"{name} {facts.meaning} (code {facts.code}){restarts}."
-    texts = (f"{name} finished with exit code 0{restarts}", _summarize_checks(case.findings))
     speed = _compare_with_expected(case)
+    checks = _summarize_checks(case.findings, has_speed=bool(speed))
+    texts = (f"{name} finished with exit code 0{restarts}", checks)
     how = ", but it " if has_failed(case.findings) else " and "
     return f"{how.join(filter(None, texts))}.{f' {speed}' if speed else ''}"
 
 
-def _summarize_checks(findings: Sequence[Finding]) -> str:
-    """Say how many checks passed, or which ones failed and with which evidence."""
-    failed = [f"{each.what} ({_first_clause(each.evidence)})" for each in findings if each.state is State.FAIL]
+def _summarize_checks(findings: Sequence[Finding], *, has_speed: bool) -> str:
+    """Say how many checks passed, or which ones failed and with which evidence.
+
+    Parameters
+    ----------
+    has_speed
+        Whether the summary has the bandwidth in a sentence of its own.
+    """
+    failed = [
+        each.what if has_speed and each.what == BANDWIDTH else f"{each.what} ({_first_clause(each.evidence)})"
+        for each in findings
+        if each.state is State.FAIL
+    ]
     if failed:
         return f"failed {len(failed)} of {count(len(findings), 'check')}: {join_names(failed)}"
     passed = sum(each.state is State.OK for each in findings)
@@ -60,12 +75,29 @@ def _compare_with_expected(case: Case) -> str:
     results = case.results
     peaks = [(results[0].peak(nodes, BUS), speed) for nodes, speed in results[0].expected.items()] if results else []
     found = [
-        f"The bus bandwidth is {peak.value:.4g} GB/s; the site's profile expects {speed:.4g}, "
-        f"and {LEAST_SHARE * speed:.4g} ({LEAST_SHARE:.0%}) are enough to pass."
+        f"Bus bandwidth, as the program printed it: {peak.value:.4g} GB/s; expected {speed:.4g} GB/s, "
+        f"at least {LEAST_SHARE * speed:.4g} GB/s ({LEAST_SHARE:.0%}) to pass{_compare_with_passed(case, peak)}."
         for peak, speed in peaks
         if peak
     ]
     return found[-1] if found else ""
+
+
+def _compare_with_passed(case: Case, peak: Figure) -> str:
+    """Say how many times slower a job was than the last run that passed; empty below a factor of 1.5."""
+    if len(case.results) < 2:  # noqa: PLR2004 - the second one is that of the last run that passed
+        return ""
+    before = case.results[1].peak(peak.nodes, BUS)
+    times = before.value / peak.value if before and peak.value else 0.0
+    return f"; {times:.2g} times slower than {case.results[1].label}" if times >= MUCH_SLOWER else ""
+
+
+def describe_writer(case: Case) -> str:
+    """Return who wrote the last lines of a failed job: the rank that failed first, or the whole output."""
+    facts, plan = case.facts, case.plan
+    if facts.first and ((plan and plan.logs) or names_ranks(facts.last_lines)):
+        return f"rank {facts.first.rank}"
+    return "the output"
 
 
 def _failed_early(facts: JobFacts) -> bool:

@@ -271,7 +271,9 @@ def _check_bandwidth(
     evidence = f"{measured.gigabytes:g} GB/s bus bandwidth"
     before = ""
     if earlier and earlier.measured.operation == measured.operation:
-        before = f"; {earlier.measured.gigabytes:g} in job {earlier.job} of {earlier.date}, the last run that passed"
+        before = (
+            f"; {earlier.measured.gigabytes:g} GB/s in job {earlier.job} of {earlier.date}, the last run that passed"
+        )
     shape = (expected.nodes, expected.gpus)
     known = [row for row in site.network.expected if (row.nodes, row.gpus_per_node) == shape]
     if not known or measured.operation not in {"", "all_reduce"}:
@@ -279,7 +281,8 @@ def _check_bandwidth(
     row = known[0]
     least = LEAST_SHARE * row.gigabytes
     evidence += (
-        f"; {row.gigabytes:g} expected on {count(row.nodes, 'node')}, at least {least:g} ({LEAST_SHARE:.0%}) to pass"
+        f"; {row.gigabytes:g} GB/s expected on {count(row.nodes, 'node')}, "
+        f"at least {least:g} GB/s ({LEAST_SHARE:.0%}) to pass"
     )
     evidence += f" ({row.source})" if row.source else ""
     if measured.gigabytes >= least:
