@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(sys.argv[1]) if len(sys.argv) > 1 else make_page(Path(folder))
         page = Path(folder, "shown.html")
-        text = made.read_text(encoding="utf-8").replace("/home/alice/", "/home/ada/")
+        text = made.read_text(encoding="utf-8").replace("alice", "ada")
         page.write_text(LAB_FOLDER.sub("/shared/train", LAB_IMAGE.sub("pytorch.sif", text)), encoding="utf-8")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

@@ -128,8 +128,8 @@ def check_slow(desk: Desk, said: str, page: str, *, site: str) -> None:
     why = explanation(page)
     assert "the argument 'sockets' (before: 'ib') is the only difference from job 1, which passed" in why
     assert "with InfiniBand (mlx5_0 and mlx5_1) on the same nodes, the same image and the same train.py" in why
-    assert "of the program has this setting beside the argument 'sockets', and NCCL read NCCL_IB_HCA=mlx4" in why
-    assert "no card that job 1 used (mlx5_0 and mlx5_1) matches it, so NCCL used TCP, which explains" in why
+    assert "of the program contains the argument 'sockets' and this setting: NCCL read NCCL_IB_HCA=mlx4" in why
+    assert "no card that job 1 used (mlx5_0 and mlx5_1) has such a name, so NCCL used TCP, which explains" in why
     assert "uses SETTINGS" in text(page)
     assert "If it passes its checks, launch with 'ib' from now on, or correct line" in text(page)
     assert '"NCCL_IB_HCA": "mlx4"' in section(page, "program"), "the page has the lines of the program"
@@ -148,10 +148,8 @@ def check_failed(said: str, page: str) -> None:
     why = explanation(page)
     assert "train.py raised KeyError: 'label' (in load_label)" in why
     assert "the added argument '3' is the only difference from job 1" in why
-    assert (
-        "of the program reads this argument (sys.argv[2]). It is the number of the rank that failed first, and line"
-        in why
-    )
+    assert "of train.py reads this argument (sys.argv[2])." in why
+    assert "The argument is the number of the rank that failed first, and line" in why
     for line in ("reads the argument (sys.argv[2])", "in train, calls load_label", "defines BATCHES", "rank 3 step 2"):
         assert line in text(page), line
     back, again = steps(page)

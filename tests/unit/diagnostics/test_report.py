@@ -141,7 +141,7 @@ def test_hostile_text_stays_text_and_nothing_is_loaded() -> None:
     page = Page(render_page(REPORT))
     assert page.tags.count("script") == 1
     assert "img" not in page.tags
-    assert set(page.links) == {"#program", "#network-lines"}, "a cited line and a failed check have links"
+    assert set(page.links) == {"#line-5", "#network-lines"}, "a cited line and a failed check have links"
 
 
 def test_credentials_of_urls_are_nowhere_on_the_page() -> None:
@@ -236,10 +236,9 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     case = Case("job 7", RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
     assert explain_cause(case).endswith(
-        "Line 21 of the program has this setting beside the argument 'sockets', and NCCL read "
-        "NCCL_IB_HCA=mlx4 (names of the InfiniBand cards that NCCL may use), but no card that "
-        "job 5 used (mlx5_0 and mlx5_1) matches it, so NCCL used "
-        "TCP, which explains the low bandwidth."
+        "Line 21 of the program contains the argument 'sockets' and this setting: NCCL read NCCL_IB_HCA=mlx4 "
+        "(names of the InfiniBand cards that NCCL may use), but no card that job 5 used (mlx5_0 and mlx5_1) has such a "
+        "name, so NCCL used TCP, which explains the low bandwidth."
     )
     assert [(each.text, each.line) for each in cite_lines(case)] == [
         ("Line 21 has 'sockets' and NCCL_IB_HCA", 21),
@@ -248,7 +247,7 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     look, repeat, *_, cards = list_steps(case)
     assert (look.text, look.command) == ("Look at line 21 of train.py, below.", "")
     assert (
-        "Launch job 5 again, with 'ib', on the nodes of this job: this tests the cause and repairs it." in repeat.text
+        "Launch with 'ib', as in job 5, on the nodes of this job: this tests the cause and repairs it." in repeat.text
     )
     assert "correct line 21 so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)." in repeat.text
     assert "Expected: mlx5_0 and mlx5_1." in cards.text
@@ -256,6 +255,9 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     assert "so NCCL used TCP" not in explain_cause(replace(case, net=NetFacts()))
     same = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "mlx5"),))
     assert "does not mention it" in explain_cause(replace(case, compared=same))
+    excluded = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "^mlx5"),))
+    said = explain_cause(replace(case, compared=excluded))
+    assert "which excludes all cards that job 5 used (mlx5_0 and mlx5_1), so NCCL used TCP" in said
     assert cite_lines(replace(case, compared=same)) == ()
 
 
@@ -286,9 +288,17 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
     assert cite_lines(case)[-1].code == "rank 3 step 2"
     assert "reads the rank" not in explain_cause(case)
     own = replace(case, raised=Raised("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1"))))
-    assert "It is the number of the rank that failed first, and line 73 reads the rank." in explain_cause(own)
+    assert (
+        "The argument is the number of the rank that failed first, and line 73 of train.py reads the rank."
+        in explain_cause(own)
+    )
     other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
     assert "reads the rank" not in explain_cause(other)
+    main = replace(frames[0], path="/x/main.py")
+    apart = replace(case, raised=Raised("x", (main, *frames[1:])))
+    assert next((each.text, each.line) for each in cite_lines(apart)) == (
+        "Line 79 of main.py reads the argument (sys.argv[2])", 0
+    )  # fmt: skip
     alone = replace(case, compared=Comparison(), excerpt=None, raised=Raised("x", frames[2:]))
     assert [each.line for each in cite_lines(alone)] == [61, 0]
     assert cite_lines(replace(case, raised=None)) == ()
@@ -322,7 +332,7 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
         "job 7", FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames)
     )
     assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
-    assert explain_cause(case).endswith("Line 75 of the program reads this argument (sys.argv[2]).")
+    assert explain_cause(case).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
     assert find_argument_use(Raised("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
 
 
@@ -334,7 +344,7 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     read, back, again = list_steps(case)
     assert read.command == "sed -n 49,62p /x/train.py"
     assert read.where == "Type it on a login node; costs no GPU hours."
-    assert back.text == ("If you did not want the argument 'sockets' (before: 'ib'): launch job 5 again, with 'ib'.")
+    assert back.text == ("If you did not want the argument 'sockets' (before: 'ib'): launch with 'ib', as in job 5.")
     assert back.command == CHANGED.repeat
     assert back.where == (
         "Type it on a login node; costs about 0.044 GPU hours (2 nodes, 16 GPUs in all, 10 s in job 5)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from argosy.core.findings import Finding, State
 from argosy.diagnostics.report.chain import find_use
@@ -98,11 +99,12 @@ def _explain_use(case: Case) -> Iterator[str]:
     use = find_use(case)
     if use is None or case.raised is None:
         return
-    yield f"Line {use[0].line} of the program reads this argument ({use[1]})"
+    yield f"Line {use[0].line} of {PurePosixPath(use[0].path).name} reads this argument ({use[1]})"
     first, change = case.facts.first, case.compared.changes[0]
     of_rank = next((each for each in case.raised.frames if RANK & {name.lower() for name in names_of(each.code)}), None)
     if first and of_rank and str(first.rank) in set(shlex.split(change.now)) - set(shlex.split(change.before)):
-        yield f"It is the number of the rank that failed first, and line {of_rank.line} reads the rank"
+        where = f"line {of_rank.line} of {PurePosixPath(of_rank.path).name}"
+        yield f"The argument is the number of the rank that failed first, and {where} reads the rank"
 
 
 def _describe_equal(case: Case) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 from argosy.diagnostics.report.compare import ARGUMENTS, IN_LOG
 from argosy.diagnostics.report.model import Case, Cited, Frame
@@ -31,7 +32,9 @@ def _cite_traceback(case: Case) -> Iterator[Cited]:
     last = case.raised.frames[-1]
     own = [frame for frame in case.raised.frames if frame.path == last.path]
     if use and use[0] is not last:
-        yield Cited(f"Line {use[0].line} reads the argument ({use[1]})", use[0].code, use[0].line)
+        other = "" if use[0].path == last.path else f" of {PurePosixPath(use[0].path).name}"
+        line = 0 if other else use[0].line
+        yield Cited(f"Line {use[0].line}{other} reads the argument ({use[1]})", use[0].code, line)
     for frame, called in list(pairwise(own))[-MOST_CALLS:]:
         if not use or frame is not use[0]:
             yield Cited(f"Line {frame.line}{_inside(frame)} calls {called.function}", frame.code, frame.line)

@@ -160,11 +160,11 @@ class Cited(msgspec.Struct, frozen=True):
     Attributes
     ----------
     text
-        What the line does, for example ``Line 61, in load, raises KeyError: 'label'``.
+        Description of the line, for example ``Line 61, in load, raises KeyError: 'label'``.
     code
         The line itself.
     line
-        Number of a line of the program; 0 for a line of the output.
+        Number of a line of the program; 0 for a line of another file or of the output.
     """
 
     text: str

@@ -58,15 +58,20 @@ def explain_settings(case: Case) -> Iterator[str]:
         meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
         read = f"NCCL read {name}={change.now}{meaning}"
         found = find_setting(case, change)
-        where = (
-            f"Line {found[0]} of the program has this setting beside the argument '{found[2]}', and " if found else ""
-        )
+        where = f"Line {found[0]} of the program contains the argument '{found[2]}' and this setting: " if found else ""
         if change is wrong:
-            cards = f"no card that job {compared.job} used ({join_names(compared.cards)}) matches it"
-            yield f"{where}{read}, but {cards}{_consequence(case)}"
+            yield f"{where}{read}, {_name_cards(change.now, case)}{_consequence(case)}"
         else:
             before = f"read {change.before}" if change.before else "does not mention it"
             yield f"{where}{read}; the log of job {compared.job} {before}"
+
+
+def _name_cards(rule: str, case: Case) -> str:
+    """Say that a rule allows no card of the last run that passed."""
+    used = f"job {case.compared.job} used ({join_names(case.compared.cards)})"
+    return (
+        f"which excludes all cards that {used}" if rule.startswith("^") else f"but no card that {used} has such a name"
+    )
 
 
 def _consequence(case: Case) -> str:

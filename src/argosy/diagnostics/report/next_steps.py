@@ -65,16 +65,16 @@ def _steps_of_failure(case: Case) -> Iterator[Step]:
         yield Step(f"C{again}", *_launch_again(case))
         return
     what = f"the {describe_difference(compared)}" if changes_only_arguments(compared) else "the recorded differences"
-    back = f"If you did not want {what}: launch job {compared.job} again, {_before(compared)}."
+    back = f"If you did not want {what}: {_launch_before(compared)}."
     yield Step(back, compared.repeat, _cost(case))
     yield Step(f"If you wanted {what}: c{again}", *_launch_again(case), instead=True)
 
 
-def _before(compared: Comparison) -> str:
-    """Describe how the last run that passed was launched, for example ``with 'ib'`` or ``without '3'``."""
+def _launch_before(compared: Comparison) -> str:
+    """Say what to launch instead, for example ``launch with 'ib', as in job 5``."""
     if not changes_only_arguments(compared):
-        return "without them"
-    return describe_return(compared.changes[0])
+        return f"launch job {compared.job} again"
+    return f"launch {describe_return(compared.changes[0])}, as in job {compared.job}"
 
 
 def _steps_of_check(case: Case) -> Iterator[Step]:
@@ -107,8 +107,7 @@ def _steps_of_changes(case: Case) -> Iterator[Step]:
         yield Step("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
     nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
-    what = _before(compared) if only_arguments else "without the differences"
-    launch = f"Launch job {compared.job} again, {what}{nodes}: this tests the cause and repairs it."
+    launch = f"{sentence(_launch_before(compared))}{nodes}: this tests the cause and repairs it."
     yield Step(f"{launch}{_keep(case)}", repeat, _cost(case))
 
 
@@ -127,7 +126,7 @@ def _keep(case: Case) -> str:
         return ""
     wrong = find_wrong_cards(case)
     found = find_setting(case, wrong) if wrong else None
-    passed = f" If it passes its checks, launch {_before(case.compared)} from now on"
+    passed = f" If it passes its checks, launch {describe_return(case.compared.changes[0])} from now on"
     if wrong and found:
         cards = join_names(case.compared.cards)
         return f"{passed}, or correct line {found[0]} so that {CARDS} names your cards ({cards})."

@@ -90,6 +90,7 @@ def render_page(report: Report) -> str:
         legend=describe_marks(pictures),
         last_lines=describe_writer(report.case),
         marked=mark_words,
+        shown_lines={number for number, _, _ in report.case.excerpt.lines} if report.case.excerpt else set(),
         phases=_phases(report.timeline),
         first_time="Since submission" if report.case.facts.submitted else "Since start",
         hidden_nodes=max(0, len(nodes) - MOST_NODES),
