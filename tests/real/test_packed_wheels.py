@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,20 @@ def test_an_image_of_packed_wheels_is_that_of_a_cold_build(own: Shop) -> None:
     assert again["cached"] == 3
     assert read(own, "again.sif") == read(own, "cold.sif")
     own.nothing_left()
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a folder immutable")
+def test_a_damaged_wheel_that_cannot_be_replaced_is_packed_for_this_image(own: Shop) -> None:
+    build(own, PACKAGES, "cold.sif")
+    entry = next((own.cache / "packed").glob("tinypkg-*"))
+    (entry / "wheel.sqfs").write_bytes(b"damaged")
+    subprocess.run(("/usr/bin/chattr", "+i", entry), check=True)
+    try:
+        assert build(own, PACKAGES, "again.sif")["cached"] == 3
+    finally:
+        subprocess.run(("/usr/bin/chattr", "-i", entry), check=True)
+    assert read(own, "again.sif") == read(own, "cold.sif")
 
 
 @pytest.mark.soak

@@ -43,7 +43,6 @@ from argosy.slurm.text import (
     choose_defaults,
     parse_job_id,
     render_directive,
-    says_no_answer,
     slurm_time,
 )
 
@@ -62,8 +61,8 @@ OF_THE_RECIPE = option_names(
 
 PATIENCE_S = "10"
 """Time limit of a query, in seconds."""
-TIMED_OUT = 124
-"""Exit code of timeout(1)."""
+NO_PROGRAM = 127
+"""Exit code of timeout(1) if the program is missing."""
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
@@ -175,19 +174,19 @@ def _without(arguments: Sequence[str], flags: frozenset[str], valued: frozenset[
 
 def render_node_script(options: Argv, command: Argv, site: Site, *, output: str, title: str, bundle: str = "") -> str:
     """Render the job script of a build, which removes `bundle` at the end."""
+    run = " ".join(map(quote, command))
+    directives = (*options, f"--output={output}", *(("--no-requeue",) if bundle else ()))  # a second run has no bundle
     lines = [
         "#!/bin/sh",
-        *map(render_directive, (*options, f"--output={output}")),
+        *map(render_directive, directives),
         f"# {' '.join(title.split())}",
         "set -eu",
+        # A cancelled job gets SIGTERM.
+        *((f"trap {quote(f'rm -f {quote(bundle)}')} EXIT", "trap 'exit 143' TERM") if bundle else ()),
         'echo "on $(hostname): $(date)"',
         *_render_modules(site),
+        run if bundle else f"exec {run}",
     ]
-    run = " ".join(map(quote, command))
-    if bundle:  # a cancelled job gets SIGTERM
-        lines += [f"trap {quote(f'rm -f {quote(bundle)}')} EXIT", "trap 'exit 143' TERM", run]
-    else:
-        lines.append(f"exec {run}")
     return "\n".join(lines) + "\n"
 
 
@@ -308,11 +307,10 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 
 
 def _may_be_queued(folder: Path, session: Session) -> bool:
-    """Return whether the job of a record waits or runs; also if Slurm does not answer."""
+    """Return whether the job of a record waits or runs; also if squeue fails."""
     query = ("timeout", PATIENCE_S, "squeue", "--noheader", "--format=%o", "--user", session.host.person.name)
     reply = session.runner.run(Command(query))
-    silent = reply.code == TIMED_OUT or says_no_answer(reply.stderr)
-    return silent or str(folder / "job.sh") in map(str.strip, reply.stdout.splitlines())
+    return reply.code not in {0, NO_PROGRAM} or str(folder / "job.sh") in map(str.strip, reply.stdout.splitlines())
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:

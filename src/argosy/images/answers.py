@@ -20,10 +20,10 @@ ANSWERS = "answers"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The output of a command for a file in this state."""
+    """The output of a command, identified by its SHA-256, for a file in this state."""
 
     file: FilePart
-    argv: Argv
+    question: str
     text: str
 
 
@@ -38,12 +38,12 @@ def remembered(cache: Path, file: str | Path, argv: Argv, run: Callable[[], Repl
         Position of the part that the command sees, in bytes.
     """
     state = describe_part(file, offset, 0)  # the size of the file is part of its state
-    question = hashlib.sha256("\0".join(argv).encode()).hexdigest()
+    question = hashlib.sha256(os.fsencode("\0".join(argv))).hexdigest()
     memo = cache / ANSWERS / f"{state.name}-{question[:16]}-{os.geteuid()}"
     answer = read_memo(memo, Answer)
-    if answer and (answer.file, answer.argv) == (state, argv):
+    if answer and (answer.file, answer.question) == (state, question):
         return Reply(0, answer.text, "")
     reply = run()
     if reply.code == 0 and describe_part(file, offset, 0) == state:
-        write_memo(memo, Answer(state, argv, reply.stdout))
+        write_memo(memo, Answer(state, question, reply.stdout))
     return reply

@@ -98,8 +98,18 @@ def test_the_job_removes_its_bundle_and_ends_with_the_builds_code(tmp_path: Path
     bundle = tmp_path / "it's a bundle"
     bundle.touch()
     script = render_node_script(("--nodes=1",), ("sh", "-c", line), SITE, output="o-%j", title="t", bundle=str(bundle))
-    assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n")
+    assert script.startswith("#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --output=o-%j\n#SBATCH --no-requeue\n")
     assert subprocess.run(("/bin/sh", "-c", script), stdout=subprocess.DEVNULL, check=False).returncode == code
+    assert not bundle.exists()
+
+
+def test_the_job_removes_its_bundle_if_a_module_cannot_be_loaded(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    bundle.touch()
+    site = replace(SITE, modules=Modules(load=("no-such-module",)))
+    script = render_node_script((), ("true",), site, output="o-%j", title="t", bundle=str(bundle))
+    shell = ("/bin/sh", "-c", "module() { return 1; }\n" + script)
+    assert subprocess.run(shell, stdout=subprocess.DEVNULL, check=False).returncode == 4
     assert not bundle.exists()
 
 
@@ -145,9 +155,10 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             },
             1,
         ),
+        ({"sbatch": ACCEPTED, "squeue": "echo 'slurm_load_jobs error: Invalid user id' >&2; exit 1"}, 1),
         ({}, 0),
     ],
-    ids=["submitted", "refused", "no answer", "no Slurm"],
+    ids=["submitted", "refused", "no answer", "unknown failure", "no Slurm"],
 )
 def test_a_bundle_stays_only_for_a_job(submission: Callable[..., Path], programs: dict[str, str], kept: int) -> None:
     assert len(list(submission(**programs).iterdir())) == kept

@@ -45,6 +45,11 @@ def test_another_command_or_part_has_an_answer_of_its_own(base: Path, tmp_path: 
     assert run.times == 1
 
 
+def test_the_path_of_a_command_may_be_no_utf8(base: Path, tmp_path: Path) -> None:
+    run = Asked()
+    assert [remembered(tmp_path, base, ("/home/\udce9/uv",), run).stdout for _ in range(2)] == ["1\n"] * 2
+
+
 def test_a_changed_file_is_asked_again(base: Path, tmp_path: Path) -> None:
     remembered(tmp_path, base, COUNT, Asked())
     base.write_bytes(b"a base with one file more")

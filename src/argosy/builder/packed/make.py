@@ -33,7 +33,7 @@ from argosy.core.store import digest_of_file
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
 
-TREES = "wheel-trees"
+TREES, PARTS = "wheel-trees", "wheel-parts"
 """Folder in the work folder of the installer, which the container sees."""
 BATCH = 32
 """Number of wheels that one run of uv installs. Each run starts two containers; the first batch overlaps nothing."""
@@ -139,6 +139,8 @@ class _Packer:
     def __init__(self, installer: Installer, cache: WheelCache, count: int) -> None:
         container = installer.build_container
         self._installer, self._cache, self._count = installer, cache, count
+        self._parts = installer.work / PARTS  # not below the trees, which are removed while a part is still read
+        self._parts.mkdir()
         self._bytecode = BytecodeCache(container.session.paths.cache / BYTECODE, installer.python.build)
         processors = container.session.host.cpus
         share = replace(container.session.host, memory=container.session.host.memory // processors)
@@ -181,12 +183,12 @@ class _Packer:
         return [self._packing.submit(self._pack, *each) for each in sized]
 
     def _pack(self, size: int, pin: Pin, tree: Path) -> PackedWheel:
-        return self._cache.store(pin, _pack_tree(pin, tree, size, self._session))
+        return self._cache.store(pin, _pack_tree(pin, tree, self._parts / f"{tree.name}.sqfs", size, self._session))
 
 
-def _pack_tree(pin: Pin, tree: Path, size: int, session: Session) -> PackedWheel:
+def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) -> PackedWheel:
     """Pack the tree of one wheel. Its files get the time of the image when they are joined."""
-    name, part = pin.package.name, tree.with_name(f"{tree.name}.sqfs")
+    name = pin.package.name
     entries = describe_entries(tree)
     run_pack(session, tree, part, time=0)
     record = WheelRecord(
