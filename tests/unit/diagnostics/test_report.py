@@ -201,7 +201,9 @@ def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown
     )
     unexplained = replace(alone, errors=(first,))
     assert explain_cause(unexplained).endswith("no error that Argosy knows; its first error is in line 3: E: no space.")
-    assert next(list_steps(unexplained)).command == "argosy logs 7"
+    look = Step("Look at the last lines of the output, below.", section="failure")
+    assert next(list_steps(replace(unexplained, facts=replace(FACTS, first=None)))) == look
+    assert next(list_steps(replace(unexplained, facts=replace(FACTS, last_lines=())))).command == "argosy logs 7"
     advised = replace(alone, errors=(), facts=replace(FACTS, advice="use more --time"))
     assert explain_cause(advised) == "", "the summary says how it ended, and the step what to change"
     assert explain_cause(replace(alone, facts=GOOD, findings=())) == ""
@@ -361,10 +363,10 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
         "Type it on the machine from which you launched the job; costs no GPU hours.",
     )
     shown = next(list_steps(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),)))))
-    assert (shown.text, shown.command, shown.shown) == (
+    assert (shown.text, shown.command, shown.section) == (
         "Look at line 51 of train.py, below, and at the lines with ▶ that lead to it.",
         "",
-        True,
+        "program",
     )
     assert [each.command for each in list_steps(replace(case, typed="", compared=Comparison()))][1:] == [
         "sbatch /r/job.sh"

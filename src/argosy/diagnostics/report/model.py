@@ -84,15 +84,15 @@ class Step(msgspec.Struct, frozen=True):
         The machine on which to type the command, and the cost.
     instead
         Whether it is an alternative to the step before.
-    shown
-        Whether the page shows the lines of the program that it names.
+    section
+        Section of the page that has the lines to look at; empty if the page has none.
     """
 
     text: str
     command: str = ""
     where: str = ""
     instead: bool = False
-    shown: bool = False
+    section: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True):

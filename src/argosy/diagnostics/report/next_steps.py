@@ -19,7 +19,7 @@ from argosy.diagnostics.report.drawings import render_seconds
 from argosy.diagnostics.report.model import Case, Comparison, Search, Step
 from argosy.diagnostics.report.network_cause import CARDS, find_wrong_cards
 from argosy.diagnostics.report.source import describe_return, find_setting
-from argosy.diagnostics.report.summary import fill_names, join_names, sentence
+from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
 from argosy.slurm.text import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch (?!.*(?:--nodelist|-w)\b)")
@@ -56,6 +56,8 @@ def _steps_of_failure(case: Case) -> Iterator[Step]:
     elif case.raised and case.search:
         target = f"line {case.raised.frames[-1].line} or its input"
         yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
+    elif case.facts.last_lines:
+        yield Step(f"Look at the last lines of {describe_writer(case)}, below.", section="failure")
     else:
         yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", _free(case))
     again = f"orrect {target}, then launch this job again. It fails again if nothing changed."
@@ -137,7 +139,7 @@ def _look(case: Case, search: Search, what: str) -> Step:
     """Return the step that looks at lines of the program: on the page, or with a command if the page has none."""
     if case.excerpt and case.excerpt.lines:
         more = "" if search.words else ", and at the lines with ▶ that lead to it"
-        return Step(f"Look at {what}, below{more}.", shown=True)
+        return Step(f"Look at {what}, below{more}.", section="program")
     argv = ["sed", "-n", f"{search.first},{search.last}p"]
     if search.words:
         argv = ["grep", "-nF", *(word for each in search.words for word in ("-e", each))]
