@@ -96,6 +96,19 @@ def test_the_names_of_modules_lead_into_the_image_not_through_the_prefix(prefix:
     assert re.fullmatch(r"/opt/argosy/env/lib/python3\.\d+/site-packages/tinydep\S* \[\]", call(prefix, "-c", code))
 
 
+@pytest.mark.parametrize("paths", ["/opt/argosy/env/bin/python", "/usr/bin/env,/opt/argosy/env/bin/python3"])
+def test_a_python_wrapped_alone_keeps_its_packages(shop: Shop, prefix: Path, paths: str) -> None:
+    own, name = shop.folder / "own", paths.rpartition("/")[2]
+    done = wrap(shop, prefix, own, "-w", paths)
+    assert done.code == 0, done.err
+    assert call(own, "-c", "import tinydep, sys; print(tinydep.VERSION, sys.prefix)", name=name) == f"1.5 {own}"
+    checked = shop.argosy("wrap", "check", own)
+    assert checked.code == 0, checked.out
+    (own / "versions/1/inside/pyvenv.cfg").unlink()
+    checked = shop.argosy("wrap", "check", own)
+    assert (checked.code, f"{name} has the packages of /usr instead of /opt/argosy/env" in checked.out) == (7, True)
+
+
 def test_files_of_a_script_are_in_the_layer(prefix: Path) -> None:
     assert call(prefix, "-c", "print(open('/opt/argosy/by-script').read())") == "2.0"
 

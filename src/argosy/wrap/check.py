@@ -24,9 +24,6 @@ from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
-LIST = 'for each in "$@"; do [ -e "$each" ] || printf "gone:%s\\n" "$each"; done; echo whole'
-"""Program that prints the missing ones of its arguments, started in the same way as the wrapped commands."""
-
 
 def check(prefix: Path, session: Session) -> tuple[Finding, ...]:
     """Check files, image, runtime and unpacked trees of a prefix, then start the container of its commands once.
@@ -91,15 +88,19 @@ def _trees(prefix: Path, version: Version) -> Finding:
 def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Finding:
     """Start the container with the shared file of the wrappers, and run a shell of the image instead of a command."""
     name = version.commands[0].name
-    words = ("/bin/sh", "-c", read_template("check.sh"), str(prefix / "bin" / name), str(folder / "start.sh"), LIST)
+    words = ("/bin/sh", "-c", read_template("check.sh"), str(prefix / "bin" / name), str(folder / "start.sh"))
     targets = tuple(each.target for each in version.commands)
-    reply = session.runner.run(Command((*words, *targets)))
-    gone = [line.removeprefix("gone:") for line in reply.stdout.splitlines() if line.startswith("gone:")]
-    if reply.code != 0 or "whole" not in reply.stdout.splitlines():
+    reply = session.runner.run(Command((*words, read_template("check-commands.sh"), *targets)))
+    lines = reply.stdout.splitlines()
+    gone, apart = ([line.removeprefix(key) for line in lines if line.startswith(key)] for key in ("gone:", "apart:"))
+    if reply.code != 0 or "whole" not in lines:
         said = reply.stderr.strip() or f"exit code {reply.code}"
         return Finding("start", State.FAIL, said, hint=f"try a command: {prefix}/bin/{name}")
     if gone:
         return Finding("start", State.FAIL, f"not in the image: {', '.join(gone[:8])}", hint="argosy wrap update DIR")
+    if apart:
+        hint = f"wrap the folder of this Python first: argosy wrap update {quote(str(prefix))} -w FOLDER"
+        return Finding("start", State.FAIL, "; ".join(apart), hint=hint)
     return Finding("start", State.OK, "the container starts and contains every command")
 
 

@@ -50,7 +50,7 @@ def _render_customize(inside: InContainer) -> str:
 
     A venv does not see the packages of its parent venv by itself.
     """
-    above = inside.programs[0].rsplit("/", 2)[0] if inside.programs else ""
+    above = inside.neighbours[0].rpartition("/")[0] if inside.neighbours else ""
     return f"""\
 import os
 import site

@@ -6,22 +6,30 @@ say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
 for folder in /*/; do
     for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
 done
-first=yes
+# The folder of the first Python, or else of the first path: the prefix shows what is beside this folder, so that Python
+# finds the pyvenv.cfg of its venv.
+first="" home=""
 for place in "$@"; do
-    found=""
+    found="" folder=$place
     if [ -d "$place" ]; then
         for file in "$place"/*; do
             if [ -f "$file" ] && [ -x "$file" ]; then say program "$file"; found=yes; fi
         done
+        if [ -x "$place/python" ] || [ -x "$place/python3" ]; then home=${home:-$folder}; fi
     elif [ -f "$place" ] && [ -x "$place" ]; then
-        say program "$place"; found=yes
+        say program "$place"; found=yes folder=${place%/*}
+        case ${place##*/} in python | python[0-9]*) home=${home:-$folder} ;; esac
     fi
     [ -n "$found" ] || say missing "$place"
-    [ -n "$first" ] || continue
-    first="" above=${place%/*}
-    [ ! -x "$place/python" ] || say python "$(readlink -f "$place/python")"
-    case $above in "" | /usr | /usr/local | /usr/*) continue ;; esac
-    [ ! -d "$place" ] || for file in "$above"/* ; do say neighbour "$file"; done
-    [ ! -r "$above/pyvenv.cfg" ] || while read -r line; do say setting "$line"; done < "$above/pyvenv.cfg"
+    first=${first:-$folder}
 done
+home=${home:-$first} above=${home%/*}
+[ ! -x "$home/python" ] || say python "$(readlink -f "$home/python")"
+case $above in
+"" | /usr | /usr/*) ;;
+*)
+    [ ! -d "$home" ] || for file in "$above"/*; do say neighbour "$file"; done
+    [ ! -r "$above/pyvenv.cfg" ] || while read -r line; do say setting "$line"; done < "$above/pyvenv.cfg"
+    ;;
+esac
 say end yes
