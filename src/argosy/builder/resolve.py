@@ -31,7 +31,7 @@ from argosy.images.registry.references import is_reference
 from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, BuildOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
-from argosy.recipes.project_file import Project, find_project, read_project, words
+from argosy.recipes.project_file import ImageTable, Project, find_project, read_project, words
 from argosy.recipes.read import split_extras
 from argosy.recipes.user_config import fill_options
 from argosy.sites.bases import render_bases
@@ -232,8 +232,20 @@ def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
 
 
 def request_of_project(project: Project, request: BuildRequest) -> BuildRequest:
-    """Complete a request with a project file, whose paths are relative to its folder."""
+    """Complete a request with a project file, whose paths are relative to its folder.
+
+    Raises
+    ------
+    UsageError
+        If neither the file nor the request contains anything to build.
+    """
     image = project.table.image
+    if (image, project.table.step) == (ImageTable(), ()) and not (request.base or request.locked):
+        raise UsageError(
+            f"{project.shown} does not say what to build",
+            evidence="its table [image] is missing or empty",
+            hint='add [image] with for example pip = "requirements.txt", or: argosy build requirements.txt -o my.sif',
+        )
     sources = tuple(_near(project, file) for file in image.files)
     base = request.base or (str(_near(project, image.base)) if _is_file(project, image.base) else image.base)
     arguments = tuple(f"{name}={value}" for name, value in image.build_arg.items())

@@ -13,6 +13,7 @@ from argosy.cli.options import force_option, json_option, verbose_option, work_d
 from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.plural import count
 from argosy.core.progress import render_size
 from argosy.images.describe import describe_image, render_age, render_description
 from argosy.images.find import find_image
@@ -67,7 +68,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
     print_report(entries, render_entries(entries, time.time()) if entries else none, as_json=as_json)
     silent = sum(not entry.digest for entry in every) if wanted else 0
     if silent:
-        click.echo(f"{silent} image(s) without a lock were not searched; see: argosy images freeze NAME", err=True)
+        click.echo(f"not searched: {count(silent, 'image')} without a lock; see: argosy images freeze NAME", err=True)
     return None
 
 
@@ -182,10 +183,10 @@ def tag(image: str, alias: str, *, as_json: bool) -> None:
 @json_option
 def remove(names: tuple[str, ...], *, as_json: bool) -> None:
     """Remove images and their aliases; for an alias, remove only the alias."""
-    from argosy.images.catalog import remove_image
+    from argosy.images.catalog import remove_images
 
     session = open_session(quiet=True)
-    removed = [remove_image(name, session) for name in names]
+    removed = remove_images(names, session)
     lines = []
     for each in removed:
         more = f", with its aliases {', '.join(each.aliases)}" if each.aliases else ""

@@ -23,6 +23,7 @@ from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.os_errors import reading
+from argosy.core.plural import count
 from argosy.core.records import asdict
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
@@ -115,7 +116,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
     if as_json:
         print_json({"file": str(file), "values": len(draft.facts), "open_questions": draft.questions})
         return
-    click.echo(f"{file}: {len(draft.facts)} values, {len(draft.partitions)} partition(s)")
+    click.echo(f"{file}: {count(len(draft.facts), 'value')}, {count(len(draft.partitions), 'partition')}")
     for question in draft.questions:
         click.echo(f"not known: {question}")
     called = name if not output else f"./{file}" if not file.is_absolute() else str(file)
@@ -158,7 +159,7 @@ def lint_files(ctx: click.Context, /, files: tuple[str, ...], name: str, *, as_j
         found += _lint_one(file, site, folders, known=not files)
     code = print_findings(found, as_json=as_json)
     if not as_json:
-        click.echo(f"{len(found)} found in {len(files) or len(site_names(folders))} file(s)", err=True)
+        click.echo(f"{len(found)} found in {count(len(files) or len(site_names(folders)), 'file')}", err=True)
     ctx.exit(code)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from string import Template
@@ -276,14 +276,20 @@ class Removed(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...] = ()
 
 
-def remove_image(name: str, session: Session) -> Removed:
-    """Remove an image from the user's own folders, with all aliases that point to it; of an alias, only the link.
+def remove_images(names: Sequence[str], session: Session) -> tuple[Removed, ...]:
+    """Remove images from the user's own folders, with all aliases that point to them; of an alias, only the link.
 
     Raises
     ------
     UsageError
-        If there is no such image, or it is in another folder.
+        If one of the images does not exist, or is in another folder; no image is removed then.
     """
+    found = [_find_removable(name, session) for name in names]
+    return tuple(_remove_file(path, folder) for path, folder in dict.fromkeys(found))
+
+
+def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
+    """Return the file of an image, and the folder of images that contains it."""
     path = find_in_catalog(name, session) or _dangling(name, session)
     if path is None:
         meant = suggest_catalog_name(name, session)
@@ -301,6 +307,10 @@ def remove_image(name: str, session: Session) -> Removed:
         )
     if path.is_dir():
         raise UsageError(f"cannot remove {name}: {path} is a folder", hint=f"remove it with: rm -r {path}")
+    return path, folder
+
+
+def _remove_file(path: Path, folder: Path) -> Removed:
     removed = Removed(str(path), 0)
     if not path.is_symlink():
         aliases = [each for each in _list_folder(folder) if each.alias_of == str(path.resolve())]

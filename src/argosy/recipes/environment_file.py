@@ -217,6 +217,9 @@ def _parse_dependencies(top: _Pairs, here: _File) -> tuple[list[CondaSpec], tupl
             text = _scalar(node, here, "a package")
             if TEMPLATE.search(text):
                 raise here.error("invalid conda package", node)
+            if " - " in text:
+                hint = "YAML read two lines as one: indent all lines of the list in the same way"
+                raise here.error(f"invalid conda package '{text}'", node, hint=hint)
             conda.append(parse_conda_spec(text, here.where(node)))
     return conda, tuple(pip)
 

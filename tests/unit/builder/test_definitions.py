@@ -380,6 +380,13 @@ def test_the_project_file_completes_the_command_line(tmp_path: Path) -> None:
     assert request.engine.arguments == ("A=1", "A=2")
 
 
+def test_a_project_file_with_jobs_alone_builds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "argosy.toml").write_text('[job.train]\ncommand = ["python", "train.py"]\n')
+    with pytest.raises(UsageError, match="does not say what to build") as raised:
+        request_of_project(read_project(tmp_path / "argosy.toml"), BuildRequest((), "", NO_PATH))
+    assert "argosy build requirements.txt" in raised.value.hint
+
+
 def test_a_project_without_a_base_gets_the_default(tmp_path: Path) -> None:
     (tmp_path / "argosy.toml").write_text("\n[image]\nconda = 'e.yml'\n")
     (tmp_path / "e.yml").touch()

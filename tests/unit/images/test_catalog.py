@@ -21,7 +21,7 @@ from argosy.images.catalog import (
     list_catalog,
     list_images_of,
     parse_catalog_name,
-    remove_image,
+    remove_images,
     tag_image,
     with_images_of,
 )
@@ -101,19 +101,25 @@ def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> N
 def test_an_image_goes_with_its_aliases_and_an_alias_goes_alone(session: Session) -> None:
     folder = session.paths.images[0]
     tag_image("a:1", "old", session)
-    assert remove_image("old", session).bytes == 0
+    assert remove_images(["old"], session)[0].bytes == 0
     assert (folder / "a/1.sif").is_file()
     tag_image("a:1", "old", session)
-    assert remove_image("a:1", session).aliases == ("old",)
-    remove_image("a:2", session)
+    assert remove_images(["a:1"], session)[0].aliases == ("old",)
+    remove_images(["a:2"], session)
     assert [path.name for path in folder.iterdir()] == ["b.sif"]
+
+
+def test_no_image_is_removed_if_one_of_them_does_not_exist(session: Session) -> None:
+    with pytest.raises(UsageError, match="there is no image 'a:9'"):
+        remove_images(["a:1", "a:9"], session)
+    assert find_in_catalog("a:1", session)
 
 
 def test_an_alias_that_leads_nowhere_is_not_listed_and_can_be_removed(session: Session) -> None:
     link, target = tag_image("b", "gone", session)
     target.unlink()
     assert [str(held.name) for held in list_catalog(session)] == ["a:2", "a:1"]
-    remove_image("gone", session)
+    remove_images(["gone"], session)
     assert not link.is_symlink()
 
 
@@ -125,7 +131,7 @@ def test_images_of_a_project_are_found_and_never_removed(session: Session) -> No
     (project / "argosy.toml").touch()
     assert find_in_catalog("team", session) == project / "images/team.sif"
     with pytest.raises(UsageError, match="not in your own folder"):
-        remove_image("team", session)
+        remove_images(["team"], session)
 
 
 def test_folders_of_the_site_that_this_machine_belongs_to_are_searched_last(session: Session, tmp_path: Path) -> None:

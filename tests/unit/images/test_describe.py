@@ -58,5 +58,5 @@ def test_images_without_a_package_list_are_counted(tmp_path: Path, monkeypatch: 
     (tmp_path / "a.sif").write_bytes(b"x")
     told = CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--has", "numpy"])
     assert told.stdout == "no image contains torch and numpy\n"
-    assert told.stderr.startswith("1 image(s) without a lock were not searched")
+    assert told.stderr.startswith("not searched: 1 image without a lock")
     assert json.loads(CliRunner().invoke(app, ["images", "ls", "--has", "torch", "--json"]).stdout) == []
