@@ -97,7 +97,7 @@ def _entry(
     cache: Path, kind: str, path: Path, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]
 ) -> CacheEntry:
     name = str(path.relative_to(cache))
-    kept = _why_kept(cache, name, used, scripts)
+    kept = _why_kept(cache, name, used, scripts if kind != NOTES else ())
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         if is_foreign(path):
@@ -107,11 +107,18 @@ def _entry(
 
 
 def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterable[tuple[str, str, float]]) -> str:
-    """Return why an entry cannot be removed: a running process uses it, or a job script names it; empty if it can."""
+    """Return why an entry cannot be removed: a running process uses it, or a job script names it; empty if it can.
+
+    Parameters
+    ----------
+    scripts
+        Empty for notes: no script names one, and there may be thousands.
+    """
     owner = used.get(name) or (None if name.startswith("trees/") else used.get(BUILD))
     if owner:
         return f"in use by {owner}"
-    return next((f"named by {script}" for script, text, _ in scripts if str(cache / name) in text), "")
+    path = str(cache / name)
+    return next((f"named by {script}" for script, text, _ in scripts if path in text), "")
 
 
 def job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
@@ -175,7 +182,9 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     ):
         # Processes that started after the listing have pinned their entries; later ones wait for the lock.
         used, scripts = read_pins(cache), list(job_scripts(session))
-        chosen = tuple(each for each in chosen if not _why_kept(cache, each.name, used, scripts))
+        chosen = tuple(
+            each for each in chosen if not _why_kept(cache, each.name, used, scripts if each.kind != NOTES else ())
+        )
         for number, each in enumerate(chosen):
             with contextlib.suppress(FileNotFoundError):
                 (cache / each.name).rename(trash / str(number))

@@ -124,6 +124,15 @@ def test_entries_named_by_a_jobs_script_stay_with_the_reason(session: Session) -
     assert "trees/one" not in names(collect(Limits(NOBODY), session))
 
 
+def test_a_note_is_not_searched_in_the_scripts_of_jobs(session: Session) -> None:
+    note, script = session.paths.cache / "digests/1", session.paths.state / "runs/1/job.sh"
+    for file in (note, script):
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{note}\n")
+    assert {entry.name: entry.kept for entry in list_entries(session)}["digests/1"] == ""
+    assert "digests/1" in names(collect(Limits(NOBODY), session))
+
+
 def test_using_an_entry_renews_its_age(session: Session) -> None:
     os.utime(session.paths.cache / "trees/one", (1, 1))
     os.utime(session.paths.cache / "trees/two", (1, 1))
