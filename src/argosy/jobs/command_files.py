@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +22,13 @@ FILES = "files.json"
 MOST_FILES, MOST_BYTES = 8, 4 << 20
 """Files of a command that are recorded, and the size of the largest whose content is read."""
 
-IN_IMAGE = ("/opt/argosy/", "/usr/", "/bin/", "/lib", "/sbin/", "/proc/", "/sys/", "/dev/")
-"""Folders that the container has of its own: the same path on this machine is another file."""
+IN_IMAGE = re.compile(
+    r"/(?:opt/argosy|(?:usr/)?(?:s?bin|lib(?:x?32|64)?)|usr/(?:include|libexec|local|share|src)|proc|sys|dev)/"
+)
+"""Folders that the container has of its own: the same path on this machine is another file.
+
+Other folders may contain homes, for example ``/usr/users`` and ``/library``.
+"""
 
 
 class CommandFile(msgspec.Struct, frozen=True):
@@ -74,7 +80,7 @@ def find_command_files(command: Sequence[str], folder: str) -> Iterator[CommandF
 
 def is_in_image(path: str) -> bool:
     """Return whether a path in the container belongs to the image."""
-    return path.startswith(IN_IMAGE)
+    return IN_IMAGE.match(path) is not None
 
 
 def write_command_files(record: Path, command: Sequence[str], folder: str) -> None:

@@ -400,6 +400,8 @@ def test_only_a_command_line_that_can_name_nodes_claims_the_same_nodes() -> None
         "cd /x && argosy bench nodes",
     ):
         assert add_nodes(line, "n1") == line
+    workers = "cd /x && argosy launch {}y.sif -- python t.py -w 3"
+    assert add_nodes(workers.format(""), "n1") == workers.format("--nodelist n1 "), "-w is an argument of the program"
     assert add_nodes("cd '/a b' && argosy launch y -- z", "") == "cd '/a b' && argosy launch y -- z"
 
 

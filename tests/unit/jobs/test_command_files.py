@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from argosy.jobs.command_files import (
     FILES,
     MOST_BYTES,
     find_command_files,
+    is_in_image,
     read_command_files,
     write_command_files,
 )
@@ -41,6 +44,31 @@ def test_the_content_of_a_large_file_is_not_read_and_files_of_the_image_are_left
     (found,) = find_command_files(("/usr/bin/env", "pipe", "./data.bin"), str(tmp_path))
     assert (found.bytes, found.sha256) == (MOST_BYTES + 1, "")
     assert found.same_as(found)
+
+
+@pytest.mark.parametrize(
+    "path", ["/usr/users/ada/train.py", "/library/ada/train.py", "/libs/train.py", "/home/ada/usr/bin/train.py"]
+)
+def test_homes_beside_the_folders_of_a_system_are_outside_the_image(path: str) -> None:
+    assert not is_in_image(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/usr/bin/env",
+            "/bin/sh",
+            "/lib64/ld.so",
+            "/usr/lib/python3/site.py",
+            "/usr/local/bin/train",
+            "/usr/share/x",
+        ),
+        *("/opt/argosy/env/bin/python", "/proc/self/exe"),
+    ],
+)
+def test_files_of_a_system_are_in_the_image(path: str) -> None:
+    assert is_in_image(path)
 
 
 def test_a_damaged_or_missing_record_has_no_files(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
@@ -67,6 +67,12 @@ OF_PROCESS = re.compile(r"^\S+:\d+:\d+ \[\d+\] ")
 
 ADDRESS = re.compile(r":[\d.]+<\d+>")
 """Address of a node, which differs between the lines of its ranks."""
+
+
+TYPED_FOLDER = re.compile(r"cd ('.+?'|\S+) && ")
+"""The beginning of a recorded command line: the folder in which it was typed."""
+
+CHDIR = "--chdir="
 
 
 def collect_report(session: Session, job: str) -> Report:
@@ -141,11 +147,19 @@ def _search(case: Case) -> Search | None:
     program = files[0].path if files else ""
     found = None
     if case.raised:
-        found = search_frames(case.raised, str(Path(program).parent))
+        found = search_frames(case.raised, _job_folder(case))
     elif program and has_failed(case.findings) and changes_only_arguments(case.compared):
         found = search_arguments(program, case.compared.changes[0])
     is_here = found is not None and (case.ssh or Path(found.path).is_file())
     return replace(found, in_image=found.in_image or not is_here) if found else None
+
+
+def _job_folder(case: Case) -> str:
+    """Return the folder in which a job started, by its recorded command line; empty if it is unknown."""
+    typed = None if case.ssh else TYPED_FOLDER.match(case.typed)
+    chosen = [each for each in case.plan.directives if each.startswith(CHDIR)] if case.plan else []
+    found = PurePosixPath(typed[1].strip("'") if typed else "", *(each.removeprefix(CHDIR) for each in chosen))
+    return str(found) if found.is_absolute() else ""
 
 
 def _excerpt(case: Case) -> Excerpt | None:

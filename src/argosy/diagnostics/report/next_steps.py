@@ -22,7 +22,7 @@ from argosy.diagnostics.report.source import describe_return, find_setting
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
 from argosy.slurm.text import ENDED
 
-TYPED = re.compile(r"^cd .+? && argosy launch (?!.*(?:--nodelist|-w)\b)")
+TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
 """The beginning of a recorded command line that names no nodes."""
 
 BILLED = ("--partition=", "--account=", "--qos=", "--reservation=")

@@ -76,9 +76,9 @@ def search_frames(raised: Raised, folder: str) -> Search | None:
     Parameters
     ----------
     folder
-        The folder in which the program ran, for a relative path.
+        The folder in which the program ran, for a relative path; empty if it is unknown, which finds no such path.
     """
-    if not raised.frames:
+    if not raised.frames or not PurePosixPath(folder, raised.frames[-1].path).is_absolute():
         return None
     last = raised.frames[-1]
     near = [each.line for each in raised.frames if each.path == last.path and abs(each.line - last.line) < MOST_LINES]
