@@ -294,6 +294,9 @@ MARK = "argosy:"
 """Prefix of each line of ``look.sh``, because an image's own scripts may print, too."""
 
 
+CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE -- /bin/sh -c true"
+
+
 def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
     """Start a container once, and list the programs to wrap.
 
@@ -321,7 +324,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
             evidence=reply.stderr.strip(),
             hint="use an image with a shell, or start the program with argosy run IMAGE -- PROGRAM",
         )
-    raise tool_error(command, reply, doing="looking for programs in the image")
+    raise tool_error(command, reply, doing="looking for programs in the image", hint=CONTAINER_HINT)
 
 
 def parse_look(text: str) -> InContainer | None:

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.errors import CheckFailed
+from argosy.core.errors import CheckFailed, ToolFailed
 from argosy.core.model import Host
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import replace
+from argosy.host.probe import open_session
 from argosy.images.squashfs.pack import (
     is_whiteout,
     normalise_tree,
@@ -19,6 +22,7 @@ from argosy.images.squashfs.pack import (
     parse_whiteouts,
     plan_pack,
     restore_whiteouts,
+    run_pack,
     write_whiteout,
 )
 from argosy.images.tree_digests import digest_tree
@@ -177,6 +181,14 @@ crw-r--r-- root/root             1,  3 2026-11-21 13:02 /dev/null
 -rw-r--r-- 0/0                       0 2026-11-21 13:02 /c 0, 0 2026-11-21 13:02 /z
 crw------- 2001/2001         0,  0 2026-11-21 13:02 /etc/motd
 """
+
+
+def test_a_failed_pack_does_not_send_the_user_to_the_removed_tree(tmp_path: Path) -> None:
+    runner = FakeRunner([(("mksquashfs",), Reply(1, "", "FATAL ERROR: Out of memory"))])
+    with pytest.raises(ToolFailed) as error:
+        run_pack(replace(open_session(), runner=runner), tmp_path, tmp_path / "out", time=1)
+    assert "Out of memory" in error.value.evidence
+    assert "free disk space" in error.value.hint
 
 
 def test_only_devices_of_number_zero_are_whiteouts() -> None:

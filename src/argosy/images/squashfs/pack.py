@@ -77,6 +77,10 @@ def pack_options(host: Host, *, time: int, all_root: bool = True, like: Superblo
     )
 
 
+CHECK_LIMITS = "check the free disk space (df -h, quota -s) and memory (free -h), then try again"
+"""Next step if mksquashfs fails: nobody can run it by hand, because its tree is removed with the work folder."""
+
+
 def plan_pack(tree: Path, out: Path, options: Argv, host: Host) -> Command:
     """Return the command that packs `tree` into the new file `out`."""
     argv = ("mksquashfs", str(tree), str(out), "-noappend", *options)
@@ -114,7 +118,7 @@ def _run_with_bar(session: Session, command: Command, *, doing: str) -> None:
     reply = session.runner.run(replace(command, joined=True), lambda line: read_bar(meter, line))
     meter.end()
     if reply.code != 0:
-        raise tool_error(command, _without_bars(reply), doing=doing)
+        raise tool_error(command, _without_bars(reply), doing=doing, hint=CHECK_LIMITS)
 
 
 def _without_bars(reply: Reply) -> Reply:
