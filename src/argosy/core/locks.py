@@ -73,7 +73,7 @@ def owner_of(pid: int, what: str) -> Owner:
     """Return the owner record of a process of this machine."""
     return Owner(
         host=os.uname().nodename,
-        boot=_read_text("/proc/sys/kernel/random/boot_id").strip() + _pid_namespace(),
+        boot=_boot_id() + _pid_namespace(),
         pid=pid,
         started=_started(pid),
         user=os.environ.get("USER") or str(os.getuid()),
@@ -87,6 +87,11 @@ def is_alive(owner: Owner) -> bool | None:
     if (owner.host, owner.boot) != (here.host, here.boot):
         return None
     return _started(owner.pid) == owner.started != ""
+
+
+def is_of_this_boot(owner: Owner) -> bool:
+    """Return whether a process of this host was started since the last boot, in any pid namespace."""
+    return owner.boot.startswith(_boot_id())
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -290,6 +295,10 @@ def _started(pid: int) -> str:
     """
     words = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return words[19] if words and words[0] not in {"Z", "X"} else ""
+
+
+def _boot_id() -> str:
+    return _read_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _pid_namespace() -> str:

@@ -77,7 +77,7 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
 def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     """Yield a temporary folder next to `path`; rename it to `path` if the block succeeds, else remove it.
 
-    A killed process may leave the replaced folder under the name ``.NAME.XXXXXXXX.old``, which nothing removes.
+    A killed process may leave the replaced folder under the name ``.NAME.XXXXXXXX.old``; see `sweep_parts`.
 
     Parameters
     ----------
@@ -146,7 +146,12 @@ def refuse_existing(path: Path, *, force: bool, otherwise: str = "choose another
 
 
 def sweep_parts(path: Path) -> None:
-    """Remove temporary files of killed processes next to `path`; the caller must hold the lock of that name."""
+    """Remove temporary files of killed processes next to `path`; the caller must hold the lock of that name.
+
+    If a process was killed while it replaced a folder, the old folder gets its name back.
+    """
+    for old in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.old"):
+        remove_tree(old) if os.path.lexists(path) else old.rename(path)
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
         remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
-from argosy.core.locks import is_alive, read_owner
+from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import read_json_object
 from argosy.core.session import Session
 from argosy.jobs.history import past_jobs
@@ -57,10 +57,13 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
         meaning = "ended with an error" if code else "ended well"
     else:
         kind, code, ended = RUNNING, 0, 0
-        meaning = "runs, or was interrupted"  # it is on another machine, or its record is damaged
+        meaning = "runs, or was interrupted"  # in another pid namespace or machine, or its record is damaged
         owner, _ = read_owner(record / STARTED)
-        if owner and owner.host == hostname:
-            kind, code, meaning = (RUNNING, 0, f"runs on {HERE}") if is_alive(owner) else (ENDED, 1, "was killed")
+        alive = is_alive(owner) if owner and owner.host == hostname else None
+        if alive:
+            meaning = f"runs on {HERE}"
+        elif owner and owner.host == hostname and (alive is False or not is_of_this_boot(owner)):
+            kind, code, meaning = ENDED, 1, "was killed"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
         meaning=meaning, reason="", nodes=HERE, output="", code=code, restarts=0, record=str(record),

@@ -69,6 +69,7 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
             evidence="a name begins with a letter, and has letters, digits, '_', '.' and '-'",
             hint="choose another name",
         )
+    _forget_ended(session)
     with _locked(name, session):
         found = read_session(name, session)
         if found is not None and found.state != "ended":
@@ -90,6 +91,20 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
             _end(made, session)
             raise
         return made
+
+
+def _forget_ended(session: Session) -> None:
+    """Remove the records of sessions that ended."""
+    for name in _recorded_names(session):
+        if _has_ended(name, session):
+            with _locked(name, session):
+                if _has_ended(name, session):  # unless another process started it again
+                    _file(name, session).unlink(missing_ok=True)
+
+
+def _has_ended(name: str, session: Session) -> bool:
+    found = read_session(name, session)
+    return found is not None and found.state == "ended"
 
 
 @contextlib.contextmanager
@@ -175,9 +190,12 @@ def entry_command(found: DetachedSession, command: Argv, session: Session) -> Co
 
 def list_sessions(session: Session) -> list[DetachedSession]:
     """Return the sessions of this user that have not ended, by name."""
-    names = sorted(path.stem for path in _file("x", session).parent.glob("*.json"))
-    found = (read_session(name, session) for name in names)
+    found = (read_session(name, session) for name in _recorded_names(session))
     return [each for each in found if each and each.state != "ended"]
+
+
+def _recorded_names(session: Session) -> list[str]:
+    return sorted(path.stem for path in _file("x", session).parent.glob("*.json"))
 
 
 def stop_session(name: str, session: Session) -> DetachedSession:

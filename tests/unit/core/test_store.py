@@ -116,6 +116,24 @@ def test_parts_of_killed_builds_are_swept_and_those_of_other_names_stay(tmp_path
     assert names(tmp_path) == sorted(parts[1:])
 
 
+def test_a_folder_that_a_killed_process_replaced_gets_its_name_back(tmp_path: Path) -> None:
+    (tmp_path / ".x.0123abcd.old").mkdir()
+    (tmp_path / ".x.0123abcd.old/file").write_text("old")
+    (tmp_path / ".x.y.0123abcd.old").mkdir()
+    sweep_parts(tmp_path / "x")
+    assert (tmp_path / "x/file").read_text() == "old"
+    assert names(tmp_path) == [".x.y.0123abcd.old", "x"]
+
+
+def test_a_replaced_folder_is_removed_if_the_new_one_has_its_name(tmp_path: Path) -> None:
+    for name in ("x", ".x.0123abcd.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    sweep_parts(tmp_path / "x")
+    assert (tmp_path / "x/file").read_text() == "x"
+    assert names(tmp_path) == ["x"]
+
+
 @given(name=st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
 def test_any_file_name_is_accepted(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     if name in {".", ".."}:

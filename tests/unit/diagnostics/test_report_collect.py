@@ -11,7 +11,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.locks import Owner
 from argosy.core.process import FakeRunner, Reply
-from argosy.core.records import asdict
+from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page
@@ -62,6 +62,10 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
     killed = Owner("ctl", "another boot", 1, "", "ada", "argosy launch")
     keep(session, "20260102-050000-123456-abcd", **{"started.json": json.dumps(asdict(killed))})
     assert "was killed" in collect_report(session, "last").summary
+    # A process in a container of this boot cannot be seen from here.
+    hidden = replace(killed, boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip() + " pid:[1]")
+    keep(session, "20260102-060000-123456-abcd", **{"started.json": json.dumps(asdict(hidden))})
+    assert "runs, or was interrupted" in collect_report(session, "last").summary
 
 
 def test_without_any_launch_there_is_no_last_one(tmp_path: Path) -> None:
@@ -82,6 +86,35 @@ def test_the_timeline_of_a_job_that_failed_early_has_the_times_of_slurm(tmp_path
     assert report.timeline[2].seconds - report.timeline[0].seconds == 64
     assert report.summary == "Job 7 failed before its first rank started (code 3)."
     assert report.output == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "directives", "path"),
+    [
+        ("cd {0} && argosy launch bare: -- python src/train.py", [], "{0}/src/train.py"),
+        ("cd / && argosy launch --chdir {0} bare: -- python src/train.py", ["--chdir={0}"], "{0}/src/train.py"),
+        ("", [], None),
+    ],
+)
+def test_a_relative_path_of_a_traceback_is_below_the_folder_of_the_job(
+    tmp_path: Path, typed: str, directives: list[str], path: str | None
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("1\n")
+    output = tmp_path / "job.out"
+    output.write_text('Traceback (most recent call last):\n  File "src/train.py", line 1, in load\nKeyError: 1\n')
+    state = f"JobId=7 JobState=FAILED Reason=None Restarts=0 ExitCode=1:0 NodeList=n1 StdOut={output} Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    files = [{"path": str(tmp_path / "src/train.py"), "bytes": 2, "modified": 1.0}]
+    texts = {
+        "submitted.json": json.dumps({"job": "7", "output": str(output)}),
+        "job.json": json.dumps(PLAN | {"directives": [each.format(tmp_path) for each in directives]}),
+        "command-line.sh": typed.format(tmp_path),
+        "files.json": json.dumps(files),
+    }
+    keep(session, "20260102-030405-123456-abcd", **texts)
+    search = collect_report(session, "7").case.search
+    assert (search and (search.path, search.in_image)) == (path and (path.format(tmp_path), False))
 
 
 def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_a_session_that_ended_is_forgotten(tmp_path: Path) -> None:
         stop_session("work", session)
 
 
+def test_the_next_start_removes_records_of_sessions_that_ended(tmp_path: Path) -> None:
+    session = real_session(tmp_path)
+    for name, owner in (("work", HERE), ("far", replace(HERE, host="login2")), ("old", replace(HERE, started="1"))):
+        record(tmp_path, replace(WORK, name=name, owner=owner))
+    with pytest.raises(UsageError, match="already exists"):
+        start_session("work", RunRequest("my.sif", ()), session)
+    assert sorted(path.name for path in (session.paths.state / "sessions").iterdir()) == ["far.json", "work.json"]
+
+
 def test_a_session_whose_process_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
     """The process ends between two looks at it: its number is no longer there."""
     child = subprocess.Popen(["/bin/true"])

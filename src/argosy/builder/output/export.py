@@ -92,10 +92,10 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
         If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
     require_writable_folder(request.output.parent)
+    sweep_parts(request.output)
     refuse_output(request.output, request.form, force=request.force)
     opened = inspect_squashfs(open_image(find_image(request.image, session)), session)
     with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
-        sweep_parts(request.output)
         content = content_of(opened, session)
         size = write_output(request.form, request.output, content, opened.sif, session, work, force=request.force)
         step.result = f"{render_size(size)} written to {request.output}"
