@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Host, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -20,6 +20,7 @@ from argosy.launch.cores import (
     plan_local_threads,
     planned_threads,
 )
+from argosy.launch.import_check import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
     NEED_SLURM,
@@ -193,7 +194,7 @@ def _choose_launcher(context: LaunchContext) -> Choice:
     if context.target.is_job and not (request.launcher or request.wanted.ranks):
         refuse_starter_program(request.command)
     launcher = launcher_at_site(launcher, context.target.site)
-    if not _adds_packages(request.container):
+    if not adds_packages(request.container):
         refuse_without_torch(launcher.value, image, needed=request.needs_torch)
     return launcher
 
@@ -274,11 +275,6 @@ def _explain_mpi(request: LaunchRequest, site: Site, launcher: str) -> tuple[Cho
         return (Choice("--mpi", site.launcher.mpi, "the site's PMI type", f"site {site.name}"),)
     why = f"the profile of {site.name} names no PMI type; 'srun --mpi=list' on the cluster shows them"
     return (Choice(ChoiceKey.ASSUMED, f"--mpi={DEFAULT_MPI}", why, "default"),)
-
-
-def _adds_packages(request: ContainerRequest) -> bool:
-    """Return whether Python may find packages in the container that are not in the image."""
-    return bool(request.binds) or any(variable.name in {"PATH", "PYTHONPATH"} for variable in request.variables)
 
 
 def _plan_variables(

@@ -30,6 +30,7 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
+from argosy.launch.import_check import check_imports
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -104,7 +105,8 @@ def resolve_launch(
     UsageError, SiteError
         If the request is not valid, or the site does not support it.
     ImageError, CheckFailed
-        If the image cannot be opened, or its torch cannot use the GPUs of the job.
+        If the image cannot be opened, its torch cannot use the GPUs of the job, or it lacks a framework that the
+        program imports.
     """
     host = session.host
     refuse_no_image(request.image, request.command)
@@ -129,6 +131,8 @@ def resolve_launch(
             there, container = _resolve_job(request, target, session, dry=dry, script_only=script_only, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
+        if remote_image is None:
+            container = check_imports(request, container, host.cwd, start=not (dry or script_only))
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
 
 

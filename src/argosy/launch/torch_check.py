@@ -84,6 +84,8 @@ def check_torch_build(
     image, named = container.entry.image, {variable.name for variable in request.container.variables}
     if request.no_check or vendor not in BACKENDS or image.kind is ImageKind.HOST or named & {"PATH", "PYTHONPATH"}:
         return container
+    if image.complete and "torch" not in image.packages:
+        return container
     torch = torch_of_version(image.torch) or (_look(image, session, here=here) if start else {})
     wrong = describe_wrong_build(torch, vendor)
     if wrong and not start:

@@ -11,6 +11,7 @@
 #
 # train on perlmutter: 1 node, 1 GPU and 1 rank on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
+#   launcher = none: not a Python program with torch: the command runs once per rank
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 1 nvidia GPU; podman-hpc finds the driver
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

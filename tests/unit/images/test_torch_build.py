@@ -78,6 +78,9 @@ def test_an_image_elsewhere_passes_with_a_note() -> None:
     image = Image("/not/here.sif", ImageKind.SIF, "", "amd64")
     check_torch_build(REQUEST, container_of(image), AMD, "amd", session, start=True)
     assert notes == ["torch in /not/here.sif was not checked: the image is not a file on this machine"]
+    listed = replace(image, packages=frozenset({"numpy"}), complete=True)
+    check_torch_build(REQUEST, container_of(listed), AMD, "amd", session, start=True)
+    assert notes[1:] == []
 
 
 def test_output_before_the_answer_is_skipped() -> None:

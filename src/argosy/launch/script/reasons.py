@@ -46,7 +46,8 @@ def render_choices(choices: Iterable[Choice]) -> Iterator[str]:
 
 
 def _is_explained(choice: Choice) -> bool:
-    usual = choice.key in MAIN and choice.source != "option" and choice.value != "none"
+    is_plain = choice.value == "none" and choice.key != ChoiceKey.LAUNCHER
+    usual = choice.key in MAIN and choice.source != "option" and not is_plain
     return usual or choice.key in ALWAYS or choice.mark in {Mark.UNUSED, Mark.UNSET}
 
 

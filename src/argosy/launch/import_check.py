@@ -1,0 +1,87 @@
+"""Refuse a program that imports a framework that its image does not contain, before the job waits for its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from argosy.core.errors import CheckFailed
+from argosy.core.model import Choice, ContainerRequest, Mark
+from argosy.core.records import replace
+from argosy.launch.launchers.launcher import ANY_PYTHON
+from argosy.launch.model import LaunchRequest
+from argosy.runtimes.container_plan import ContainerPlan
+
+FRAMEWORKS = frozenset(
+    {"accelerate", "deepspeed", "flax", "horovod", "jax", "lightning", "mpi4py", "pytorch_lightning", "ray", "torch"}
+)
+"""Modules of distributed programs; each has the name of its package."""
+
+LONGEST = 1 << 20
+"""Size of the longest program that is read, in bytes."""
+
+
+def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *, start: bool) -> ContainerPlan:
+    """Refuse a program that imports a framework that the image certainly lacks; return the container.
+
+    A plan that is only shown gets a choice with the same text instead.
+
+    Parameters
+    ----------
+    start
+        Whether the launch will start.
+
+    Raises
+    ------
+    CheckFailed
+        If the image does not contain a framework that the program imports.
+    """
+    image = container.entry.image
+    if request.no_check or not image.complete or container.entry.dev or adds_packages(request.container):
+        return container
+    program = _find_program(request, cwd)
+    lacking = FRAMEWORKS - {name.replace("-", "_") for name in image.packages}
+    missing = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
+    if not missing or not program or _is_beside(program, missing):
+        return container
+    what = f"{program.name} imports {missing}, but {PurePath(image.path).name} does not contain it"
+    hint = f"add {missing.replace('_', '-')} to the image's environment and build again; or use --no-check"
+    if start:
+        every = f"{image.path} lists all its {len(image.packages)} Python packages, and {missing} is not among them"
+        raise CheckFailed(what, evidence=every, hint=hint)
+    row = Choice("import", missing, f"{what}, so a launch would be refused; {hint}", "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
+
+
+def adds_packages(request: ContainerRequest) -> bool:
+    """Return whether Python may find packages in the container that are not in the image."""
+    return bool(request.binds) or any(variable.name in {"PATH", "PYTHONPATH"} for variable in request.variables)
+
+
+def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
+    """Return the file of a Python program on this machine; None for other commands."""
+    interpreter, *words = (*request.command, "")
+    words = words[1:] if words[0] == "-u" else words
+    if not ANY_PYTHON.match(interpreter) or not words[:1] or not words[0].endswith(".py"):
+        return None
+    return Path(cwd, request.options.chdir, request.container.workdir, words[0])
+
+
+def _read_imports(program: Path) -> Iterator[str]:
+    """Yield the modules that a program always imports: those at its top level, outside of ``try`` and ``if``."""
+    import ast  # noqa: PLC0415 - only for programs of images without a framework
+
+    try:
+        tree = ast.parse(program.read_bytes() if program.is_file() and program.stat().st_size <= LONGEST else b"")
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for statement in tree.body:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            yield (statement.module or "").partition(".")[0]
+
+
+def _is_beside(program: Path, module: str) -> bool:
+    """Return whether the program imports a module from its own folder."""
+    return (program.parent / module).is_dir() or program.with_name(f"{module}.py").exists()

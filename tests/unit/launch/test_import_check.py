@@ -1,0 +1,104 @@
+"""A program that imports a framework which its image lacks is refused before the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argosy.core.errors import CheckFailed
+from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
+from argosy.core.records import replace
+from argosy.launch.import_check import check_imports
+from argosy.launch.model import LaunchRequest
+from argosy.launch.option_checks import doubtful_choices
+from argosy.runtimes.container_plan import plan_container
+from tests.unit.machines import make_host
+
+IMAGE = Image("/project/mine.sif", ImageKind.SIF, "", "amd64", packages=frozenset({"numpy"}), complete=True)
+REQUEST = LaunchRequest(IMAGE.path, ("python", "train.py"))
+
+
+def check(folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, *, start: bool = True) -> list[str]:
+    container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
+    return [*doubtful_choices(check_imports(request, container, str(folder), start=start).choices)]
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("import torch\n", "torch"),
+        ("import numpy, torch.distributed as dist\n", "torch"),
+        ("from jax import numpy\n", "jax"),
+        ("import pytorch_lightning as pl\n", "pytorch-lightning"),
+    ],
+)
+def test_a_program_that_imports_what_the_image_lacks_is_refused(tmp_path: Path, text: str, package: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(CheckFailed, match=r"train.py imports \w+, but mine.sif does not contain it") as caught:
+        check(tmp_path)
+    assert caught.value.hint == f"add {package} to the image's environment and build again; or use --no-check"
+    check(tmp_path, replace(IMAGE, packages=frozenset({package})))
+    check(tmp_path, replace(IMAGE, complete=False))
+    check(tmp_path, request=replace(REQUEST, no_check=True))
+
+
+def test_a_plan_that_is_only_shown_warns(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    (warning,) = check(tmp_path, start=False)
+    assert "train.py imports torch, but mine.sif does not contain it, so a launch would be refused" in warning
+    assert "--no-check" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import numpy\n",
+        "try:\n    import torch\nexcept ImportError:\n    torch = None\n",
+        "def train():\n    import torch\n",
+        "from .torch import nn\n",
+        "import torch(\n",
+        "import torch\n" + "#" * (1 << 20),
+        "\0",
+    ],
+)
+def test_a_program_that_may_run_without_a_framework_passes(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+    assert check(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "absent.py"),
+        ("python", "-m", "train"),
+        ("python",),
+        ("sh", "train.py"),
+        ("python", "-u"),
+        ("./a.out",),
+    ],
+)
+def test_other_commands_pass(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    assert check(tmp_path, request=replace(REQUEST, command=command)) == []
+
+
+def test_packages_from_outside_the_image_pass(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    bound = ContainerRequest(binds=(Bind("/shared/venv", "/shared/venv"),))
+    named = ContainerRequest(variables=(Variable("PYTHONPATH", "/shared/packages"),))
+    for container in (bound, named):
+        assert check(tmp_path, request=replace(REQUEST, container=container)) == []
+    (tmp_path / "torch.py").touch()
+    assert check(tmp_path) == []
+
+
+def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("import torch\n")
+    assert check(tmp_path) == []
+    inside = replace(REQUEST, command=("python3", "-u", "code/train.py"))
+    with pytest.raises(CheckFailed):
+        check(tmp_path, request=inside)
+    with pytest.raises(CheckFailed):
+        check(tmp_path, request=replace(REQUEST, options=replace(REQUEST.options, chdir=str(tmp_path / "code"))))
