@@ -10,6 +10,7 @@ from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import read_json_object
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import END, STARTED, Run, read_submitted
@@ -19,6 +20,8 @@ LAST = "last"
 """The word for the newest job or run."""
 
 HERE = "this machine"
+"""The node of a run on this machine."""
+
 LOCAL_RUN = re.compile(r"(\d{8}-\d{6})-\d{6}-[0-9a-f]{4}")
 """The name of the record of a run on this machine; it begins with the local time."""
 
@@ -68,6 +71,10 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
         meaning=meaning, reason="", nodes=HERE, output="", code=code, restarts=0, record=str(record),
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
-        advice=f"its output was printed on the terminal; run it again: sh {record}/job.sh > run.log 2>&1, and explain "
-        "the log: argosy why run.log" if code else "",
+        advice=f"its output was not recorded; run it again: {recording_command(record)}" if code else "",
     )  # fmt: skip
+
+
+def recording_command(record: Path) -> str:
+    """Return the command that repeats a run on this machine with its output in a file, and explains that file."""
+    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy why run.log"

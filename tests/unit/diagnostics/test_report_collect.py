@@ -57,6 +57,10 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
         report = collect_report(session, name)
         assert report.summary == "Run 20260102-030405-123456-abcd ended with an error (code 3)."
         assert "run it again: sh " in report.steps[0].text
+        page = render_page(report)
+        assert "The output was not recorded" in page
+        assert "Which ranks started is unknown" in page
+        assert "No rank has started" not in page
     keep(session, "20260102-040000-123456-abcd")
     assert collect_report(session, "last").summary == "Run 20260102-040000-123456-abcd runs, or was interrupted."
     killed = Owner("ctl", "another boot", 1, "", "ada", "argosy launch")
