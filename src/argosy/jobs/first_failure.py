@@ -39,6 +39,8 @@ ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
 STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
 """Message of the program that starts the ranks of a node in one container (launch/launchers/start_ranks.py)."""
+COPY = re.compile(r"^argosy: rank (\d+) failed first \((code|signal) (\d+)\)", re.MULTILINE)
+"""Message of the script of a launch on this machine (launch/script/data/job.sh)."""
 MPIRUN = re.compile(
     r"(?:mpirun|prterun) noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)"
 )
@@ -106,6 +108,9 @@ def _judge_run(text: str) -> RankEnd | None:
     started = STARTER.search(text)
     if started:
         return RankEnd(int(started[1]), started[2], int(started[4]) + (128 if started[3] == "signal" else 0))
+    copy = COPY.search(text)
+    if copy:
+        return RankEnd(int(copy[1]), "this machine", int(copy[3]) + (128 if copy[2] == "signal" else 0))
     noticed = MPIRUN.search(text)
     if noticed:
         return RankEnd(int(noticed[1]), noticed[2], 128 + int(noticed[3]))

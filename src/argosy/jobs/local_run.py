@@ -10,10 +10,9 @@ from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import read_json_object
 from argosy.core.session import Session
-from argosy.core.shell import quote
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import END, STARTED, Run, read_submitted
+from argosy.jobs.record import END, STARTED, Run, read_submitted, recording_command
 from argosy.slurm.text import ENDED, RUNNING
 
 LAST = "last"
@@ -73,8 +72,3 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
         advice=f"its output was not recorded; run it again: {recording_command(record)}" if code else "",
     )  # fmt: skip
-
-
-def recording_command(record: Path) -> str:
-    """Return the command that repeats a run on this machine with its output in a file, and explains that file."""
-    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy why run.log"

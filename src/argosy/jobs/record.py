@@ -421,3 +421,8 @@ def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
     with copy.open("ab") as file:
         file.write(data)
     return len(data) == BLOCK_BYTES
+
+
+def recording_command(record: Path) -> str:
+    """Return the command that repeats a run on this machine with its output in a file, and explains that file."""
+    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy why run.log"

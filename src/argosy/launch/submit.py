@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
-from argosy.jobs.record import COMMAND_LINE, END, STARTED, make_private_folder, new_record_folder
+from argosy.jobs.record import COMMAND_LINE, END, STARTED, make_private_folder, new_record_folder, recording_command
 from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
@@ -37,6 +38,9 @@ from argosy.slurm.text import parse_job_id
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
 """Variables of an outer job, and the user's defaults, which the plan has applied; sbatch would apply them again."""
+
+INTERRUPTED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+"""Exit codes of a script that the user ended."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -89,6 +93,8 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
             _note_process(folder)
         code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
         write_text(folder / END, json.dumps({"code": code}) + "\n")
+        if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
+            session.reporter.note(f"to explain the failure, record the output: {recording_command(folder)}")
         return Launched(code, "", str(folder))
     return submit(plan, folder, session, profile=profile)
 

@@ -190,3 +190,9 @@ def test_a_failure_before_the_ranks_begin_is_not_a_ranks(said: str) -> None:
 def test_mpirun_names_the_rank_that_a_signal_ended() -> None:
     text = "mpirun noticed that process rank 3 with PID 77 on node n2 exited on signal 9 (Killed).\n"
     assert judge_end(text) == RankEnd(3, "n2", 137)
+
+
+@pytest.mark.parametrize(("how", "code"), [("code 3", 3), ("signal 11", 139)])
+def test_the_script_of_a_run_on_this_machine_names_the_rank(how: str, code: int) -> None:
+    text = f"argosy: rank 1 failed first ({how}); the others were ended\n"
+    assert judge_end(text) == RankEnd(1, "this machine", code)

@@ -14,14 +14,15 @@ import pytest
 from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.core.session import Session
+from argosy.core.session import PlainReporter, Session
 from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, list_jobs
 from argosy.jobs.record import find_record, read_submitted
-from argosy.launch.submit import submit
+from argosy.launch.model import LaunchRequest
+from argosy.launch.submit import start_launch, submit
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -484,3 +485,14 @@ def test_a_job_is_submitted_even_if_its_number_cannot_be_recorded(tmp_path: Path
     plan = LaunchPlan("n", "lab", "slurm", "x.sif", "", Shape(1, 1), "", ("sbatch", "{script}"), ())
     there = make_session(tmp_path, HOST, Filling())
     assert submit(plan, folder, there, profile="lab").job == "7"
+
+
+@pytest.mark.parametrize(("code", "ranks", "notes"), [(3, 2, 1), (3, 1, 0), (0, 2, 0), (130, 2, 0)])
+def test_a_failure_of_several_ranks_on_this_machine_has_a_next_step(
+    tmp_path: Path, code: int, ranks: int, notes: int
+) -> None:
+    there, reporter = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(code, "", ""))])), io.StringIO()
+    there = replace(there, reporter=PlainReporter(reporter))
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, ranks), "", ("sh", "{script}"), ())
+    assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == code
+    assert reporter.getvalue().count(f"sh {tmp_path}/job.sh > run.log 2>&1; argosy why run.log") == notes

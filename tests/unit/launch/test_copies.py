@@ -31,6 +31,17 @@ def test_a_copy_that_fails_ends_the_others_whichever_it_is(shell: str, at: int) 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("program", "how"), [("echo boom >&2; exit 3", "code 3"), ("kill -SEGV $$", "signal 11")])
+def test_the_script_names_the_rank_that_failed_first_without_messages_of_the_shell(
+    shell: str, program: str, how: str
+) -> None:
+    script = copies_script("exec sleep 100", program, "exec sleep 100")
+    done = subprocess.run([shell, "-c", script], timeout=60, check=False, capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if line != "boom"]
+    assert lines == [f"argosy: rank 1 failed first ({how}); the others were ended"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_copies_that_end_well_are_all_waited_for(shell: str) -> None:
     script = copies_script("echo one", "sleep 0.2; echo two", "echo three")
     done = subprocess.run([shell, "-c", script], timeout=60, check=False, capture_output=True, text=True)

@@ -47,6 +47,7 @@ ENDED = re.compile(
     r"|closing signal|^\S+ FAILED$|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
+    r"|^argosy: rank \d+ (?:on \S+ )?failed first"
 )
 """Reports of how another program or rank ended, and lines of code."""
 WELL = re.compile(

@@ -250,27 +250,35 @@ run_copy() {
     ) &
     argosy_copy=$!
     [ -z "$argosy_stopped" ] || kill "$argosy_copy" 2> /dev/null || :
-    wait "$argosy_copy" || argosy_code=$?
+    # Without the shell's own message, which names the signal but no rank.
+    wait "$argosy_copy" 2> /dev/null || argosy_code=$?
     # The signal ends the first wait, not the copy.
-    [ -z "$argosy_stopped" ] || wait "$argosy_copy" || :
-    echo "$argosy_code" >&9
+    [ -z "$argosy_stopped" ] || wait "$argosy_copy" 2> /dev/null || :
+    echo "$argosy_code $argosy_rank" >&9
 }
 
 stop_copies() {
     trap '' HUP INT TERM
     kill $argosy_pids 2> /dev/null || :
-    wait
+    wait 2> /dev/null
+    [ -z "$argosy_first" ] || name_first
     exit "$1"
 }
 
+name_first() {
+    argosy_how="code $argosy_code"
+    [ "$argosy_code" -le 128 ] || [ "$argosy_code" -gt 192 ] || argosy_how="signal $((argosy_code - 128))"
+    echo "argosy: rank $argosy_first failed first ($argosy_how); the others were ended" >&2
+}
+
 wait_for_copies() {
-    argosy_starting=$argosy_rank argosy_running=$argosy_rank
+    argosy_starting=$argosy_rank argosy_running=$argosy_rank argosy_first=''
     while [ "$argosy_running" -gt 0 ]; do
-        read -r argosy_report <&9
+        read -r argosy_report argosy_reporter <&9
         case $argosy_report in
             started) argosy_starting=$((argosy_starting - 1)) ;;
             0) argosy_running=$((argosy_running - 1)) ;;
-            *) argosy_code=${argosy_code:-$argosy_report} ;;
+            *) [ -n "$argosy_code" ] || argosy_code=$argosy_report argosy_first=$argosy_reporter ;;
         esac
         # A signal to a copy whose shell only starts would be lost.
         if [ "$argosy_starting" -eq 0 ]; then
