@@ -131,7 +131,10 @@ def check_slow(desk: Desk, said: str, page: str, *, site: str) -> None:
     assert "of the program contains the argument 'sockets' and this setting: NCCL read NCCL_IB_HCA=mlx4" in why
     assert "no card that job 1 used (mlx5_0 and mlx5_1) has such a name, so NCCL used TCP, which explains" in why
     assert "uses SETTINGS" in text(page)
-    assert "If it passes its checks, launch with 'ib' from now on, or correct line" in text(page)
+    assert (
+        "If it passes its checks, the cause is confirmed. Then launch with 'ib' from now on, or correct line"
+        in text(page)
+    )
     assert '"NCCL_IB_HCA": "mlx4"' in section(page, "program"), "the page has the lines of the program"
     repeat, check, cards = steps(page)
     assert "so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)" in text(page)
@@ -149,7 +152,7 @@ def check_failed(said: str, page: str) -> None:
     assert "train.py raised KeyError: 'label' (in load_label)" in why
     assert "the added argument '3' is the only difference from job 1" in why
     assert "of train.py reads this argument (sys.argv[2])." in why
-    assert "The argument is the number of the rank that failed first, and line" in why
+    assert "uses the rank, and the argument is also the number of the rank that failed first" in why
     for line in ("reads the argument (sys.argv[2])", "in train, calls load_label", "defines BATCHES", "rank 3 step 2"):
         assert line in text(page), line
     back, again = steps(page)

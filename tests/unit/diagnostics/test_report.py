@@ -238,7 +238,7 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     case = Case("job 7", RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
     assert explain_cause(case).endswith(
-        "Line 21 of the program contains the argument 'sockets' and this setting: NCCL read NCCL_IB_HCA=mlx4 "
+        "For 'sockets', line 21 of the program contains this value of NCCL_IB_HCA. NCCL read NCCL_IB_HCA=mlx4 "
         "(names of the InfiniBand cards that NCCL may use), but no card that job 5 used (mlx5_0 and mlx5_1) has such a "
         "name, so NCCL used TCP, which explains the low bandwidth."
     )
@@ -249,7 +249,8 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     look, repeat, *_, cards = list_steps(case)
     assert (look.text, look.command) == ("Look at line 21 of train.py, below.", "")
     assert (
-        "Launch with 'ib', as in job 5, on the nodes of this job: this tests the cause and repairs it." in repeat.text
+        "Launch with 'ib', as in job 5, on the nodes of this job. If it passes its checks, the cause is confirmed."
+        in repeat.text
     )
     assert "correct line 21 so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)." in repeat.text
     assert "Expected: mlx5_0 and mlx5_1." in cards.text
@@ -291,7 +292,7 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
     assert "reads the rank" not in explain_cause(case)
     own = replace(case, raised=Raised("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1"))))
     assert (
-        "The argument is the number of the rank that failed first, and line 73 of train.py reads the rank."
+        "Line 73 of train.py uses the rank, and the argument is also the number of the rank that failed first."
         in explain_cause(own)
     )
     other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
@@ -352,7 +353,7 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
         "Type it on a login node; costs about 0.044 GPU hours (2 nodes, 16 GPUs in all, 10 s in job 5)."
     )
     assert again.text.endswith(
-        "correct line 51 or its input, then launch this job again. It fails again if nothing changed."
+        "correct line 51, or its input, then launch this job again. It fails again if nothing changed."
     )
     assert (again.command, again.instead) == ("cd /x && argosy launch y", True)
     inside = replace(case, search=replace(SEARCH, in_image=True))

@@ -104,7 +104,7 @@ def _explain_use(case: Case) -> Iterator[str]:
     of_rank = next((each for each in case.raised.frames if RANK & {name.lower() for name in names_of(each.code)}), None)
     if first and of_rank and str(first.rank) in set(shlex.split(change.now)) - set(shlex.split(change.before)):
         where = f"line {of_rank.line} of {PurePosixPath(of_rank.path).name}"
-        yield f"The argument is the number of the rank that failed first, and {where} reads the rank"
+        yield f"{sentence(where)} uses the rank, and the argument is also the number of the rank that failed first"
 
 
 def _describe_equal(case: Case) -> str:

@@ -39,13 +39,19 @@ def _cite_traceback(case: Case) -> Iterator[Cited]:
         if not use or frame is not use[0]:
             yield Cited(f"Line {frame.line}{_inside(frame)} calls {called.function}", frame.code, frame.line)
     yield Cited(f"Line {last.line}{_inside(last)} raises {case.raised.text}", last.code, last.line)
-    lines = case.excerpt.lines if case.excerpt else ()
-    for number, text, _ in lines:
-        for name in sorted(defined_names(text) & names_of(last.code)):
-            yield Cited(f"Line {number} defines {name}", text, number)
+    for number, name, text in find_definitions(case):
+        yield Cited(f"Line {number} defines {name}", text, number)
     printed = _last_output(case)
     if printed:
         yield Cited(f"Last line of {describe_writer(case)} before the error", printed)
+
+
+def find_definitions(case: Case) -> Iterator[tuple[int, str, str]]:
+    """Yield the lines on the page that define a name which the raised line reads: number, name and text."""
+    if case.raised and case.raised.frames and case.excerpt:
+        for number, text, _ in case.excerpt.lines:
+            for name in sorted(defined_names(text) & names_of(case.raised.frames[-1].code)):
+                yield number, name, text
 
 
 def find_use(case: Case) -> tuple[Frame, str] | None:

@@ -58,7 +58,7 @@ def explain_settings(case: Case) -> Iterator[str]:
         meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
         read = f"NCCL read {name}={change.now}{meaning}"
         found = find_setting(case, change)
-        where = f"Line {found[0]} of the program contains the argument '{found[2]}' and this setting: " if found else ""
+        where = f"For '{found[2]}', line {found[0]} of the program contains this value of {name}. " if found else ""
         if change is wrong:
             yield f"{where}{read}, {_name_cards(change.now, case)}{_consequence(case)}"
         else:

@@ -15,6 +15,7 @@ from argosy.diagnostics.report.cause import (
     find_failed_check,
     find_known_cause,
 )
+from argosy.diagnostics.report.chain import find_definitions
 from argosy.diagnostics.report.drawings import render_seconds
 from argosy.diagnostics.report.model import Case, Comparison, Search, Step
 from argosy.diagnostics.report.network_cause import CARDS, find_wrong_cards
@@ -54,7 +55,8 @@ def _steps_of_failure(case: Case) -> Iterator[Step]:
     if known:
         yield Step(f"{sentence(fill_names(known.fix, case.facts))}.")
     elif case.raised and case.search:
-        target = f"line {case.raised.frames[-1].line} or its input"
+        data = [f"{name}, line {number}" for number, name, _ in find_definitions(case)]
+        target = f"line {case.raised.frames[-1].line}, or {f'its data ({data[0]})' if data else 'its input'}"
         yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
     elif case.facts.last_lines:
         yield Step(f"Look at the last lines of {describe_writer(case)}, below.", section="failure")
@@ -109,7 +111,7 @@ def _steps_of_changes(case: Case) -> Iterator[Step]:
         yield Step("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
     nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
-    launch = f"{sentence(_launch_before(compared))}{nodes}: this tests the cause and repairs it."
+    launch = f"{sentence(_launch_before(compared))}{nodes}. If it passes its checks, the cause is confirmed."
     yield Step(f"{launch}{_keep(case)}", repeat, _cost(case))
 
 
@@ -128,7 +130,7 @@ def _keep(case: Case) -> str:
         return ""
     wrong = find_wrong_cards(case)
     found = find_setting(case, wrong) if wrong else None
-    passed = f" If it passes its checks, launch {describe_return(case.compared.changes[0])} from now on"
+    passed = f" Then launch {describe_return(case.compared.changes[0])} from now on"
     if wrong and found:
         cards = join_names(case.compared.cards)
         return f"{passed}, or correct line {found[0]} so that {CARDS} names your cards ({cards})."
@@ -205,14 +207,12 @@ def _probe(case: Case, number: int) -> Step:
         *("--follow", "--", "ls", CARD_NAMES),
     ]
     when = f"If step {number} finds no fault: list" if number else "List"
-    expected = (
-        f" Expected: {join_names(cards)}. If one is missing, report the node to the support of the site."
-        if cards
-        else ""
-    )
+    report = "If one is missing, report the node to the support of the site; if none is, send them this page."
+    expected = f" Expected: {join_names(cards)}. {report}" if cards else ""
+    node = case.facts.ranks[0].host if case.facts.ranks else "a node"
     size = f"1 node, {count(gpus, 'GPU')}" if gpus else "1 node"
     return Step(
-        f"{when} the names of the network cards in a container on a node.{expected}",
+        f"{when} the names of the network cards in a container on {node}.{expected}",
         join(argv),
         f"Type it on {_place(case)}; submits a job: {size}, for a few seconds.",
     )

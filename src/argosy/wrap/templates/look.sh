@@ -6,7 +6,7 @@ say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
 for folder in /*/; do
     for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
 done
-# The folder of the first Python, or else of the first path: the prefix shows what is beside this folder, so that Python
+# The folder of the first Python, or else of the first path: the prefix shows what is next to this folder, so that Python
 # finds the pyvenv.cfg of its venv.
 first="" home=""
 for place in "$@"; do
