@@ -67,8 +67,9 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, *, as_json: bool) -> None:
     """Verify a run: the network it used, the GPUs its ranks saw and the cores they were bound to.
 
-    Give a job number, or logs that were written with NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7
-    if the run did not use the fast network, if it differs from its plan, or if the logs show nothing.
+    Give a job number, 'last' for your last launch, or logs that were written with NCCL_DEBUG=INFO (oneCCL:
+    CCL_LOG_LEVEL=info). The exit code is 7 if the run did not use the fast network, if it differs from its plan, or if
+    the logs show nothing.
     """
     from argosy.diagnostics.verify.verify import verify_runs
 
@@ -82,19 +83,20 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True, type=FILE)
+@click.argument("logs", nargs=-1, type=FILE)
 @json_option
 @click.pass_context
 def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     """Explain why a job failed: find known errors in LOGS, with cause and fix.
 
-    A log is a file, a job number, or - for standard input. The exit code is 7 if no known error is found. Add your own
-    errors in ~/.config/argosy/signatures.toml.
+    A log is a file, a job number, 'last' for your last launch (the default), or - for standard input. The exit code is
+    7 if no known error is found. Add your own errors in ~/.config/argosy/signatures.toml.
     """
     from argosy.diagnostics.why.explain import explain_log, render_errors
+    from argosy.jobs.local_run import LAST
 
     session = open_session(quiet=True)
-    found = [explain_log(session, log) for log in logs]
+    found = [explain_log(session, log) for log in logs or (LAST,)]
     if as_json:
         print_json(found)
     else:

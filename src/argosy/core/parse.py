@@ -91,7 +91,7 @@ def read_ends_of(path: str) -> str:
             source.seek(max(len(head), size - ENDS_BYTES))
             return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
     except FileNotFoundError as error:
-        raise UsageError(f"there is no log {path!r}", hint="give a file or a job number") from error
+        raise UsageError(f"there is no log {path!r}", hint="give a file, a job number or last") from error
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 

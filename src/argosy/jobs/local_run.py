@@ -11,9 +11,9 @@ from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import read_json_object
 from argosy.core.session import Session
 from argosy.jobs.history import past_jobs
-from argosy.jobs.query import JobFacts
+from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import END, STARTED, Run, read_submitted, recording_command
-from argosy.slurm.text import ENDED, RUNNING
+from argosy.slurm.text import ENDED, RUNNING, is_job_id
 
 LAST = "last"
 """The word for the newest job or run."""
@@ -25,7 +25,29 @@ LOCAL_RUN = re.compile(r"(\d{8}-\d{6})-\d{6}-[0-9a-f]{4}")
 """The name of the record of a run on this machine; it begins with the local time."""
 
 
-def find_local_run(session: Session, name: str) -> JobFacts | None:
+def names_run(name: str) -> bool:
+    """Return whether a text is a job number, the name of a run on this machine, or ``last``."""
+    return is_job_id(name) or name == LAST or LOCAL_RUN.fullmatch(Path(name).name) is not None
+
+
+def find_run(session: Session, name: str) -> JobFacts:
+    """Return the facts of a job or of a run on this machine.
+
+    Parameters
+    ----------
+    name
+        A job number, the name or the folder of a run's record, or ``last`` for the newest job or run.
+
+    Raises
+    ------
+    UsageError
+        When neither Slurm nor a record knows it.
+    """
+    local = _find_local_run(session, name)
+    return local or find_job(session, _last_job(session) if name == LAST else name, or_record=True)
+
+
+def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the folder of its record or ``last``; None for a job."""
     runs = session.paths.state / "runs"
     if name == LAST:
@@ -35,7 +57,7 @@ def find_local_run(session: Session, name: str) -> JobFacts | None:
     return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
 
 
-def last_job(session: Session) -> str:
+def _last_job(session: Session) -> str:
     """Return the number of the job that was submitted last.
 
     Raises

@@ -423,6 +423,12 @@ def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
     return len(data) == BLOCK_BYTES
 
 
-def recording_command(record: Path) -> str:
-    """Return the command that repeats a run on this machine with its output in a file, and explains that file."""
-    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy why run.log"
+def recording_command(record: Path, examine: str = "why") -> str:
+    """Return the command that repeats a run on this machine with its output in a file, and examines that file.
+
+    Parameters
+    ----------
+    examine
+        The command of Argosy that reads the file: ``why`` or ``verify``.
+    """
+    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy {examine} run.log"

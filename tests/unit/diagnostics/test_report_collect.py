@@ -15,6 +15,8 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page
+from argosy.diagnostics.verify.verify import verify_runs
+from argosy.diagnostics.why.explain import explain_log
 from tests.unit.machines import make_host, make_session
 
 HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\x00\xff"
@@ -134,3 +136,24 @@ def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
     assert [each.text for each in report.timeline] == [
         "submitted", "started", "last rank started", "ended, exit code 0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["last", "20260102-030405-123456-abcd"])
+def test_why_and_verify_know_a_run_without_slurm_by_the_same_names(tmp_path: Path, name: str) -> None:
+    session = make_session(tmp_path)
+    record = keep(session, "20260102-030405-123456-abcd", **{"end.json": '{"code": 3}'})
+    with pytest.raises(UsageError, match="the output of run 20260102-030405-123456-abcd was not recorded") as caught:
+        explain_log(session, name)
+    assert caught.value.hint == f"run it again: sh {record}/job.sh > run.log 2>&1; argosy why run.log"
+    with pytest.raises(UsageError, match="cannot verify run 20260102-030405-123456-abcd") as caught:
+        verify_runs(session, (name,), site="", nodes=0)
+    assert caught.value.hint == f"run it again: sh {record}/job.sh > run.log 2>&1; argosy verify run.log"
+
+
+def test_the_last_job_is_explained_by_its_output(tmp_path: Path) -> None:
+    output = tmp_path / "job.out"
+    output.write_text("OSError: [Errno 122] Disk quota exceeded\n")
+    state = f"JobId=7 JobState=FAILED Reason=None Restarts=0 ExitCode=3:0 NodeList=n1 StdOut={output} Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps({"job": "7", "output": str(output)})})
+    assert [each.name for each in explain_log(session, "last").errors] == ["quota"]

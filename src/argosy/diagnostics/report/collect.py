@@ -41,8 +41,8 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.local_run import LAST, find_local_run, last_job
-from argosy.jobs.query import JobFacts, find_job
+from argosy.jobs.local_run import HERE, find_run
+from argosy.jobs.query import JobFacts
 from argosy.jobs.record import can_read, read_command_line, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -88,11 +88,10 @@ def collect_report(session: Session, job: str) -> Report:
     UsageError
         When neither Slurm nor a record knows the job.
     """
-    local = find_local_run(session, job)
-    facts = local or find_job(session, last_job(session) if job == LAST else job, or_record=True)
+    facts = find_run(session, job)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = _network_logs(facts, output)
-    case = _collect_case(session, facts, output, logs, is_job=local is None)
+    case = _collect_case(session, facts, output, logs, is_job=facts.nodes != HERE)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,

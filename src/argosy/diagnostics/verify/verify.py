@@ -19,13 +19,14 @@ from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests,
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
+from argosy.jobs.local_run import HERE, find_run, names_run
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import read_submitted, session_of
+from argosy.jobs.record import read_submitted, recording_command, session_of
 from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import list_hosts
-from argosy.slurm.text import ENDED, is_job_id
+from argosy.slurm.text import ENDED
 
 
 def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:
@@ -36,7 +37,7 @@ def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int)
     CheckFailed
         If the logs contain nothing that can be checked.
     """
-    if len(runs) == 1 and is_job_id(runs[0]):
+    if len(runs) == 1 and names_run(runs[0]):
         evidence, verdict = verify_job(session, runs[0], site)
     else:
         evidence, verdict = verify_logs(session, runs, site=site, nodes=nodes)
@@ -62,15 +63,22 @@ def verify_job(session: Session, job: str, site: str = "") -> tuple[Evidence, Ve
     UsageError
         When the job is unknown or has not started.
     """
-    return verify_facts(session, find_job(session, job, or_record=True), site)
+    return verify_facts(session, find_run(session, job), site)
 
 
 def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evidence, Verdict]:
     """Verify a job whose facts are known; parameters and errors as `verify_job`."""
     evidence = read_evidence(facts)
     if not evidence.ranks and not evidence.files:
+        is_local = facts.nodes == HERE
         hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
-        raise UsageError(f"cannot verify job {facts.id}: it left no logs", evidence=f"it {facts.meaning}", hint=hint)
+        if is_local:
+            hint = f"run it again: {recording_command(Path(facts.record), 'verify')}"
+        raise UsageError(
+            f"cannot verify {'run' if is_local else 'job'} {facts.id}: it left no logs",
+            evidence=f"it {facts.meaning}",
+            hint=hint,
+        )
     if evidence.node_tests is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
         return evidence, check_node_tests(evidence.node_tests, evidence.ranks, expected)

@@ -18,9 +18,10 @@ from argosy.core.session import Session
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import read_signatures, signature_files
 from argosy.jobs.first_failure import judge_end, last_runs
-from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import can_read
-from argosy.slurm.text import ENDED, FROM_OUTSIDE, is_job_id
+from argosy.jobs.local_run import HERE, find_run, names_run
+from argosy.jobs.query import JobFacts
+from argosy.jobs.record import can_read, recording_command
+from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
 
 def _count(error: KnownError) -> str:
@@ -68,7 +69,7 @@ def explain_log(session: Session, log: str) -> Explained:
     Parameters
     ----------
     log
-        A file, a job number, or ``-`` for standard input.
+        A file, a job number, ``last`` for the newest job or run, or ``-`` for standard input.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def explain_log(session: Session, log: str) -> Explained:
     if facts is None:
         end = describe_first_rank(text, found)
     else:
-        end = facts.verdict if facts.kind == ENDED else f"job {log} {facts.meaning}"
+        end = facts.verdict if facts.kind == ENDED else f"job {facts.id} {facts.meaning}"
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
 
 
@@ -106,20 +107,26 @@ def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
-    """Return the file of a log, and, for a job number, the facts about the job."""
+    """Return the file of a log, and, for a job, the facts about it."""
     path = Path(log)
     # Python 3.14's is_file() hides errors such as a name that is too long.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISREG(path.stat().st_mode):
             return path, None
-    if not is_job_id(log):
-        raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, or - for standard input")
-    facts = find_job(session, log, or_record=True)
+    if not names_run(log):
+        raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, last, or - for standard input")
+    facts = find_run(session, log)
+    if facts.nodes == HERE:
+        raise UsageError(
+            f"the output of run {facts.id} was not recorded",
+            evidence=f"it {facts.meaning}",
+            hint=f"run it again: {recording_command(Path(facts.record))}",
+        )
     if not facts.output or not can_read(facts.output):
         raise UsageError(
-            f"job {log} has no output",
+            f"job {facts.id} has no output",
             evidence=f"it {facts.meaning}; output: {facts.output}",
-            hint=f"see its state and its reason: argosy jobs show {log}",
+            hint=f"see its state and its reason: argosy jobs show {facts.id}",
         )
     return Path(facts.output), facts
 
