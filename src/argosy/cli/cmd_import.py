@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -9,15 +10,18 @@ import click
 from argosy.cli.common import open_session
 from argosy.cli.output import print_json
 from argosy.cli.parameters import NAMED, SITE
-from argosy.core.errors import UsageError
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote
 from argosy.launch.import_script.importer import import_script, read_script_text
-from argosy.launch.import_script.model import Fate, ImportedScript
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
+from argosy.recipes.user_config import configured_site
+from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 
 COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.NOT_READ: "yellow"}
+LIST_SITES = "\n'argosy sites ls' lists the names of sites"
 
 
 @click.command("import")
@@ -34,42 +38,70 @@ COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the job's table and change no file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; change no file.")
-def import_job(script: Path, site: str, name: str, output: Path, *, dry_run: bool, as_json: bool) -> None:
+@click.pass_context
+def import_job(
+    ctx: click.Context, script: Path, site: str, name: str, output: Path, *, dry_run: bool, as_json: bool
+) -> None:
     """Translate the hand-written sbatch script SCRIPT into a job of argosy.toml.
 
     Each line of the script is listed with the matching key, or with the reason why Argosy does not need it.  Parts
-    that Argosy cannot translate, such as loops, are listed last.
+    that Argosy cannot translate, such as loops, are listed last.  If such a part starts a program, it is listed first,
+    and the exit code is 7.
 
     \b
     argosy import job.sh
     argosy import job.sh --site lumi-g --name train --dry-run
     """
-    profile = load_site(site, open_session(quiet=True).host) if site else None
-    imported = import_script(str(script), read_script_text(script), name=name, site=profile)
+    host = open_session(quiet=True).host
+    imported = import_script(
+        str(script), read_script_text(script), name=name, site=load_site(site, host) if site else None
+    )
     if as_json:
         print_json({**asdict(imported), "unread": len(imported.unread)})
-        return
+        ctx.exit(CheckFailed.code if imported.lost else 0)
+    lost = [each.lost_program for each in imported.lost]
+    if imported.jobs and not dry_run:
+        write_jobs(output, imported.jobs, lost)  # before the list: a job of this name may exist
     _print_translations(imported)
+    _refuse_script_without_program(imported)
+    if dry_run:
+        click.echo(f"\n{render_jobs(imported.jobs, comments=lost)}", nl=False)
+    else:
+        click.echo(f"\n{output}: {', '.join(f'[job.{each.name}]' for each in imported.jobs)}")
+    is_known = site or configured_site("", os.environ) or len(sites_here(host)) == 1
+    launch = f"argosy launch {quote(imported.jobs[0].name)} {'' if is_known else '--site NAME '}--dry-run"
+    if lost:
+        raise CheckFailed(
+            f"{script} starts programs that {output} does not contain",
+            evidence="\n".join((*lost, *(_describe(job) for job in imported.jobs))),
+            hint=f"correct the command, or write a job for each program; then: {launch}",
+        )
+    if not dry_run:
+        click.echo(f"next: {launch}{'' if is_known else LIST_SITES}")
+
+
+def _describe(job: ImportedJob) -> str:
+    return f"[job.{job.name}] contains only line {job.line} ({job.program})"
+
+
+def _refuse_script_without_program(imported: ImportedScript) -> None:
     if not imported.jobs:
         raise UsageError(
-            f"{script} starts no program that Argosy can translate",
-            evidence="no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
+            f"{imported.path} starts no program that Argosy can translate",
+            evidence="\n".join(each.lost_program for each in imported.lost)
+            or "no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
             hint="move the start of the program to its own line, or write the table [job.NAME] yourself",
         )
-    if dry_run:
-        click.echo(f"\n{render_jobs(imported.jobs)}", nl=False)
-        return
-    write_jobs(output, imported.jobs)
-    names = [job.name for job in imported.jobs]
-    click.echo(f"\n{output}: {', '.join(f'[job.{each}]' for each in names)}")
-    click.echo(f"next: argosy launch {quote(names[0])} --dry-run")
 
 
 def _print_translations(imported: ImportedScript) -> None:
-    """Print the parts of the script with their translation; the parts that were not read come last."""
+    """Print the parts of the script with their translation: first programs that are lost, last other unread parts."""
     rows = [each for each in imported.translations if each.fate is not Fate.NOT_READ]
-    for each in (*rows, *imported.unread):
+    unread = [each for each in imported.unread if each not in imported.lost]
+    for each in (*imported.lost, *rows, *unread):
         fate = click.style(f"{each.fate:<8}", fg=COLORS[each.fate])
-        click.echo(f"{each.line:>4}  {fate}  {each.text}\n                -> {each.note}")
-    if imported.unread:
-        click.echo(f"\n{len(imported.unread)} part(s) were not translated: translate them yourself", err=True)
+        text = click.style(each.lost_program, fg="red", bold=True) if each.starts else each.text
+        click.echo(f"{each.line:>4}  {fate}  {text}\n                -> {each.note}")
+    if unread:
+        parts = "1 part was" if len(unread) == 1 else f"{len(unread)} parts were"
+        click.echo(f"\n{parts} not translated: translate the lines 'not read' yourself", err=True)

@@ -15,7 +15,19 @@ from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options
 from argosy.launch.import_script.program import Program, command_of, shell_line
-from argosy.launch.import_script.programs import ACTIVATION, PRINTS, STARTS, read_program
+from argosy.launch.import_script.programs import (
+    ACTIVATION,
+    CONTROL,
+    INSTALLERS,
+    PRINTS,
+    environment_of,
+    program_name,
+    read_program,
+    started_programs,
+    starts_program,
+    unread_program,
+)
+from argosy.launch.import_script.settings import describe_setting, is_certain
 from argosy.sites.profile import Site
 
 RENDEZVOUS = frozenset(
@@ -38,16 +50,17 @@ BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "
 PREFIX, ENVIRONMENT = re.compile(r"(/[^:$]+)/bin:"), re.compile(r"(/[^$]+?)(/bin/activate)?$")
 """Folder of a host's environment in a value of PATH, and in a command that activates it."""
 
-PROGRAM = re.compile(
-    r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$"
-)
-"""Commands that start a program of the job without a launcher."""
-
 ASSIGNED = re.compile(r"(?:^|[\s;])([A-Za-z_]\w*)=")
 """A variable that a loop or condition sets."""
 
 ARGUMENT = re.compile(r"\$\{?[\d@*#]")
 """An argument of the job script itself."""
+
+BLOCKS: Mapping[str, str] = {
+    **dict.fromkeys(("for", "while", "until"), " in a loop"),
+    **dict.fromkeys(("if", "case"), " in a condition"),
+}
+"""First word of a compound statement -> its description."""
 
 FILES = frozenset("mkdir cp rsync ln touch tar unzip".split())  # noqa: SIM905
 """Commands on files that Argosy can run once before the ranks start."""
@@ -104,7 +117,8 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
     stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
     first = name or re.sub(r"[^\w-]+", "-", reader.keys.get("name", "")).strip("-") or stem
     jobs = tuple(
-        ImportedJob(first if not number else f"{first}-{number + 1}", keys) for number, keys in enumerate(reader.jobs)
+        ImportedJob(first if not number else f"{first}-{number + 1}", keys, *start)
+        for number, (keys, start) in enumerate(zip(reader.jobs, reader.starts, strict=True))
     )
     return ImportedScript(path, jobs, tuple(sorted(reader.found, key=lambda each: each.line)))
 
@@ -112,9 +126,6 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SUBMIT_DIR)\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
-
-VERSIONED = frozenset({"cuda", "nccl", "rocm", "torch"})
-"""Conditions of a profile that depend on the image, which a job script does not show."""
 
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
 BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
@@ -126,11 +137,7 @@ class _Reader:
 
     def __init__(self, script: JobScript, site: Site) -> None:
         self.script = script
-        self.profile = {setting.name: setting.value for setting in site.settings}
-        self.conditions = {
-            setting.name: " and ".join(f"{name} {rule}" for name, rule in setting.when.items() if name in VERSIONED)
-            for setting in site.settings
-        }
+        self.profile = {setting.name: setting for setting in site.settings}
         self.site = site
         self.found: list[Translation] = []
         self.keys: dict[str, Any] = {"site": site.name} if site.name else {}
@@ -141,7 +148,9 @@ class _Reader:
         self.binds: list[str] = []
         self.before: list[str] = []
         self.jobs: list[dict[str, Any]] = []
+        self.starts: list[tuple[int, str]] = []
         self.modules: list[tuple[int, str]] = []
+        self.activations: list[tuple[Statement, str]] = []
         self.prefix = ""
         self.conditional: set[str] = set()
 
@@ -157,6 +166,8 @@ class _Reader:
         bare = any(job["image"].startswith(BARE_PREFIX) for job in self.jobs)
         for line, text in self.modules:
             self.say(line, text, *self.fate_of_modules(frozenset(text.split()[2:]), bare=bare))
+        for statement, environment in self.activations:
+            self.say(statement.line, statement.text, *self.fate_of_activation(environment, bare=bare))
 
     def fate_of_modules(self, names: frozenset[str], *, bare: bool) -> tuple[Fate, str]:
         """Return what becomes of ``module load NAMES``, and why."""
@@ -172,11 +183,21 @@ class _Reader:
             return Fate.REPLACED, f"the profile of {self.site.name} mounts the folders of the host that jobs need"
         return Fate.LEFT_OUT, "the image has the software"
 
-    def say(self, line: int, text: str, fate: Fate, note: str) -> None:
+    def fate_of_activation(self, environment: str, *, bare: bool) -> tuple[Fate, str]:
+        """Return what becomes of a command that activates an environment of the host, and why."""
+        if not environment:
+            return Fate.LEFT_OUT, "it prepares the shell of the script"
+        if not bare:
+            return Fate.NOT_READ, f"the image must contain the packages of {environment}"
+        if environment == self.prefix:
+            return Fate.KEPT, f'image = "{BARE_PREFIX}{environment}"'
+        return Fate.NOT_READ, "no container: activate it in your shell, the job inherits it"
+
+    def say(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, starts: str = "") -> None:
         """Record a translation."""
         shown = re.sub(r"\s*\\?\n\s*", " ", text)
         shown = shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
-        self.found.append(Translation(line, shown, fate, note))
+        self.found.append(Translation(line, shown, fate, note, end, starts))
 
     def read_statement(self, statement: Statement) -> None:
         """Translate one statement."""
@@ -199,7 +220,7 @@ class _Reader:
         expanded = tuple(each for word in words for each in expand(_quoted(word), self.values))
         self.values[name] = expanded
         if not statement.exported:
-            return self.say(statement.line, statement.text, Fate.REPLACED, "its value is put where it is used")
+            return self.say(statement.line, statement.text, *self.fate_of_variable(statement, name, expanded))
         if inside == "PATH" and (found := PREFIX.match(" ".join(source_text(word) for word in expanded))):
             self.prefix = found[1]
         if inside in HOST_PATHS:
@@ -210,15 +231,26 @@ class _Reader:
             return self.say(statement.line, statement.text, Fate.KEPT, f"bind = {value}")
         return self.export(statement, inside, expanded, value)
 
+    def fate_of_variable(self, statement: Statement, name: str, words: tuple[Word, ...]) -> tuple[Fate, str]:
+        """Return what becomes of a variable that is not exported, and why."""
+        if any(part.kind == "shell" and NODES.search(part.text) for word in words for part in word):
+            return Fate.REPLACED, "Argosy finds the nodes of the job"
+        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b")
+        users = [each for each in self.script.statements if each != statement and use.search(each.text)]
+        if not users:
+            return Fate.LEFT_OUT, "the script does not use it"
+        if all(each.kind == "compound" for each in users):
+            return Fate.LEFT_OUT, "only loops and conditions use it"
+        return Fate.REPLACED, "its value is put where it is used"
+
     def export(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
         """Translate an exported variable."""
-        if self.profile.get(name) == value:
-            when = self.conditions.get(name, "")
-            note = f"the profile of {self.site.name} sets it" + (f", but only if {when}" if when else "")
-            return self.say(statement.line, statement.text, Fate.REPLACED, note)
+        setting = self.profile.get(name)
+        if setting and setting.value == value and is_certain(setting, self.site, self.shape):
+            return self.say(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
         if all(plain_text(word) is not None for word in words):
             self.env[name] = value
-            other = f"; the profile of {self.site.name} would set {self.profile[name]}" if name in self.profile else ""
+            other = f"; {describe_setting(setting, self.site)}" if setting else ""
             return self.say(statement.line, statement.text, Fate.KEPT, f'env.{name} = "{value}"{other}')
         if any(part.kind == "shell" for word in words for part in word):
             if NODES.search(value):
@@ -233,14 +265,19 @@ class _Reader:
         self.conditional |= set(ASSIGNED.findall(statement.text))
         first = statement.text.split("\n", 1)[0]
         kind = first.split(" ", 1)[0]
-        if statement.commands and {name.rsplit("/", 1)[-1] for name in statement.commands} <= {*PRINTS, *MODULES}:
-            return self.say(statement.line, first, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
-        if NODES.search(statement.text) and not STARTS.search(statement.text):
+        if (
+            statement.commands
+            and {name.rsplit("/", 1)[-1] for name in statement.commands} <= PRINTS | CONTROL | MODULES
+        ):
+            return self.say(statement.line, first, Fate.LEFT_OUT, "it only prints, or controls the shell of the script")
+        programs = started_programs(statement.text, self.values)
+        if NODES.search(statement.text) and not programs:
             return self.say(statement.line, first, Fate.REPLACED, "Argosy finds the nodes of the job")
         lines = f"lines {statement.line} to {statement.end}" if statement.end > statement.line else "this line"
         hint = "; a loop over runs is a job array: --array" if kind in {"for", "while"} else ""
-        starts = "it may start a program of the job: " if STARTS.search(statement.text) else ""
-        return self.say(statement.line, first, Fate.NOT_READ, f"{starts}translate {lines} yourself{hint}")
+        starts = programs and programs + BLOCKS.get(kind, "")
+        note = f"translate {lines} yourself{hint}"
+        return self.say(statement.line, first, Fate.NOT_READ, note, end=statement.end, starts=starts)
 
     def read_command(self, statement: Statement) -> None:
         """Translate a command: the start of a program, preparation, or output."""
@@ -251,23 +288,28 @@ class _Reader:
         elif ACTIVATION.match(text):
             words = [source_text(each) for word in statement.words[1:] for each in expand(word, self.values)]
             self.prefix = next((found[1] for word in words if (found := ENVIRONMENT.match(word))), self.prefix)
-            self.say(statement.line, text, Fate.LEFT_OUT, "the image contains the environment")
+            self.activations.append((statement, environment_of(first, words)))
         elif first == "cd":
             self.change_folder(statement)
-        elif program.name in PRINTS or (program.is_start and not program.words and not program.unread):
-            self.say(statement.line, text, Fate.LEFT_OUT, "it prints, or belongs to the script itself")
-        elif program.is_start or PROGRAM.match(source_text(program.words[0]) if program.words else ""):
+        elif program.name in PRINTS:
+            self.say(statement.line, text, Fate.LEFT_OUT, "it only prints")
+        elif program.name in CONTROL:
+            self.say(statement.line, text, Fate.LEFT_OUT, "it controls the shell of the script")
+        elif program.is_start and not program.words and not program.unread:
+            self.say(statement.line, text, Fate.LEFT_OUT, "it starts no program")
+        elif program.is_start or starts_program(program):
             self.start(statement, program)
         elif program.name in FILES and not self.jobs:
             self.prepare(statement, program)
         else:
-            self.say(statement.line, text, Fate.NOT_READ, self.advise(first))
+            note, starts = self.advise(first), unread_program(program)
+            self.say(statement.line, text, Fate.NOT_READ, note, end=statement.end, starts=starts)
 
     def advise(self, name: str) -> str:
         """Return what to do about a command that is not translated."""
         if name in {"source", "."}:
             return "the file is not read: put its variables into env"
-        if name in {"pip", "pip3", "conda", "mamba"}:
+        if name in INSTALLERS:
             return "add the packages to the environment file of the image"
         if self.jobs:
             return "it runs after the program: make it a separate job with --after"
@@ -306,7 +348,7 @@ class _Reader:
         """Translate the start of a program into a job."""
         if not program.words:
             for note in program.unread:
-                self.say(statement.line, statement.text, Fate.NOT_READ, note)
+                self.say(statement.line, statement.text, Fate.NOT_READ, note, starts="a program")
             return
         step = translate_options(program.step_options, self.shape, of_step=True)
         launcher = program.launcher or "none"
@@ -323,6 +365,7 @@ class _Reader:
             del keys["workdir"]
         keys["launcher"], keys["command"] = launcher, command
         self.jobs.append({key: value for key, value in keys.items() if value})
+        self.starts.append((statement.line, program_name(program)))
         self.report_start(statement, program, keys, by_shell=by_shell)
         self.found += [each for each in step.translations if each.fate is not Fate.KEPT]
 

@@ -7,11 +7,11 @@ layer until the program is left, and notes what each layer says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
-from argosy.core.script_reader import Part, Statement, Values, expand, read_statements, source_text
+from argosy.core.script_reader import Part, Statement, Values, expand, read_commands, read_statements, source_text
 from argosy.launch.import_script.containers import read_container, read_docker, read_shifter
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
@@ -26,14 +26,37 @@ NOT_ACTIVATED = "Argosy does not activate it in the container; check with 'argos
 
 _PRINTS = """
     echo printf date hostname pwd env printenv nvidia-smi rocm-smi amd-smi xpu-smi which type ls squeue scontrol
-    sacct nproc lscpu numactl free cat uname ulimit df du id whoami module-info sstat seff top ibstat true : set
-    shopt exit trap wait sleep time clear alias unset return break continue local read tput shift let hash command
-    head tail grep wc test [ lsb_release mpstat vmstat module_list getconf
+    sacct nproc lscpu numactl free cat uname df du id whoami module-info sstat seff top ibstat tput head tail grep wc
+    lsb_release mpstat vmstat module_list getconf
 """
 PRINTS = frozenset(_PRINTS.split())
-"""Commands that print something or belong to the script itself."""
+"""Commands that only print something."""
+
+_CONTROL = """
+    true : set ulimit shopt exit trap wait sleep time clear alias unset return break continue local read shift let hash
+    command test [
+"""
+CONTROL = frozenset(_CONTROL.split())
+"""Commands that only control the shell of the script."""
+
+PROGRAM = re.compile(
+    r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$"
+)
+"""Commands that start a program of the job without a launcher."""
+
+INSTALLERS = frozenset({"pip", "pip3", "conda", "mamba", "micromamba"})
+"""Commands that install packages; ``conda run`` starts a program."""
 
 STARTS = re.compile(r"\b(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*\s|mpirun|srun)\b")
+
+
+def environment_of(command: str, arguments: Sequence[str]) -> str:
+    """Return the environment that a command activates, as the script names it; empty if it only prepares the shell."""
+    names = [each for each in arguments if not each.startswith("-") and each not in {"activate", "deactivate"}]
+    if "activate" in arguments:
+        return names[-1] if names else "its environment"
+    scripts = [each for each in names if command in {"source", "."} and each.endswith("/activate")]
+    return scripts[0].removesuffix("/activate").removesuffix("/bin") if scripts else ""
 
 
 def read_program(statement: Statement, values: Values) -> Program:
@@ -45,6 +68,41 @@ def read_program(statement: Statement, values: Values) -> Program:
     while program.words and not program.is_done and (layer := _layer(program)):
         layer(program)
     return program
+
+
+def starts_program(program: Program) -> bool:
+    """Return whether a command that was taken apart starts a program of the job."""
+    if not program.words or program.name in PRINTS | CONTROL:
+        return False
+    return program.is_start or bool(PROGRAM.match(program.texts[0]))
+
+
+def program_name(program: Program) -> str:
+    """Return the file or module that a command starts: ``train.py`` for ``python -u train.py --lr 1``."""
+    first, *arguments = program.texts
+    files = [each for each in arguments if not each.startswith("-")]
+    is_interpreter = program.name.startswith(("python", "ipython")) or program.name in {"bash", "sh"}
+    return files[0] if is_interpreter and files and "-c" not in arguments else first
+
+
+def unread_program(program: Program) -> str:
+    """Name a command that is not translated but starts a program, for example ``parallel srun …``; else empty."""
+    installs = program.name in INSTALLERS and program.texts[1:2] != ["run"]
+    is_known = installs or program.name in {"source", ".", "sed", "awk", "rm", "mv"}
+    return program.name if not is_known and STARTS.search(" ".join(program.texts)) else ""
+
+
+def started_programs(text: str, values: Values) -> str:
+    """Name the programs that shell text starts, at any depth; empty if it starts none."""
+    names: list[str] = []
+    for statement in read_commands(text):
+        program = read_program(statement, values)
+        if starts_program(program):
+            names.append(program_name(program))
+        text = text.replace(statement.text, "")
+    if not names and STARTS.search(text):  # a here-document, or text that is not valid bash
+        return "a program"
+    return " and ".join(dict.fromkeys(names))
 
 
 def _layer(program: Program) -> Callable[[Program], None] | None:
@@ -120,7 +178,7 @@ def _is_preparation(statement: Statement) -> bool:
     if statement.kind != "command":
         return False
     name = source_text(statement.words[0]) if statement.words else ""
-    return bool(ACTIVATION.match(statement.text)) or name in {"module", "ml", *PRINTS}
+    return bool(ACTIVATION.match(statement.text)) or name in {"module", "ml"} | PRINTS | CONTROL
 
 
 LAYERS: Mapping[str, Callable[[Program], None]] = MappingProxyType(

@@ -21,8 +21,8 @@ ORDER = (
 """Keys that come first in a table."""
 
 
-def render_jobs(jobs: Sequence[ImportedJob], text: str = "") -> str:
-    """Render jobs as ``[job.NAME]`` tables, behind the text of an existing file.
+def render_jobs(jobs: Sequence[ImportedJob], text: str = "", comments: Sequence[str] = ()) -> str:
+    """Render jobs as ``[job.NAME]`` tables, behind the text of an existing file; comments go into the first table.
 
     Raises
     ------
@@ -31,19 +31,21 @@ def render_jobs(jobs: Sequence[ImportedJob], text: str = "") -> str:
     """
     document = tomlkit.parse(text)
     tables = document.setdefault("job", tomlkit.table(is_super_table=True))
-    for job in jobs:
+    for number, job in enumerate(jobs):
         if job.name in tables:
             raise UsageError(
                 f"argosy.toml already has a job {job.name!r}",
                 evidence=f"[job.{job.name}]",
                 hint="choose another name with --name, or remove the table",
             )
-        tables.append(job.name, _table(job))
+        tables.append(job.name, _table(job, comments if number == 0 else ()))
     return tomlkit.dumps(document)
 
 
-def _table(job: ImportedJob) -> Table:
+def _table(job: ImportedJob, comments: Sequence[str]) -> Table:
     table = tomlkit.table()
+    for comment in comments:
+        table.add(tomlkit.comment(comment))
     rank = {key: number for number, key in enumerate(ORDER)}
     for key in sorted(job.keys, key=lambda key: rank.get(key, len(rank))):
         value: Any = job.keys[key]
@@ -55,7 +57,7 @@ def _table(job: ImportedJob) -> Table:
     return table
 
 
-def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
+def write_jobs(file: Path, jobs: Sequence[ImportedJob], comments: Sequence[str] = ()) -> None:
     """Add jobs to a project file, which is made if it does not exist.
 
     Raises
@@ -66,7 +68,7 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob]) -> None:
     text = ""
     try:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-        write_text(file, render_jobs(jobs, text))
+        write_text(file, render_jobs(jobs, text, comments))
     except OSError as error:
         raise UsageError(
             f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"

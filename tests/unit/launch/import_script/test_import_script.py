@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.errors import UsageError
+from argosy.cli.app import app
+from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
 from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script, read_script_text
@@ -288,13 +290,23 @@ def test_a_module_has_the_reason_that_fits_the_site(site: str, line: str, fate_a
     assert fate_and_note[1] in note
 
 
-def test_a_variable_that_the_profile_sets_under_a_condition_is_named_with_it() -> None:
+@pytest.mark.parametrize(("nodes", "result"), [("2", Fate.REPLACED), ("1", Fate.KEPT)])
+def test_a_condition_that_the_options_of_the_script_decide_is_decided(nodes: str, result: Fate) -> None:
+    text = LUMI.replace("--nodes=2", f"--nodes={nodes}").replace("hsn0,hsn1", "hsn0,hsn1,hsn2,hsn3")
+    assert fate(import_script("job.sh", text, site=read_site("lumi-g")), "export NCCL")[0] is result
+
+
+def test_a_variable_that_the_profile_sets_only_under_a_condition_is_kept() -> None:
     setting = Setting(
         name="NCCL_NET_GDR_LEVEL", value="PHB", when={"rocm": "< 6.2"}, why="", source="https://x.example"
     )
     site = replace(read_site("lumi-g"), settings=(setting,))
     text = "#!/bin/bash\nexport NCCL_NET_GDR_LEVEL=PHB\nsrun singularity exec my.sif python x.py\n"
-    assert fate(import_script("job.sh", text, site=site), "export NCCL")[1].endswith("but only if rocm < 6.2")
+    imported = import_script("job.sh", text, site=site)
+    result, note = fate(imported, "export NCCL")
+    assert result is Fate.KEPT
+    assert note.endswith("but only if rocm < 6.2")
+    assert imported.jobs[0].keys["env"] == {"NCCL_NET_GDR_LEVEL": "PHB"}
 
 
 @pytest.mark.parametrize(
@@ -334,3 +346,114 @@ def test_a_heterogeneous_job_is_refused_as_a_whole(lines: str, shown: str) -> No
 
 def test_a_colon_inside_a_word_separates_no_components() -> None:
     assert keys("#!/bin/bash\nsrun python a.py a:b ': c'\n")["command"] == ["python", "a.py", "a:b", ": c"]
+
+
+LOOP = """#!/bin/bash
+#SBATCH --nodes=2
+for lr in 1e-3 1e-4; do
+  echo $lr
+  srun singularity exec x.sif torchrun --nnodes=2 train.py --lr $lr
+done
+srun singularity exec x.sif python eval.py
+"""
+
+
+def test_a_loop_that_starts_a_program_is_reported_as_lost_and_named_in_the_table() -> None:
+    imported = import_script("llm.sh", LOOP)
+    assert [each.lost_program for each in imported.lost] == [
+        "lines 3-6 start train.py in a loop and are NOT translated"
+    ]
+    assert [(job.line, job.program) for job in imported.jobs] == [(7, "eval.py")]
+    text = render_jobs(imported.jobs, comments=[each.lost_program for each in imported.lost])
+    assert text.startswith("[job.llm]\n# lines 3-6 start train.py in a loop")
+
+
+@pytest.mark.parametrize(
+    ("part", "starts"),
+    [
+        ("if [ $1 ]; then python -u a.py --n 1; else python -m pkg.b; fi", "a.py and pkg.b in a condition"),
+        ("run() { srun ./solver $1; }", "./solver"),
+        ("srun bash <<EOF\npython a.py\nEOF", "bash"),
+        ("python a.py | grep -v x", "a.py"),
+        ("parallel srun python ::: a.py b.py", "parallel"),
+        ("conda run -n env python a.py", "conda"),
+        ("conda create -n env python numpy", ""),
+        ("for n in $(scontrol show hostnames); do srun -w $n hostname; done", ""),
+        ("for i in 1 2; do gzip $i; done", ""),
+    ],
+)
+def test_parts_that_start_a_program_are_told_from_others(part: str, starts: str) -> None:
+    imported = import_script("j.sh", f"#!/bin/bash\n{part}\npython b.py\n")
+    assert "".join(each.starts for each in imported.lost) == starts
+
+
+def argosy_import(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *options: str) -> Result:
+    (folder / "llm.sh").write_text(text)
+    monkeypatch.chdir(folder)
+    return CliRunner().invoke(app, ["import", "llm.sh", *options])
+
+
+def test_the_command_fails_if_a_job_lacks_a_program_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = argosy_import(tmp_path, monkeypatch, LOOP)
+    assert isinstance(result.exception, CheckFailed)
+    assert result.exception.evidence.splitlines() == [
+        "lines 3-6 start train.py in a loop and are NOT translated",
+        "[job.llm] contains only line 7 (eval.py)",
+    ]
+    assert "lines 3-6 start train.py in a loop" in result.output.splitlines()[0]
+    assert "next:" not in result.output
+    assert argosy_import(tmp_path, monkeypatch, LOOP, "--json").exit_code == CheckFailed.code
+
+
+def test_the_next_command_names_a_site_if_this_machine_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARGOSY_SITE", raising=False)
+    result = argosy_import(tmp_path, monkeypatch, LUMI)
+    assert "next: argosy launch llm --site NAME --dry-run\n" in result.output
+    other = argosy_import(tmp_path, monkeypatch, LUMI, "--site", "lumi-g", "--name", "other")
+    assert "next: argosy launch other --dry-run\n" in other.output
+
+
+def test_a_job_that_exists_is_refused_before_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argosy_import(tmp_path, monkeypatch, LUMI)
+    again = argosy_import(tmp_path, monkeypatch, LUMI)
+    assert "already has a job 'llm'" in str(again.exception)
+    assert again.output == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "start", "expected"),
+    [
+        ("source venv/bin/activate", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of venv")),
+        ("source activate env", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of env")),
+        ("conda activate env", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of env")),
+        ("conda activate env", "srun", (Fate.NOT_READ, "activate it in your shell")),
+        ("source /p/venv/bin/activate", "srun", (Fate.KEPT, 'image = "bare:/p/venv"')),
+        ("source ~/.bashrc", "srun", (Fate.LEFT_OUT, "prepares the shell")),
+    ],
+)
+def test_an_activated_environment_is_not_assumed_in_the_image(
+    line: str, start: str, expected: tuple[Fate, str]
+) -> None:
+    found, note = fate(import_script("j.sh", f"#!/bin/bash\n{line}\n{start} python a.py\n"), line)
+    assert found is expected[0]
+    assert expected[1] in note
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("set -euo pipefail", "it controls the shell of the script"),
+        ("echo start", "it only prints"),
+        ("UNUSED=1", "the script does not use it"),
+        ("LOOPED=1", "only loops and conditions use it"),
+        ("USED=1", "its value is put where it is used"),
+        ("ip=$(srun -w $head hostname --ip-address)", "Argosy finds the nodes of the job"),
+    ],
+)
+def test_what_only_the_script_needs_has_its_reason(line: str, note: str) -> None:
+    text = f"#!/bin/bash\n{line}\nif true; then echo $LOOPED; fi\npython a.py $USED\n"
+    assert fate(import_script("j.sh", text), line)[1] == note

@@ -1,0 +1,24 @@
+"""Compare variables that a job script sets with the settings of a site's profile; pure."""
+
+from __future__ import annotations
+
+from argosy.launch.import_script.options import Shape
+from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
+from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Setting
+
+
+def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:
+    """Return whether the profile sets a variable in a job of this shape; versions in the image are not known."""
+    facts = Facts(
+        nodes=str(shape.nodes or ""),
+        gpus_per_node=str(shape.gpus_per_node or ""),
+        vendor=site.node.gpu_vendor if shape.gpus or shape.gpus_per_node or shape.gpus_per_task else "",
+    )
+    return judge_condition(parse_condition(setting.when), facts) is True
+
+
+def describe_setting(setting: Setting, site: Site) -> str:
+    """Describe the value of the profile for a variable that the script sets."""
+    condition = f", but only if {render_condition(setting.when)}" if setting.when else ""
+    return f"the profile of {site.name} would set {setting.value or setting.late}{condition}"
