@@ -62,6 +62,16 @@ def test_each_known_error_has_needed_words_to_search_long_logs_fast() -> None:
     assert [each.name for each in SIGNATURES if not each.needs] == []
 
 
+def test_each_needed_word_consists_of_parts_of_its_pattern() -> None:
+    stale = [
+        (each.name, word)
+        for each in SIGNATURES
+        for word in each.needs
+        if not all(part in each.match for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", word))
+    ]
+    assert stale == [], "no line that matches needs this word"
+
+
 def test_no_pattern_repeats_word_characters_before_any_text_which_takes_quadratic_time() -> None:
     assert [each.name for each in SIGNATURES if re.search(r"\\w[*+]\[\^\\n\]", each.match)] == []
 
