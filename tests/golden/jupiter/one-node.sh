@@ -70,7 +70,7 @@ share_cores() {
 # With one core for each rank, data loaders starve the GPUs.
 warn_few_cores() {
     [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
-        echo "argosy: the ranks of a node have one core each: use --cpus-per-rank" >&2
+        echo "argosy: the ranks of a node have at most one core each: use --cpus-per-rank" >&2
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.

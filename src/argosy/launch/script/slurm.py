@@ -220,7 +220,7 @@ def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ..
 def _use_script_variables(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
     """Replace the image, the record and long lists in a command by variables of the script."""
     image = facts.script.container.entry.image.path if _image_file(facts) else ""
-    late = " ".join(facts.site_settings.node_binds)
+    node_paths = " ".join(facts.site_settings.node_binds)
     out: list[Word] = []
     for word in words:
         layer = f"{image}:/opt/argosy:"
@@ -230,7 +230,7 @@ def _use_script_variables(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[W
             out.append(ShellExpr(f"${{argosy_image}}:/opt/argosy:{word[len(layer) :]}"))
         elif word and word == facts.record:
             out.append(ShellExpr("$argosy_record"))
-        elif len(late) > LONG and word == late:
+        elif len(node_paths) > LONG and word == node_paths:
             out.append(ShellExpr("$argosy_node_paths"))
         elif word and word == _long_bind(facts):
             out.append(ShellExpr("$argosy_binds"))

@@ -34,7 +34,7 @@ share_cores() {
 # With one core for each rank, data loaders starve the GPUs.
 warn_few_cores() {
     [ "$argosy_node_cores" -gt "$argosy_ranks_per_node" ] ||
-        echo "argosy: the ranks of a node have one core each: use --cpus-per-rank" >&2
+        echo "argosy: the ranks of a node have at most one core each: use --cpus-per-rank" >&2
 }
 
 # Bind these paths into the container if the node has them: the runtime fails for a missing path.
