@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import shutil
 import sys
@@ -104,14 +103,16 @@ def _read(source: HTTPResponse, url: str, where: str) -> bytes:
 @contextmanager
 def _network_errors(url: str, where: str) -> Iterator[None]:
     """Translate errors of the network, which are not errors of the file that is written."""
+    from http.client import HTTPException, IncompleteRead  # noqa: PLC0415 - loads ssl
+
     try:
         yield
     except urllib.error.HTTPError as error:
         error.close()
         raise _not_fetched(url, where, str(error), LATER if error.code in BUSY else CHECK) from error
-    except http.client.IncompleteRead as error:
+    except IncompleteRead as error:
         raise _not_fetched(url, where, "the connection closed before the end of the file", AGAIN) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, HTTPException) as error:
         raise _not_fetched(url, where, str(error) or repr(error), CHECK) from error
 
 
@@ -134,7 +135,7 @@ def _opened(url: str) -> HTTPResponse:
 
 
 def _open(url: str) -> HTTPResponse:
-    import urllib.request  # noqa: PLC0415 - loads http.client and ssl
+    import urllib.request  # noqa: PLC0415 - likewise
 
     # Reading the project file has checked the scheme: http, https or file.
     return urllib.request.urlopen(url, timeout=PATIENCE_SECONDS)  # type: ignore[no-any-return]  # noqa: S310

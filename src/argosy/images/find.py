@@ -32,10 +32,10 @@ def find_image(reference: str, session: Session) -> Path:
     path = Path(reference).expanduser()
     if path.exists():
         return _local(path.absolute(), session)
-    from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - likewise
+    from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - most images are files
 
     if is_reference(reference):
-        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - most images are files
+        from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - likewise
 
         return fetch_image(parse_reference(reference), session).path
     found = find_in_catalog(reference, session)

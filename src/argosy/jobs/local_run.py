@@ -12,7 +12,7 @@ from argosy.core.parse import read_json_object
 from argosy.core.session import Session
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, STARTED, Run, read_submitted, recording_command
+from argosy.jobs.record import END, RECORD_NAME, STARTED, Run, read_submitted, recording_command
 from argosy.slurm.text import ENDED, RUNNING, is_job_id
 
 LAST = "last"
@@ -21,8 +21,9 @@ LAST = "last"
 HERE = "this machine"
 """The node of a run on this machine."""
 
-LOCAL_RUN = re.compile(r"(\d{8}-\d{6})-\d{6}-[0-9a-f]{4}")
-"""The name of the record of a run on this machine; it begins with the local time."""
+LOCAL_RUN = re.compile(RECORD_NAME)
+TIME_LENGTH = len("20260102-030405")
+"""The name of a record begins with the local time."""
 
 
 def names_run(name: str) -> bool:
@@ -73,8 +74,7 @@ def _last_job(session: Session) -> str:
 
 def read_local_run(record: Path, hostname: str) -> JobFacts:
     """Return the facts of a run by its record: its exit code, or whether its process still exists."""
-    stamp = LOCAL_RUN.fullmatch(record.name)
-    begun = int(dt.datetime.strptime(stamp[1], "%Y%m%d-%H%M%S").astimezone().timestamp()) if stamp else 0
+    begun = _begin_of(record.name) if LOCAL_RUN.fullmatch(record.name) else 0
     end = record / END
     if end.is_file():
         kind, code, ended = ENDED, int(str(read_json_object(end).get("code", 1))), int(end.stat().st_mtime)
@@ -94,3 +94,8 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
         advice=f"its output was not recorded; run it again: {recording_command(record)}" if code else "",
     )  # fmt: skip
+
+
+def _begin_of(name: str) -> int:
+    """Return the time in the name of a record, in seconds since 1970."""
+    return int(dt.datetime.strptime(name[:TIME_LENGTH], "%Y%m%d-%H%M%S").astimezone().timestamp())

@@ -36,7 +36,7 @@ class SiteSettings(msgspec.Struct, frozen=True):
     variables
         Variables to set inside the container.
     binds, node_binds
-        Bind mounts; the late ones are searched on each node and may contain ``*``.
+        Bind mounts; those of `node_binds` are searched on each node and may contain ``*``.
     folders
         Folders to create on each node before its ranks start.
     sbatch, srun, srun_always, runtime

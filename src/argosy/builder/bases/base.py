@@ -72,8 +72,9 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
 NO_OPTIONS = EngineOptions()
 PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
 LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
-ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "conda-meta"))
 """Paths of Argosy's layer in a flat image that does not describe its base."""
+ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "conda-meta"))
+"""Folders of the environment, which the build writes to."""
 
 
 class Base(msgspec.Struct, frozen=True):
