@@ -63,7 +63,7 @@ def wrap() -> None:
 
 _start_options = add_options(
     click.option("-w", "--wrapper-paths", "paths", multiple=True, type=NAMED_TEXT, metavar="PATH[,PATH…]",
-                 help="Folders or programs in the container whose commands are wrapped."),
+                 help="Folders or programs in the container whose commands are wrapped; PATH finds a name alone."),
     click.option("--environ", type=NAMED, metavar="FILE", help="File of variables to set in the container."),
     click.option("--gpu", type=click.Choice([mode.value for mode in GpuMode]),
                  help="Method to pass GPUs into the container.  [default: auto]"),

@@ -61,6 +61,7 @@ GPU_HINT = "GPUs are available in the container without an option; --gpu {} forc
 TERMINAL_HINT = "no option is needed: the container uses your terminal"
 SITE_FLAGS_HINT = "the site's profile adds the flags of podman-hpc: argosy launch IMAGE --site NAME -- COMMAND"
 INDEX_HINT = "write the line --extra-index-url URL into the requirements file; for PyTorch, use --torch-backend NAME"
+COMMAND_HINT = "argosy wrap selects programs with -w PROGRAM,…; other commands accept a command after --"
 ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
 
 OPTION_HINTS: Mapping[str, str] = MappingProxyType(
@@ -73,6 +74,7 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--rocm": GPU_HINT.format("rocm"),
         "--nvccli": GPU_HINT.format("nvccli"),
         "--device": GPU_HINT.format("cdi"),
+        **dict.fromkeys(("--command", "--commands"), COMMAND_HINT),
         "-i": TERMINAL_HINT,
         "-it": TERMINAL_HINT,
         "-t": TERMINAL_HINT,

@@ -50,6 +50,33 @@ def names_without(program: str, image: Image) -> frozenset[str] | None:
     return frozenset(names) or None
 
 
+def lacks_path(path: str, image: Image) -> bool:
+    """Return whether an image certainly does not contain a path, or a program if `path` is a name without a folder.
+
+    The listings cannot tell this if a link is on the way, or if the image cannot be read here.
+    """
+    if "/" not in path:
+        return names_without(path, image) is not None
+    try:
+        parts = tuple(_parts(image))
+        return bool(parts) and ".." not in path.split("/") and all(_lacks(part, path) for part in parts)
+    except (ImageError, OSError):
+        return False
+
+
+def _lacks(part: FileSlice, path: str) -> bool:
+    with open_tables(part) as tables:
+        place = tables.numbers.root
+        for name in path.encode().split(b"/"):
+            if not name:
+                continue
+            entry = next((each for each in tables.listing(tables.folder(place)) if each.name == name), None)
+            if entry is None or entry.kind != Kind.FOLDER:
+                return entry is None
+            place = entry.place
+    return False
+
+
 def _parts(image: Image) -> Iterable[FileSlice]:
     """Return each squashfs of an image file: the layer, if it has one, and the base."""
     if image.kind not in {ImageKind.SIF, ImageKind.SQUASHFS}:

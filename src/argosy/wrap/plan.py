@@ -11,13 +11,14 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
-from argosy.core.model import Host
+from argosy.core.model import Host, Image
 from argosy.core.parse import parse_int
 from argosy.core.process import Command, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import NAME, literal_argv
 from argosy.images.prefix import current_version
+from argosy.images.programs import lacks_path
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.site_module import load_command
@@ -67,16 +68,9 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     Raises
     ------
     UsageError
-        If a path is not absolute, or no path is given for an image that Argosy did not build.
+        If no path is given for an image that Argosy did not build.
     """
     named = tuple(path if path.startswith("/") or not at else f"{at}/{path}" for path in settings.paths)
-    for path in named:
-        if not path.startswith("/"):
-            raise UsageError(
-                f"invalid path {path!r}: it must be absolute",
-                evidence=f"-w {path}",
-                hint="use a path in the image, for example -w /opt/venv/bin",
-            )
     if named:
         return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in named))
     if at:
@@ -90,6 +84,41 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     )
 
 
+def judge_paths(settings: Settings, recipe: Recipe) -> None:
+    """Reject a relative path before an image is built; those of an installation are relative to its folder.
+
+    Raises
+    ------
+    UsageError
+        If a path is neither absolute nor the name of a program.
+    """
+    for path in settings.paths if recipe.kind is not SourceKind.FOLDER else ():
+        if not path.startswith("/") and ("/" in path or path in {".", "..", "bin"}):
+            raise UsageError(
+                f"invalid path {path!r}: it must be absolute",
+                evidence=f"-w {path}",
+                hint="use a path in the image, for example -w /opt/venv/bin, or the name of a program on its PATH",
+            )
+
+
+def judge_missing(paths: Iterable[str], image: Image, *, shown: str) -> None:
+    """Reject paths that the image file does not contain, before the image is unpacked.
+
+    Parameters
+    ----------
+    shown
+        The image as the user wrote it.
+
+    Raises
+    ------
+    ImageError
+        If the image certainly lacks a path or program. Paths behind links are checked in the container.
+    """
+    missing = tuple(path for path in paths if lacks_path(path, image))
+    if missing:
+        raise _no_programs(shown, missing, "")
+
+
 def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> CommandsPlan:
     """Choose the commands; of two with the same name, the first one is used, as on a PATH.
 
@@ -99,11 +128,7 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
         If a path is not in the image, or there is no program.
     """
     if inside.missing:
-        raise ImageError(
-            f"{image} has no programs at {', '.join(inside.missing)}",
-            evidence=f"PATH of the image: {inside.path}",
-            hint="check the path: argosy run IMAGE -- ls /opt",
-        )
+        raise _no_programs(image, inside.missing, f"PATH of the image: {inside.path}")
     chosen: dict[str, str] = {}
     hidden: list[tuple[str, str, str]] = []
     for target in inside.programs:
@@ -118,6 +143,11 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
         )
     links = tuple((PurePosixPath(path).name, path) for path in inside.neighbours if PurePosixPath(path).name != "bin")
     return CommandsPlan(tuple(Wrapped(name, chosen[name]) for name in sorted(chosen)), links, tuple(hidden))
+
+
+def _no_programs(image: str, missing: Iterable[str], evidence: str) -> ImageError:
+    what = f"{image} has no programs at {', '.join(missing)}"
+    return ImageError(what, evidence=evidence, hint="check the path: argosy run IMAGE -- ls /opt")
 
 
 def chosen_inside(found: InContainer, paths: Iterable[str], image: InContainer) -> InContainer:

@@ -40,6 +40,8 @@ from argosy.wrap.plan import (
     judge_glibc,
     judge_host,
     judge_interpreter,
+    judge_missing,
+    judge_paths,
     judge_runtime,
     look_inside,
     merge_files,
@@ -81,6 +83,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
         raise UsageError("scripts need an image that Argosy builds", hint="run them on the installation, then wrap it")
+    judge_paths(request.settings, request.recipe)
     _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
@@ -137,6 +140,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         old = open_prefix(prefix)
         sweep(prefix)
         recipe = plan_update(request, old.recipe)
+        judge_paths(settings or old.settings, recipe)
         new = _at_site(settings, recipe, session) if settings else old.settings
         recipe = with_own_python(recipe, new)
         draft = _Draft(old.identity, _reason(request), recipe, new)
@@ -304,6 +308,8 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     settings, recipe, image = draft.settings, brought.recipe, brought.image
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
+    if brought.inside is None:
+        judge_missing(paths, opened.image, shown=str(recipe))
     plan = _prepare_start(
         opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session
     )

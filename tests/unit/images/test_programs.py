@@ -10,7 +10,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.records import replace
-from argosy.images.programs import names_without
+from argosy.images.programs import lacks_path, names_without
 from argosy.runtimes.program_check import refuse_unknown_program
 
 
@@ -58,6 +58,14 @@ def test_an_unreadable_image_has_no_known_programs(tmp_path: Path, image: Image)
     assert names_without("pyton", replace(image, path=str(tmp_path / "absent.sqsh"))) is None
     assert names_without("pyton", replace(image, kind=ImageKind.REGISTRY)) is None
     assert names_without("pyton", pack(tmp_path / "xz", "-comp", "xz")) is None
+
+
+def test_a_path_is_missing_only_if_the_listings_can_tell(tmp_path: Path, image: Image) -> None:
+    for path in ("/srv/none", "/usr/bin/python4", "/none/bin", "pyton"):
+        assert lacks_path(path, image), path
+    for path in ("/", "/srv/tools", "/srv/tools/solver", "/bin/behind-a-link", "/none/../srv/tools", "python"):
+        assert not lacks_path(path, image), path
+    assert not lacks_path("/srv/none", replace(image, path=str(tmp_path / "absent.sqsh")))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateR
 from argosy.wrap.plan import (
     judge_host,
     judge_interpreter,
+    judge_paths,
     merge_files,
     parse_environ,
     parse_look,
@@ -91,7 +92,7 @@ def test_wrapping_an_image_that_argosy_did_not_build_needs_absolute_paths() -> N
     with pytest.raises(UsageError, match="cannot choose the commands"):
         plan_paths(Settings(), argosy=False, image="x.sif")
     with pytest.raises(UsageError, match="it must be absolute"):
-        plan_paths(Settings(paths=("bin",)), argosy=False, image="x.sif")
+        judge_paths(Settings(paths=("python", "env/bin")), Recipe(SourceKind.FILES, ("/r/requirements.txt",)))
     assert plan_paths(Settings(paths=("/opt/v/bin/", "/opt/v/bin")), argosy=True, image="x") == ("/opt/v/bin",)
     assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
 

@@ -1,15 +1,25 @@
 #!/bin/sh
-# Print facts about the image as lines "argosy:KEY:VALUE". Arguments: folders and programs to list.
+# Print facts about the image as lines "argosy:KEY:VALUE". Arguments: folders and programs to list; PATH finds a program
+# without a folder.
 say() { printf "argosy:%s\n" "$1:$2"; }
+find_on_path() {
+    IFS=:
+    for folder in $PATH; do
+        if [ -f "$folder/$1" ] && [ -x "$folder/$1" ]; then printf "%s\n" "$folder/$1"; return; fi
+    done
+    return 1
+}
 say path "$PATH"
 say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
 for folder in /*/; do
     for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
 done
-# The folder of the first Python, or else of the first path: the prefix shows what is next to this folder, so that Python
-# finds the pyvenv.cfg of its venv.
+# The folder of the first Python, or else of the first path. The prefix shows the files next to this folder, so that
+# Python finds the pyvenv.cfg of its venv.
 first="" home=""
-for place in "$@"; do
+for wanted in "$@"; do
+    place=$wanted
+    case $wanted in */*) ;; *) place=$(find_on_path "$wanted") || { say missing "$wanted"; continue; } ;; esac
     found="" folder=$place
     if [ -d "$place" ]; then
         for file in "$place"/*; do
