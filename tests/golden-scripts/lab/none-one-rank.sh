@@ -33,7 +33,8 @@ main() {
         --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
         sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' '' \
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
-        /bin/sh -c "$argosy_helpers" enter_layer "$argosy_image" ./a.out
+        /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_task \
+            "$argosy_ranks_per_node" '' ./a.out
     finish
 }
 
@@ -138,15 +139,38 @@ check_node() {
     exec "$@"
 }
 
-# IMAGE PROGRAM...: become a program in the environment of the image, if its layer is attached.
-enter_layer() {
-    if [ ! -x /opt/argosy/enter ]; then
+# IMAGE HELPER...: set the environment of the image, if the runtime attached its layer: without it,
+# programs of the base image would run by mistake.
+with_layer() {
+    if [ ! -r /opt/argosy/env.sh ]; then
         echo "argosy: the runtime did not attach the layer of $1, so nothing was started" >&2
         echo "  -> unset APPTAINER_UNDERLAY and APPTAINER_UNSQUASH, ask for enable overlay = yes in apptainer.conf, or build the image with --format flat" >&2
         exit 6
     fi
     shift
-    . /opt/argosy/enter
+    . /opt/argosy/env.sh
+    "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from those of this Slurm task.
+start_rank() {
+    export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+    export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
+    export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# A single program gets no rank variables: ranks that it starts itself would inherit them.
+start_task() {
+    [ "$SLURM_NTASKS" -eq 1 ] || start_rank "$@"
+    shift 2
+    exec "$@"
 }
 
 "$0" "$@"

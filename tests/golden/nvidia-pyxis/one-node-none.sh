@@ -44,7 +44,8 @@ main() {
         --container-mount-home --no-container-remap-root --no-container-entrypoint \
         --container-readonly \
         --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES \
-        /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl python train.py 50 10
+        /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl \
+        /bin/sh -c "$argosy_helpers" start_task "$argosy_ranks_per_node" '' python train.py 50 10
     finish
 }
 
@@ -144,6 +145,27 @@ check_container() {
     [ -z "$1" ] || [ -e "$1" ] || stop_node "GPUs were requested, but the container has no $1" 7
     shift
     [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from those of this Slurm task.
+start_rank() {
+    export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+    export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
+    export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# A single program gets no rank variables: ranks that it starts itself would inherit them.
+start_task() {
+    [ "$SLURM_NTASKS" -eq 1 ] || start_rank "$@"
+    shift 2
     exec "$@"
 }
 

@@ -47,7 +47,8 @@ main() {
             --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
             --env "OMP_NUM_THREADS=$argosy_cores_per_rank" --entrypoint= \
             registry.example.org/project/train:1 \
-        /bin/sh -c "$argosy_helpers" enter_layer_if_present python train.py 50 10
+        /bin/sh -c "$argosy_helpers" enter_layer_if_present \
+        /bin/sh -c "$argosy_helpers" start_task "$argosy_ranks_per_node" '' python train.py 50 10
     finish
 }
 
@@ -154,6 +155,27 @@ check_node() {
 
 enter_layer_if_present() {
 [ ! -x /opt/argosy/enter ] || . /opt/argosy/enter; exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# Set the variables that PyTorch, Lightning, Accelerate, DeepSpeed and JAX read, from those of this Slurm task.
+start_rank() {
+    export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"
+    export LOCAL_WORLD_SIZE="$1" NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"
+    # By default, JAX computes an ephemeral port from the job number, which may be in use.
+    export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:$MASTER_PORT}"
+    argosy_note_file=$2
+    shift 2
+    [ ! -r "$argosy_note_file" ] || . "$argosy_note_file"
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# A single program gets no rank variables: ranks that it starts itself would inherit them.
+start_task() {
+    [ "$SLURM_NTASKS" -eq 1 ] || start_rank "$@"
+    shift 2
+    exec "$@"
 }
 
 "$0" "$@"

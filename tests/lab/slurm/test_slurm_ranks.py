@@ -79,8 +79,9 @@ LIGHTNING_READS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEI
 JAX_READS = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 
 
-def test_each_rank_gets_the_variables_that_programs_read(desk: Desk) -> None:
-    told = desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", "srun")
+@pytest.mark.parametrize("launcher", ["srun", "none"])
+def test_each_rank_gets_the_variables_that_programs_read(desk: Desk, launcher: str) -> None:
+    told = desk.tell(*FOUR, "--cpus-per-rank", "2", "--launcher", launcher)
     assert len(told) == 4
     for number, row in enumerate(told):
         given = row["set"]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, GpuMode, Host, Image, ImageKind, Mark, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellFunction
+from argosy.core.shell import ShellExpr, ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.context import LaunchContext, choose_job_shape, choose_target, refuse_memory
 from argosy.launch.launchers.launcher import (
@@ -31,11 +31,14 @@ from argosy.launch.launchers.launcher import (
     LOG,
     MPI_RANK,
     RANK,
+    TASK,
     TORCHRUN,
     Counts,
     LauncherSpec,
     as_torchrun_program,
     choose_launcher,
+    none,
+    srun,
     torchrun,
 )
 from argosy.launch.model import LaunchRequest, Wanted
@@ -576,7 +579,7 @@ CASES = (
         },
     ),
 )
-PROGRAMS = (FREE_PORT, OWN_FOLDERS, CHECK_NODE, TORCHRUN, ELASTIC, RANK, MPI_RANK, BIND, LOG)
+PROGRAMS = (FREE_PORT, OWN_FOLDERS, CHECK_NODE, TORCHRUN, ELASTIC, RANK, TASK, MPI_RANK, BIND, LOG)
 
 
 def script_of(case: Case) -> str:
@@ -641,3 +644,16 @@ def test_a_rank_of_jax_meets_at_the_port_that_was_found_free(own: dict[str, str]
     words = ("sh", "-euc", RANK, RANK.name, "2", "", "sh", "-c", 'echo "$RANK $JAX_COORDINATOR_ADDRESS"')
     done = subprocess.run(words, env=task | where | own, capture_output=True, text=True, check=True)
     assert done.stdout == f"3 {told}\n"
+
+
+@pytest.mark.parametrize(("tasks", "told"), [("4", "3 1 4 2 1"), ("1", "- - - - -")])
+def test_copies_in_a_job_get_the_variables_that_srun_sets_and_a_single_program_none(tasks: str, told: str) -> None:
+    task = {"SLURM_PROCID": "3", "SLURM_NTASKS": tasks, "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK")
+    show = f"echo {' '.join(f'${{{name}:--}}' for name in names)}"
+    spec = LauncherSpec(("sh", "-c", show), Counts(ShellExpr("$argosy_nodes"), "2"))
+    for launcher in [none, srun] if tasks == "4" else [none]:
+        words = [str(word) for word in launcher(spec).command]
+        environment = task | {"PATH": os.environ["PATH"]}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{told}\n"

@@ -6,7 +6,7 @@ srun        one container per node, in which a program of Argosy starts a rank a
             per rank, with rank variables from the numbers of the Slurm task
 mpi         a container per rank, connected by the host's MPI, which numbers the ranks (PMIx, PMI-2)
 ray         one container per node, which form a Ray cluster, and the command runs on the first node
-none        the unchanged command, once per rank, and rank variables for copies on this machine
+none        the unchanged command, once per rank; several copies get rank variables
 ==========  ==========================================================================================================
 """
 
@@ -30,6 +30,7 @@ FUNCTIONS = Path(__file__).with_name("data") / "ranks.sh"
 TORCHRUN = load_helper(FUNCTIONS, "start_torchrun")
 ELASTIC = load_helper(FUNCTIONS, "start_elastic")
 RANK = load_helper(FUNCTIONS, "start_rank")
+TASK = load_helper(FUNCTIONS, "start_task")
 MPI_RANK = load_helper(FUNCTIONS, "start_mpi_rank")
 NOTE = load_helper(FUNCTIONS, "note_rank")
 COPY = load_helper(FUNCTIONS, "start_copy")
@@ -52,6 +53,11 @@ class Counts(msgspec.Struct, frozen=True):
 
     nodes: Word
     ranks_per_node: Word
+
+    @property
+    def of_job(self) -> bool:
+        """Whether Slurm sets the numbers."""
+        return isinstance(self.nodes, ShellExpr)
 
 
 class LauncherCommand(msgspec.Struct, frozen=True):
@@ -218,9 +224,14 @@ def ray(spec: LauncherSpec) -> LauncherCommand:
 
 
 def none(spec: LauncherSpec) -> LauncherCommand:
-    """Start the command unchanged, once per rank; copies on this machine get rank variables."""
+    """Start the command unchanged, once per rank; several copies get rank variables."""
     _refuse_extra(spec)
-    number = ("/bin/sh", "-c", COPY, COPY.name, spec.copy, spec.counts.ranks_per_node) if spec.copy else ()
+    ranks = spec.counts.ranks_per_node
+    number: tuple[Word, ...] = ()
+    if spec.copy:
+        number = ("/bin/sh", "-c", COPY, COPY.name, spec.copy, ranks)
+    elif spec.counts.of_job:
+        number = ("/bin/sh", "-c", TASK, TASK.name, ranks, "")
     return LauncherCommand((*number, *spec.logged), per_rank=True)
 
 

@@ -67,6 +67,14 @@ start_rank() {
 }
 
 # In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
+# A single program gets no rank variables: ranks that it starts itself would inherit them.
+start_task() {
+    [ "$SLURM_NTASKS" -eq 1 ] || start_rank "$@"
+    shift 2
+    exec "$@"
+}
+
+# In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
 # Set the variables that PyTorch reads, from those of the MPI launcher (PMIx, PMI-2, Open MPI, Slurm).
 start_mpi_rank() {
     RANK=${PMIX_RANK:-${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}}}
