@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --output=/home/alice/a.out-%j.out
 #
-# a.out on lab: 1 node and 1 rank on each.
+# a.out on lab: 1 node with 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

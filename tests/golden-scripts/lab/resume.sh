@@ -9,7 +9,7 @@
 #SBATCH --time=10
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 nodes and 2 ranks on each.
+# train on lab: 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH

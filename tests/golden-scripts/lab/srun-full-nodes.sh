@@ -7,7 +7,7 @@
 #SBATCH --output=/home/alice/train-%j.out
 #SBATCH --exclusive
 #
-# train on full: 2 nodes, 8 GPUs and 8 ranks on each.
+# train on full: 2 nodes with 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: found on PATH
 #   gpu = rocm: 8 amd GPUs; apptainer finds the driver

@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --output=/home/alice/train-%j.out
 #
-# train on lab: 2 nodes and 2 ranks on each.
+# train on lab: 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

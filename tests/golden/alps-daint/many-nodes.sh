@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on alps-daint: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on alps-daint: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = normal: the job uses whole nodes; no partition was given
 #   cores of each rank = 0-71 72-143 144-215 216-287: nearest to the rank's GPU, on whole nodes

@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on alps-daint: 1 node, 1 GPU and 1 rank on each.
+# train on alps-daint: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   billed = 4 GPUs per node: every job there gets whole nodes, and 1 of 4 GPUs are used
 #   partition = normal: the job uses whole nodes; no partition was given

@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on dawn: 2 nodes, 4 GPUs and 8 ranks on each.
+# train on dawn: 2 nodes with 4 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses whole nodes; no partition was given

@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on dawn: 1 node, 1 GPU and 2 ranks on each.
+# train on dawn: 1 node with 1 GPU and 2 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses parts of nodes; no partition was given

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --network=disable_rdzv_get
 #
-# train on frontier: 2 nodes, 8 GPUs and 8 ranks on each.
+# train on frontier: 2 nodes with 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is unknown
 #   partition = batch: the job uses whole nodes; no partition was given

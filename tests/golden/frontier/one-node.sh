@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on frontier: 1 node, 8 GPUs and 8 ranks on each.
+# train on frontier: 1 node with 8 GPUs and 8 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = batch: the job uses whole nodes; no partition was given
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there

@@ -9,7 +9,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on isambard-ai: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on isambard-ai: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = workq: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime

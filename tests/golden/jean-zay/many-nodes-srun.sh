@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --hint=nomultithread
 #
-# train on jean-zay: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on jean-zay: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = gpu_p13: the job uses whole nodes; no partition was given
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver

@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on jupiter: 1 node, 1 GPU and 1 rank on each.
+# train on jupiter: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 1 nvidia GPU; apptainer finds the driver

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --hint=nomultithread
 #
-# train on juwels-booster: 1 node, 1 GPU and 1 rank on each.
+# train on juwels-booster: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 1 nvidia GPU; apptainer finds the driver

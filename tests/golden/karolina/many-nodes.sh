@@ -9,7 +9,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on karolina: 2 nodes, 8 GPUs and 8 ranks on each.
+# train on karolina: 2 nodes with 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = qgpu: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch

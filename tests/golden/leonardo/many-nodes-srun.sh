@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on leonardo: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on leonardo: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: the image is not here

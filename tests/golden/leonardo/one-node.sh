@@ -8,7 +8,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on leonardo: 1 node, 4 GPUs and 4 ranks on each.
+# train on leonardo: 1 node with 4 GPUs and 4 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver

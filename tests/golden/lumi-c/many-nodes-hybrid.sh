@@ -9,7 +9,7 @@
 #SBATCH --mem=224G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-c: 2 nodes and 8 ranks on each.
+# train on lumi-c: 2 nodes with 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3

@@ -10,7 +10,7 @@
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-g: 2 nodes, 8 GPUs and 8 ranks on each.
+# train on lumi-g: 2 nodes with 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 6.2, and rocm is unknown
 #   mode = cray: images without libfabric use the host's

@@ -10,7 +10,7 @@
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-g: 1 node, 1 GPU and 1 rank on each.
+# train on lumi-g: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = cray: images without libfabric use the host's
 #   partition = small-g: the job uses parts of nodes; no partition was given

@@ -10,7 +10,7 @@
 #SBATCH --mem-per-gpu=60G
 #SBATCH --output=train-%j.out
 #
-# train on lumi-g: 1 node, 8 GPUs and 8 ranks on each.
+# train on lumi-g: 1 node with 8 GPUs and 8 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = laif: images in /appl/local/laifs contain libfabric, and need only Slurm's spool folder
 #   partition = standard-g: the job uses whole nodes; no partition was given

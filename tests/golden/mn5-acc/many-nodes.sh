@@ -10,7 +10,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --hint=nomultithread
 #
-# train on mn5-acc: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on mn5-acc: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5

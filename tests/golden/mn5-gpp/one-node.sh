@@ -7,7 +7,7 @@
 #SBATCH --qos=gp_debug
 #SBATCH --output=train-%j.out
 #
-# train on mn5-gpp: 1 node and 2 ranks on each.
+# train on mn5-gpp: 1 node with 2 ranks.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5

@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on nvidia-apptainer: 2 nodes, 2 GPUs and 2 ranks on each.
+# train on nvidia-apptainer: 2 nodes with 2 GPUs and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: the site's runtime
 #   gpu = nv: the site's way to pass GPUs to containers

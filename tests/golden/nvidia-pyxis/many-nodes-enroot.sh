@@ -7,7 +7,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on nvidia-pyxis: 2 nodes, 2 GPUs and 2 ranks on each.
+# train on nvidia-pyxis: 2 nodes with 2 GPUs and 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 2 nvidia GPUs; enroot finds the driver

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --constraint=gpu
 #
-# train on perlmutter: 2 nodes, 4 GPUs and 4 ranks on each.
+# train on perlmutter: 2 nodes with 4 GPUs and 4 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver

@@ -9,7 +9,7 @@
 #SBATCH --output=train-%j.out
 #SBATCH --constraint=gpu
 #
-# train on perlmutter: 1 node, 1 GPU and 1 rank on each.
+# train on perlmutter: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = none: not a Python program with torch: the command runs once per rank
 #   runtime = podman-hpc: the site's runtime

@@ -9,7 +9,7 @@
 #SBATCH --time=00:15:00
 #SBATCH --output=train-%j.out
 #
-# train on snellius: 1 node, 1 GPU and 1 rank on each.
+# train on snellius: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = gpu_a100: the job uses parts of nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch

@@ -560,7 +560,7 @@ def test_the_options_of_slurm_and_torchrun_are_accepted() -> None:
     assert said.returncode == 0, said.stderr
     for line in ("--job-name=test", "--nodes=2", "--account=p", "--partition=standard-g", "--time=1:00:00"):
         assert f"#SBATCH {line}\n" in said.stdout
-    assert "2 nodes, 8 GPUs and 8 ranks on each" in said.stdout
+    assert "2 nodes with 8 GPUs and 8 ranks on each" in said.stdout
     assert "--cpus-per-task=56" in said.stdout
     words = "launch /p/x.sif --site lumi-g -A p --nnodes 2 --nproc-per-node 4 --dry-run -- ls"
     torchrun = argosy(*words.split())

@@ -70,10 +70,11 @@ def render_script(facts: ScriptFacts) -> str:
 def render_head(facts: ScriptFacts) -> Iterator[str]:
     """Render the comments in the head of a script: its shape, and the reasons of its main choices."""
     shape = facts.shape
-    gpus = f", {count(shape.gpus_per_node, 'GPU')}" if shape.gpus_per_node else ""
-    ranks = f"{count(shape.nodes, 'node')}{gpus} and {count(shape.ranks_per_node, 'rank')} on each"
+    gpus = f"{count(shape.gpus_per_node, 'GPU')} and " if shape.gpus_per_node else ""
+    each = f"{gpus}{count(shape.ranks_per_node, 'rank')}"
+    nodes = f"1 node with {each}" if shape.nodes == 1 else f"{shape.nodes} nodes with {each} on each"
     yield "#"
-    yield f"# {as_comment(facts.name)} on {facts.site}: {ranks}."
+    yield f"# {as_comment(facts.name)} on {facts.site}: {nodes}."
     yield f"# Written by Argosy {VERSION}; it runs without Argosy. The reason for each value: argosy explain"
     names = inherited_names(facts.container)
     if names:
