@@ -28,10 +28,11 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
+from argosy.jobs.local_run import find_run, require_recorded_output
 from argosy.jobs.logs import follow_job, read_output
-from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, find_job, is_output_elsewhere, list_jobs, watch_list
+from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, judge_state
+from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, is_job_id, judge_state
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
@@ -171,8 +172,11 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
 @click.argument("job", type=JOB)
 @json_option
 def show_job(job: str, *, as_json: bool) -> None:
-    """Show JOB: state, nodes, exit code, output file, and the record of its plan."""
-    facts = find_job(open_session(quiet=True), job, or_record=True)
+    """Show JOB: state, nodes, exit code, output file, and the record of its plan.
+
+    JOB is a job number, or 'last' for your last launch.
+    """
+    facts = find_run(open_session(quiet=True), job)
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
@@ -203,11 +207,17 @@ def show_job(job: str, *, as_json: bool) -> None:
 )
 @click.pass_context
 def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, rank: int | None) -> None:
-    """Print the output of JOB; of a job array, the output of each task."""
+    """Print the output of JOB; of a job array, the output of each task.
+
+    JOB is a job number, or 'last' for your last launch.
+    """
     session = open_session()
-    if follow:
+    if follow and is_job_id(job):
         ctx.exit(follow_to_end(session, job, every=every, rank=rank))
-    facts = find_job(session, job, or_record=True)
+    facts = find_run(session, job)
+    require_recorded_output(facts)
+    if follow:
+        ctx.exit(follow_to_end(session, facts.id, every=every, rank=rank))
     for block in read_output(facts, rank=rank):
         click.echo(block, nl=False)
     if facts.kind == ENDED and facts.code:

@@ -48,6 +48,22 @@ def find_run(session: Session, name: str) -> JobFacts:
     return local or find_job(session, _last_job(session) if name == LAST else name, or_record=True)
 
 
+def require_recorded_output(facts: JobFacts) -> None:
+    """Check that the output of a run was recorded, as that of a job is.
+
+    Raises
+    ------
+    UsageError
+        If it is a run on this machine.
+    """
+    if facts.nodes == HERE:
+        raise UsageError(
+            f"the output of run {facts.id} was not recorded",
+            evidence=f"it {facts.meaning}",
+            hint=f"run it again: {recording_command(Path(facts.record))}",
+        )
+
+
 def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the folder of its record or ``last``; None for a job."""
     runs = session.paths.state / "runs"

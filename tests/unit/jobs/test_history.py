@@ -138,3 +138,15 @@ def test_the_records_of_jobs_of_one_second_are_in_the_order_of_their_submission(
     assert made == sorted(made)
     assert len(set(made)) > 10, "a second has many names"
     assert LOCAL_RUN.fullmatch(folders[0].name)
+
+
+def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state: Path) -> None:
+    folder = state / "runs/20260102-030405-123456-abcd"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(PLAN))
+    (folder / "end.json").write_text('{"code": 3}')
+    assert "ended with an error (code 3)" in ask("show", "last").output
+    for options in ((), ("--follow",)):
+        error = CliRunner().invoke(app, ("logs", "last", *options)).exception
+        assert isinstance(error, UsageError)
+        assert str(error).startswith("the output of run 20260102-030405-123456-abcd was not recorded")

@@ -18,9 +18,9 @@ from argosy.core.session import Session
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import read_signatures, signature_files
 from argosy.jobs.first_failure import judge_end, last_runs
-from argosy.jobs.local_run import HERE, find_run, names_run
+from argosy.jobs.local_run import find_run, names_run, require_recorded_output
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import can_read, recording_command
+from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
 
@@ -116,12 +116,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     if not names_run(log):
         raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, last, or - for standard input")
     facts = find_run(session, log)
-    if facts.nodes == HERE:
-        raise UsageError(
-            f"the output of run {facts.id} was not recorded",
-            evidence=f"it {facts.meaning}",
-            hint=f"run it again: {recording_command(Path(facts.record))}",
-        )
+    require_recorded_output(facts)
     if not facts.output or not can_read(facts.output):
         raise UsageError(
             f"job {facts.id} has no output",
