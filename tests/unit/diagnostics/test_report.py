@@ -335,6 +335,8 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
         "job 7", FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames)
     )
     assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
+    two = replace(case, compared=replace(case.compared, changes=(replace(change, now="ib 3 4"),)))
+    assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(two)
     assert explain_cause(case).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
     assert find_argument_use(Raised("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
 

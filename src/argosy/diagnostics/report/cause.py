@@ -87,7 +87,9 @@ def _explain_changes(case: Case) -> Iterator[str]:
     if not compared.changes:
         yield f"Nothing that Argosy records differs from {passed}"
     elif changes_only_arguments(compared):
-        yield f"In the launch, the {describe_difference(compared)} is the only difference from {passed}"
+        difference = describe_difference(compared)
+        verb = "are" if difference.partition(" '")[0].endswith("arguments") else "is"
+        yield f"In the launch, the {difference} {verb} the only difference from {passed}"
         yield from _explain_use(case)
     else:
         yield f"Recorded differences from {passed}: {describe_difference(compared)}"

@@ -25,7 +25,7 @@ from argosy.diagnostics.report.compare import NODES
 from argosy.diagnostics.report.drawings import draw_timeline, render_seconds, sum_phases
 from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
-from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names
+from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
@@ -61,7 +61,7 @@ def render_page(report: Report) -> str:
     environment = page_templates(TEMPLATES)
     environment.finalize = _without_credentials
     environment.filters["time"] = _time
-    environment.filters["sentence"] = _sentence
+    environment.filters["sentence"] = capitalise
     environment.filters["duration"] = render_seconds
     environment.filters["names"] = join_names
     environment.filters["filled"] = lambda text: fill_names(text, report.case.facts)
@@ -270,7 +270,3 @@ def _without_credentials(value: object) -> object:
 
 def _time(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

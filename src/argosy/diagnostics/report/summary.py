@@ -115,9 +115,14 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
+def capitalise(text: str) -> str:
+    """Begin a text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def sentence(text: str) -> str:
     """Begin a text with a capital letter, and remove its full stop."""
-    return text[:1].upper() + text[1:].rstrip(".")
+    return capitalise(text).rstrip(".")
 
 
 def fill_names(text: str, facts: JobFacts) -> str:
