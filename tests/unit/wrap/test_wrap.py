@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.errors import CheckFailed, ImageError, UsageError
-from argosy.core.model import Attach, Bind, GpuMode
+from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.core.model import Attach, Bind, GpuMode, Image, ImageKind
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.images.prefix import current_version, image_of_prefix
 from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
+from argosy.runtimes.choose import bare_entry
+from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.runtime import load_runtime
 from argosy.sites.read import read_site
 from argosy.wrap.check import judge_gpu_build
 from argosy.wrap.installations import judge_place, link_file
@@ -23,6 +27,7 @@ from argosy.wrap.plan import (
     judge_host,
     judge_interpreter,
     judge_paths,
+    look_inside,
     merge_files,
     parse_environ,
     parse_look,
@@ -105,6 +110,15 @@ def test_the_probes_output_is_found_among_the_images() -> None:
     assert found is not None
     assert (found.path, found.programs, found.venv) == ("/usr/bin", ("/usr/bin/a:b",), (("home", "/usr/bin"),))
     assert parse_look(text.replace("argosy:end:yes\n", "")) is None
+
+
+def test_a_container_that_does_not_start_is_tried_alone_in_the_next_step() -> None:
+    session = make_session(runner=FakeRunner([((), Reply(1, "", "bwrap: setting up uid map: Permission denied"))]))
+    entry = bare_entry(Image("/images/my.sif", ImageKind.SIF, "", "amd64"), session.host)
+    with pytest.raises(ToolFailed) as error:
+        look_inside(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
+    assert "Permission denied" in error.value.evidence
+    assert "argosy run IMAGE" in error.value.hint
 
 
 def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
