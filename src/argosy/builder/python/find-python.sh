@@ -7,6 +7,7 @@ for name in python3 python; do
         case $folder in "$1"/*) continue ;; esac
         [ -x "$folder/$name" ] || continue
         echo "$folder/$name"
-        exec "$folder/$name" -I -c "$2"
+        "$folder/$name" -I -c "$2"
+        exit
     done
 done
