@@ -71,7 +71,7 @@ def test_a_job_is_launched_and_followed_to_its_end_from_afar(laptop: Laptop) -> 
     assert [rank["rank"] for rank in shown["ranks"]] == [0, 1]
     assert shown["plan"]["shape"]["nodes"] == 2
     assert "2 on 2 nodes" in laptop.argosy("verify", job, check=False).stdout
-    assert f"Job {job} ended well" in laptop.argosy("report", job).stderr
+    assert f"Job {job} finished with exit code 0" in laptop.argosy("report", job).stderr
     page = laptop.sh(f"cat job-{job}.html").stdout
     assert "2 on 2 nodes" in page
     assert "There is no output" not in page
