@@ -100,7 +100,7 @@ def run_bench(only: tuple[str, ...], *, quick: bool) -> Result:
 
 
 def use_byte_code() -> None:
-    """Compile Argosy's modules, as pip does when it installs them; a checkout may have none of them compiled."""
+    """Compile Argosy's modules, as pip does when it installs them; a checkout may have no byte code."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compileall.compile_dir(Path(argosy.__file__).parent, quiet=2)
 

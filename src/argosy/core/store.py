@@ -77,7 +77,7 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
 def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     """Yield a temporary folder next to `path`; rename it to `path` if the block succeeds, else remove it.
 
-    A killed process may leave the replaced folder under the name ``.NAME.XXXXXXXX.old``; see `sweep_parts`.
+    A killed process may leave the replaced folder under the name ``.NAME.RANDOM.old``; see `sweep_parts`.
 
     Parameters
     ----------

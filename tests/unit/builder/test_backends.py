@@ -262,7 +262,7 @@ def test_an_unknown_build_backend_is_refused_with_the_known_ones() -> None:
     [
         ("root", RootfsSpec("base.sif"), 1),
         ("userns", RootfsSpec("base.sif"), 1),
-        ("root", RootfsSpec("base.sif", changes="/work/changes"), 2),
+        ("root", RootfsSpec("base.sif", changes="/changes"), 2),
         ("root", RootfsSpec("", tree="/tree"), 2),
         ("apptainer", RootfsSpec("base.sif"), 2),
     ],

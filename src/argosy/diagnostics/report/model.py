@@ -269,7 +269,7 @@ class Report(msgspec.Struct, frozen=True):
     summary
         One sentence about the end of the job.
     cause
-        The likely cause of a failure; empty for a job that ended well, or has not ended.
+        The likely cause of a failure; empty if the job succeeded or still runs.
     chain
         The lines that lead to a failure, in their order.
     steps

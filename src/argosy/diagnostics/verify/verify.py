@@ -127,7 +127,7 @@ def exclude_bad_nodes_of(request: LaunchRequest, session: Session) -> LaunchRequ
     Raises
     ------
     UsageError
-        When the job is unknown, has not ended, or is not one of `argosy bench nodes`.
+        If the job is unknown, still runs, or was not started by `argosy bench nodes`.
     """
     return exclude_bad_nodes(request, lambda job: _find_bad_nodes(session, job))
 
