@@ -97,6 +97,23 @@ def test_lines_that_only_look_like_an_error_are_none(line: str) -> None:
     assert not is_error_line(line)
 
 
+BOX = "-" * 74
+
+
+def test_a_message_of_open_mpi_is_quoted_with_its_first_paragraph() -> None:
+    told = f"step 1\n{BOX}\nThe frobnicator that the ranks\nneed was not found:\n\n  Host: n1\n{BOX}\n"
+    (found,) = find_errors(told, SIGNATURES)
+    assert (found.name, found.line) == ("first-error", 3)
+    assert found.cause.endswith("is: The frobnicator that the ranks need was not found:")
+
+
+@pytest.mark.parametrize(
+    "remark", ["WARNING: the frobnicator failed", "The frobnicator is unable to run. It is ignored."]
+)
+def test_a_remark_of_open_mpi_after_which_it_goes_on_is_none(remark: str) -> None:
+    assert find_errors(f"step 1\n{BOX}\n{remark}\n\n  Host: n1\n{BOX}\nstep 2\n", SIGNATURES) == ()
+
+
 @pytest.mark.parametrize("after", ["step 3\n", "step 3\n" * 20, "# Avg bus bandwidth    : 92.3\n", "exit code: 0\n"])
 def test_an_error_after_which_the_run_went_on_or_ended_well_is_not_quoted(after: str) -> None:
     assert first_error("step 2\nFATAL: no frobnicator\n" + after) == ""

@@ -68,8 +68,8 @@ def cause_of(text: str) -> tuple[str, str]:
             "the program ended with std::out_of_range: vector::_M_range_check",
         ),
         (
-            "forrtl: severe (24): end-of-file during read, unit 5, file /proc/7/fd/0\n",
-            "the program ended with severe (24): end-of-file during read, unit 5, file /proc/7/fd/0",
+            "forrtl: severe (124): Invalid command supplied to EXECUTE_COMMAND_LINE\n",
+            "the program ended with severe (124): Invalid command supplied to EXECUTE_COMMAND_LINE",
         ),
         (
             "a.out: solve.c:12: main: Assertion `n > 0' failed.\n",

@@ -6,14 +6,16 @@ An error line is quoted without a theory of its reason: a wrong cause costs the 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections import deque
+from collections.abc import Collection, Container, Sequence
 
 REPORTED = re.compile(
     r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAIL|FAILED|PANIC)\b|\b[Ee]rror\s*$"
     r"|\bError detected in\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
     r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
-    r"|\berror \(\d+\)|^Reason: \S|NCCL WARN|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
+    r"|\berror \(\d+\)|^Reason: \S|NCCL WARN|\|CCL_ERROR\|"
+    r"|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
 )
 """Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
 REFUSED = re.compile(
@@ -61,6 +63,22 @@ INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): (?!Ot
 OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
 """Lines of an error stack without a message."""
 
+BOX = "-" * 74
+"""The line before and after a message of Open MPI or of its launcher."""
+BOX_LINES = 40
+"""Lines of the longest message in a box."""
+BOXED_ERROR = re.compile(
+    r"(?i)error|fail|unable|cannot|could not|invalid|abort|not (?:enough|found|supported|recognized|available|included)"
+    r"|unrecognized|terminat|already|out of|exhausted|exceed|unreachable|lost|missing|no (?:nodes|hosts|allocated)"
+    r"|erroneous|bad |malformed|improper|incorrect|mismatch|conflict|too (?:large|small|big|many|long)|more .* than"
+    r"|not (?:correct|match|built|compiled)|without support"
+)
+HARMLESS_BOX = re.compile(
+    r"(?i)warning|deprecated|by default|will continue|ignored|will be (?:disabled|used)|no openfabrics|multiple .*nics"
+    r"|supposed to get help|inbound"
+)
+"""Words of a message in a box after which the program goes on."""
+
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""
 FAILURE_TALK = re.compile(
@@ -70,6 +88,26 @@ FAILURE_TALK = re.compile(
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
+
+
+def find_boxed(lines: Sequence[str]) -> dict[int, str]:
+    """Return the lines (from 0) of messages of Open MPI that report an error, with the first paragraph of each."""
+    boxed: dict[int, str] = {}
+    edges = deque(at for at, line in enumerate(lines) if line.startswith(BOX))
+    while len(edges) > 1:
+        begin, end = edges.popleft(), edges[0]
+        if end - begin <= BOX_LINES:
+            edges.popleft()
+            inside = [line.strip() for line in lines[begin + 1 : end]]
+            if _reports_error(" ".join(inside)):
+                paragraph = inside[: inside.index("")] if "" in inside else inside
+                boxed |= dict.fromkeys(range(begin + 1, end), " ".join(paragraph))
+    return boxed
+
+
+def _reports_error(message: str) -> bool:
+    follows = HARMLESS_BOX.search(message) or CONSEQUENCE.search(message) or ENDED.search(message)
+    return bool(BOXED_ERROR.search(message)) and not follows
 
 
 def is_error_line(line: str) -> bool:
@@ -98,15 +136,18 @@ def failure_start(lines: Sequence[str], explained: Container[int]) -> int:
     return start
 
 
-def find_first_error(lines: Sequence[str], start: int, explained: Container[int]) -> int | None:
+def find_first_error(
+    lines: Sequence[str], start: int, explained: Collection[int], boxed: Collection[int]
+) -> int | None:
     """Return the first error line (from 0) of the failure that begins at a line.
 
     None if there is none, if a known consequence precedes it, or if ordinary output ends the log.
     """
-    first = next((at for at in range(start, len(lines)) if at in explained or is_error_line(lines[at])), None)
-    if first is None or first in explained or _ends_well(lines[first:], explained, first):
+    reported = {*explained, *boxed}
+    first = next((at for at in range(start, len(lines)) if at in reported or is_error_line(lines[at])), None)
+    if first is None or first in explained or _ends_well(lines[first:], reported, first):
         return None
-    return _innermost(lines, first)
+    return first if first in boxed else _innermost(lines, first)
 
 
 def _innermost(lines: Sequence[str], first: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from argosy.diagnostics.why.failure import failure_start, find_first_error
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error
 from argosy.diagnostics.why.lines import Line, rank_of, split_lines
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
@@ -64,24 +64,24 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     texts = hide_ignored([line.text for line in lines])
     places = _find_places(texts, signatures)
     explained = {number for each in places.values() for number in each}
-    raised = find_raised(texts)
-    start = failure_start(texts, explained | {each.at for each in raised})
+    raised, boxed = find_raised(texts), find_boxed(texts)
+    start = failure_start(texts, explained | {each.at for each in raised} | boxed.keys())
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     levels = {each.level for each in found}
     if "cause" not in levels:
         error = find_program_error(raised, start, explained)
-        first = None if error or "maybe" in levels else find_first_error(texts, start, explained)
-        found += _quote(lines, error, first)
+        first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
+        message = "" if first is None else boxed.get(first, texts[first])
+        found += _quote(lines, error, first, _short(message))
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.name in ended, each.line)))
 
 
-def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None) -> Iterator[KnownError]:
+def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None, message: str) -> Iterator[KnownError]:
     """Yield the error of a failure without a known cause: the exception, or the first error line."""
     if error:
         yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix)
     elif first is not None:
-        message = _short(lines[first].text)
         cause = f"not a known error; the first error of the failure is: {message}"
         yield _unknown(lines[first], "first-error", "unexplained", cause, next_step(message))
 

@@ -16,8 +16,8 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *("memory", "disks", "containers", "images", "gpus", "libraries", "nccl", "fabrics", "mpi", "rendezvous"),
-    *("python", "models", "packages", "shell", "slurm", "general", "symptoms"),
+    *("memory", "disks", "containers", "images", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi", "rendezvous"),
+    *("fortran", "python", "models", "packages", "shell", "slurm", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
