@@ -77,7 +77,7 @@ HARMLESS_BOX = re.compile(
     r"(?i)warning|deprecated|by default|will continue|ignored|will be (?:disabled|used)|no openfabrics|multiple .*nics"
     r"|supposed to get help|inbound"
 )
-"""Words of a message in a box after which the program goes on."""
+"""Words of a message in a box after which the program continues."""
 
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""
