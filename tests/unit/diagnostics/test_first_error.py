@@ -107,6 +107,12 @@ def test_a_message_of_open_mpi_is_quoted_with_its_first_paragraph() -> None:
     assert found.cause.endswith("is: The frobnicator that the ranks need was not found:")
 
 
+@pytest.mark.parametrize("headline", ["Fatal error:", "lib-4961 : UNRECOVERABLE library error"])
+def test_a_headline_is_quoted_with_the_message_below_it(headline: str) -> None:
+    (found,) = find_errors(f"step 1\n{headline}\n  There is no frobnicator for 36 ranks\n", SIGNATURES)
+    assert found.cause.endswith(f"is: {headline} There is no frobnicator for 36 ranks")
+
+
 @pytest.mark.parametrize(
     "remark", ["WARNING: the frobnicator failed", "The frobnicator is unable to run. It is ignored."]
 )

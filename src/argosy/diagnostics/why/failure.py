@@ -12,6 +12,7 @@ from collections.abc import Collection, Container, Sequence
 REPORTED = re.compile(
     r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAIL|FAILED|PANIC)\b|\b[Ee]rror\s*$"
     r"|\bError detected in\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
+    r"|UNRECOVERABLE|\bfatal error in\b"
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
     r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
     r"|\berror \(\d+\)|^Reason: \S|NCCL WARN|\|CCL_ERROR\|"
@@ -48,6 +49,7 @@ ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
     r"|closing signal|^\S+ FAILED$|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
+    r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
     r"|^argosy: rank \d+ (?:on \S+ )?failed first"
 )
@@ -58,6 +60,8 @@ WELL = re.compile(
 )
 """Lines that end a run without a failure."""
 
+HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
+"""The end of an error line whose message is in the next line."""
 INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): (?!Other MPI|Unknown error)|\s+#\d{3}: ")
 """Inner causes below an error: those of uv and cargo, and the error stacks of MPICH and HDF5."""
 OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
@@ -150,6 +154,12 @@ def find_first_error(
     return first if first in boxed else _innermost(lines, first)
 
 
+def read_message(lines: Sequence[str], at: int) -> str:
+    """Return an error line, with the next line that has text if only that one has the message."""
+    below = next((line for line in lines[at + 1 : at + 4] if line.strip(" *|-")), "")
+    return f"{lines[at].strip()} {below.strip()}" if HEADLINE.search(lines[at]) else lines[at]
+
+
 def _innermost(lines: Sequence[str], first: int) -> int:
     """Return the innermost cause of an error that lists its causes below it."""
     inner = first
@@ -169,6 +179,6 @@ def _ends_well(failure: Sequence[str], explained: Container[int], start: int) ->
             return True
         if start + at in explained or is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line):
             return False
-        if not FAILURE_TALK.search(line):
+        if not FAILURE_TALK.search(line) and not HEADLINE.search(failure[0]):
             return True
     return False

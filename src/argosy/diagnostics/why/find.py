@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, read_message
 from argosy.diagnostics.why.lines import Line, rank_of, split_lines
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
@@ -71,7 +71,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     if "cause" not in levels:
         error = find_program_error(raised, start, explained)
         first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
-        message = "" if first is None else boxed.get(first, texts[first])
+        message = "" if first is None else boxed.get(first) or read_message(texts, first)
         found += _quote(lines, error, first, _short(message))
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.name in ended, each.line)))

@@ -117,6 +117,9 @@ def find_program_error(raised: Sequence[Raised], start: int, explained: Containe
 
 
 def _is_consequence(raised: Raised) -> bool:
+    # torch's spawn raises a plain Exception, whose message is the traceback of another process.
+    if raised.name == "Exception" and not raised.message:
+        return True
     return bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
 
 
