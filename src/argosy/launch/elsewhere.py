@@ -163,7 +163,7 @@ def assume_container(
     plan = plan_entry(plan, wanted, reference, (site,))
     assumed = (
         *_assumptions(path, image, request, site, fetched_first=unfetched),
-        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of the job at {site.name}, not of this machine", "assumed"),
+        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of {site.name}, not of this machine", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *signed, *assumed))
 
@@ -196,7 +196,7 @@ def _assumptions(
     elif is_file and request.options.chdir.startswith("/") and not path.startswith("/"):
         doubt = f"; the job looks for it in {request.options.chdir} (--chdir): write its absolute path"
     mark = Mark.DOUBTFUL if doubt else Mark.NONE
-    why = f"the image is not here: it is assumed to have torch, and no layer{doubt}"
+    why = f"it is not here; it has torch, and no layer{doubt}"
     yield Choice(ChoiceKey.ASSUMED, path, why, "assumed", mark=mark)
 
 

@@ -35,9 +35,10 @@ main() {
         --cpus-per-task="$argosy_need" \
         sh -c "$argosy_helpers" check_node "$argosy_image" apptainer '' '' \
         apptainer --quiet exec --no-eval -B /home/alice --pwd /home/alice "$argosy_image" \
-        /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_elastic "1:$argosy_nodes" \
-            "$argosy_ranks_per_node" '' --tee 3 train.py --epochs 20
-    finish
+        /bin/sh -c "$argosy_helpers" with_layer "$argosy_image" start_elastic '' \
+            "--nnodes=1:$argosy_nodes" "--nproc-per-node=$argosy_ranks_per_node" --tee 3 train.py \
+            --epochs 20
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -72,7 +73,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -102,12 +103,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -119,11 +114,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {
@@ -137,12 +131,11 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
-    argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
-        [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
+    argosy_mounts=''
+    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}"; do
+        [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] ||
-        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
 }
@@ -167,7 +160,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill -s TERM "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent"' TERM INT
     # A trap ends wait but not torchrun.
     while
         argosy_code=0
@@ -180,17 +173,16 @@ run_torchrun() {
 # USR1 and USR2 are for the workers, and would end torchrun.
 signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
 
-# In one container per node: MIN:MAX RANKS_PER_NODE END_FILES OPTIONS... PROGRAM...
+# In one container per node: END_FILES --nnodes=MIN:MAX OPTIONS... PROGRAM...
 # The run continues with at least MIN nodes. Ranks then get new numbers, so rank 0 may run on any node.
 start_elastic() {
-    argosy_nodes=$1 argosy_per_node=$2 argosy_run=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}
-    argosy_end_file=${3:+$3-$argosy_run-$SLURM_NODEID}
-    shift 3
+    argosy_end_file=${1:+$1-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}
+    shift
     trap note_good_end EXIT
     set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
     set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
     set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
-    run_torchrun --nproc-per-node="$argosy_per_node" --nnodes="$argosy_nodes" --max-restarts=3 "$@"
+    run_torchrun --max-restarts=3 "$@"
 }
 # srun reports a failure if a node was lost: a file per node shows where the run succeeded.
 note_good_end() {

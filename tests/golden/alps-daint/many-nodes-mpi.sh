@@ -14,8 +14,8 @@
 #   cores of each rank = 0-71 72-143 144-215 216-287: nearest to the rank's GPU, on whole nodes
 #   runtime = edf: the site's runtime; the site documents 26.07.1
 #   gpu = nv: 4 nvidia GPUs; edf finds the driver
-#   assumed = /project/images/train.sqsh: the image is not here
-#   assumed = home, folder: those of the job at alps-daint, not of this machine
+#   assumed = /project/images/train.sqsh: it is not here; it has torch, and no layer
+#   assumed = home, folder: those of alps-daint, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
@@ -60,7 +60,7 @@ main() {
         /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl \
         /bin/sh -c "$argosy_helpers" start_mpi_rank "$argosy_ranks_per_node" '' python train.py \
             50 10
-    finish
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -89,7 +89,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -127,12 +127,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -144,11 +138,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {

@@ -57,7 +57,7 @@ main() {
         "--environment=$argosy_edf" \
         /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl \
         /bin/sh -c "$argosy_helpers" start_rank "$argosy_ranks_per_node" '' python train.py 50 10
-    finish
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -86,7 +86,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -124,12 +124,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -141,11 +135,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {

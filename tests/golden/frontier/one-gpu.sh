@@ -15,8 +15,8 @@
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6
 #   gpu = rocm: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: the image is not here
-#   assumed = home, folder: those of the job at frontier, not of this machine
+#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
+#   assumed = home, folder: those of frontier, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
@@ -52,7 +52,7 @@ main() {
         sh -c "$argosy_helpers" check_node "$argosy_image" apptainer /dev/kfd '' \
         apptainer --quiet exec --no-eval --rocm -B "$argosy_binds" "$argosy_image" \
         /bin/sh -c "$argosy_helpers" start_rank "$argosy_ranks_per_node" '' python train.py 50 10
-    finish
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -81,7 +81,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -111,12 +111,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -128,11 +122,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {
@@ -158,12 +151,11 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
-    argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
-        [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
+    argosy_mounts=''
+    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}"; do
+        [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] ||
-        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
 }

@@ -11,8 +11,8 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
-#   assumed = /project/images/train.sif: the image is not here
-#   assumed = home, folder: those of the job at mn5-gpp, not of this machine
+#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
+#   assumed = home, folder: those of mn5-gpp, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
@@ -43,9 +43,9 @@ main() {
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
         sh -c "$argosy_helpers" check_node "$argosy_image" singularity '' '' \
         singularity --quiet exec --no-eval "$argosy_image" \
-        /bin/sh -c "$argosy_helpers" start_torchrun "$argosy_nodes" "$argosy_ranks_per_node" \
-            train.py 50 10
-    finish
+        /bin/sh -c "$argosy_helpers" start_torchrun "--nnodes=$argosy_nodes" \
+            "--nproc-per-node=$argosy_ranks_per_node" train.py 50 10
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -80,7 +80,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -116,12 +116,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -133,11 +127,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {
@@ -151,12 +144,11 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
-    argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
-        [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
+    argosy_mounts=''
+    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}"; do
+        [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] ||
-        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
 }
@@ -168,7 +160,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill -s TERM "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent"' TERM INT
     # A trap ends wait but not torchrun.
     while
         argosy_code=0
@@ -181,17 +173,10 @@ run_torchrun() {
 # USR1 and USR2 are for the workers, and would end torchrun.
 signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
 
-# In one container per node: NODES RANKS_PER_NODE OPTIONS... PROGRAM...
+# In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
 start_torchrun() {
-    argosy_nodes=$1 argosy_per_node=$2
-    shift 2
-    if [ "$argosy_nodes" -eq 1 ]; then
-        set -- --standalone "$@"
-    else
-        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" \
-            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-    fi
-    run_torchrun --nproc-per-node="$argosy_per_node" "$@"
+    [ "$1" != --nnodes=1 ] || run_torchrun --standalone "$@" # exits
+    run_torchrun --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 }
 
 "$0" "$@"

@@ -11,8 +11,8 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
-#   assumed = /project/images/train.sqsh: the image is not here
-#   assumed = home, folder: those of the job at nvidia-pyxis, not of this machine
+#   assumed = /project/images/train.sqsh: it is not here; it has torch, and no layer
+#   assumed = home, folder: those of nvidia-pyxis, not of this machine
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
@@ -48,7 +48,7 @@ main() {
         --container-env=MASTER_ADDR,MASTER_PORT,OMP_NUM_THREADS,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,MELLANOX_VISIBLE_DEVICES \
         /bin/sh -c "$argosy_helpers" check_container /dev/nvidiactl \
         /bin/sh -c "$argosy_helpers" start_rank "$argosy_ranks_per_node" '' python train.py 50 10
-    finish
+    [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
 }
 
 # --- Helpers: the same text in every script ---
@@ -83,7 +83,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -113,12 +113,6 @@ run_step() {
     do :; done
 }
 
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
-}
-
 # End with a message and an exit code that 'argosy why' explains.
 stop() {
     printf 'argosy: %s\n' "$1" >&2
@@ -130,11 +124,10 @@ stop() {
 argosy_helpers=$(cat <<'HELPERS'
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 stop_node() {

@@ -74,7 +74,7 @@ def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: A
 def test_an_elastic_job_accepts_slurms_nodes_and_survives_a_lost_one() -> None:
     made = plan(elastic="2:4")
     assert {"--nodes=2-4", "--no-kill"} <= set(made.directives)
-    assert '"2:$argosy_nodes"' in made.script
+    assert '"--nnodes=2:$argosy_nodes"' in made.script
     assert "--no-kill --kill-on-bad-exit=0" in made.script
     assert "--rdzv-backend=c10d" in made.script
     assert "--node-rank" not in made.script

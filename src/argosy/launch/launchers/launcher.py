@@ -178,16 +178,16 @@ def torchrun(spec: LauncherSpec) -> LauncherCommand:
     if cores or spec.log_words:
         bind = ("/bin/sh", "-c", BIND, BIND.name, spec.core_lists or ";".join(cores)) if cores else ()
         program = ("--no-python", *bind, *spec.log_words, *_worker(spec.command))
-    entry, nodes = (ELASTIC, _at_least(spec)) if spec.least_nodes else (TORCHRUN, spec.counts.nodes)
-    own = (spec.end_files,) if spec.least_nodes else ()
-    words = ("/bin/sh", "-c", entry, entry.name, nodes, spec.counts.ranks_per_node, *own)
-    return LauncherCommand((*words, *(LABEL if spec.label else ()), *spec.extra, *program))
+    own = (ELASTIC, ELASTIC.name, spec.end_files) if spec.least_nodes else (TORCHRUN, TORCHRUN.name)
+    nodes = _option("--nnodes", f"{spec.least_nodes}:" * bool(spec.least_nodes), spec.counts.nodes)
+    sizes = (nodes, _option("--nproc-per-node", spec.counts.ranks_per_node))
+    return LauncherCommand(("/bin/sh", "-c", *own, *sizes, *(LABEL if spec.label else ()), *spec.extra, *program))
 
 
-def _at_least(spec: LauncherSpec) -> Word:
-    nodes = spec.counts.nodes
-    most = nodes.expression if isinstance(nodes, ShellExpr) else nodes
-    return ShellExpr(f"{spec.least_nodes}:{most}")
+def _option(name: str, *values: Word) -> Word:
+    """Return an option with its value, which may contain an expression of the shell."""
+    text = "".join(value.expression if isinstance(value, ShellExpr) else value for value in values)
+    return ShellExpr(f"{name}={text}") if any(isinstance(value, ShellExpr) for value in values) else f"{name}={text}"
 
 
 def srun(spec: LauncherSpec) -> LauncherCommand:

@@ -438,4 +438,5 @@ def _end(facts: SlurmFacts) -> Iterator[str]:
         yield END_CALL
     if facts.resume:
         yield render_requeue(facts.resume)
-    yield "finish"
+    # Other jobs may depend on the exit code of the ranks.
+    yield '[ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"'

@@ -8,7 +8,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill -s TERM "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent"' TERM INT
     # A trap ends wait but not torchrun.
     while
         argosy_code=0
@@ -21,30 +21,22 @@ run_torchrun() {
 # USR1 and USR2 are for the workers, and would end torchrun.
 signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
 
-# In one container per node: NODES RANKS_PER_NODE OPTIONS... PROGRAM...
+# In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
 start_torchrun() {
-    argosy_nodes=$1 argosy_per_node=$2
-    shift 2
-    if [ "$argosy_nodes" -eq 1 ]; then
-        set -- --standalone "$@"
-    else
-        set -- --nnodes="$argosy_nodes" --node-rank="$SLURM_NODEID" \
-            --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
-    fi
-    run_torchrun --nproc-per-node="$argosy_per_node" "$@"
+    [ "$1" != --nnodes=1 ] || run_torchrun --standalone "$@" # exits
+    run_torchrun --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 }
 
-# In one container per node: MIN:MAX RANKS_PER_NODE END_FILES OPTIONS... PROGRAM...
+# In one container per node: END_FILES --nnodes=MIN:MAX OPTIONS... PROGRAM...
 # The run continues with at least MIN nodes. Ranks then get new numbers, so rank 0 may run on any node.
 start_elastic() {
-    argosy_nodes=$1 argosy_per_node=$2 argosy_run=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}
-    argosy_end_file=${3:+$3-$argosy_run-$SLURM_NODEID}
-    shift 3
+    argosy_end_file=${1:+$1-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}-$SLURM_NODEID}
+    shift
     trap note_good_end EXIT
     set -- --rdzv-id="$SLURM_JOB_ID.$SLURM_STEP_ID.${SLURM_RESTART_COUNT:-0}" "$@"
     set -- --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" "$@"
     set -- --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"
-    run_torchrun --nproc-per-node="$argosy_per_node" --nnodes="$argosy_nodes" --max-restarts=3 "$@"
+    run_torchrun --max-restarts=3 "$@"
 }
 # srun reports a failure if a node was lost: a file per node shows where the run succeeded.
 note_good_end() {

@@ -99,7 +99,7 @@ pass_signals() {
     trap 'pass_signal USR2' USR2
     trap end_step TERM INT HUP
 }
-pass_signal() { [ -z "$argosy_step" ] || kill -s "$1" "$argosy_step" 2> /dev/null || :; }
+pass_signal() { kill -s "$1" "$argosy_step" 2> /dev/null || :; }
 end_step() {
     [ -n "$argosy_step" ] || exit 143
     pass_signal TERM
@@ -214,12 +214,6 @@ judge_elastic_run() {
 # Record the end of the run, and print the rank that failed first.
 note_end() {
     [ ! -r "$1" ] || sh "$1" "$argosy_code" "$((argosy_nodes * argosy_ranks_per_node))" || :
-}
-
-# End with the exit code of the ranks, on which other jobs may depend.
-finish() {
-    [ "$argosy_code" -eq 0 ] || echo "argosy: job $SLURM_JOB_ID ended with code $argosy_code" >&2
-    exit "$argosy_code"
 }
 
 # Start several copies on this machine; the first that fails ends the others, which would wait for it.

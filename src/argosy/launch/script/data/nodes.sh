@@ -3,11 +3,10 @@
 
 # Print the first free port from $1 on.
 free_port() {
-    argosy_port=$1
-    while grep -qs ":$(printf %04X "$argosy_port") " /proc/net/tcp*; do
-        argosy_port=$((argosy_port + 1))
+    while grep -qs ":$(printf %04X "$1") " /proc/net/tcp*; do
+        set -- "$(($1 + 1))"
     done
-    echo "$argosy_port"
+    echo "$1"
 }
 
 # FOLDER STAGED: create the private folder STAGED on this node.  A killed job leaves its copy of the image, so remove
@@ -40,12 +39,11 @@ check_node() {
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
     # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
-    argosy_node_binds=${PMIX_SERVER_TMPDIR:-}
-    for argosy_path in $4 "${TMPDIR:-}"; do
-        [ ! -e "$argosy_path" ] || argosy_node_binds=$argosy_node_binds${argosy_node_binds:+,}$argosy_path
+    argosy_mounts=''
+    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}"; do
+        [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
     done
-    [ -z "$argosy_node_binds" ] ||
-        export APPTAINER_BIND="$argosy_node_binds" SINGULARITY_BIND="$argosy_node_binds"
+    [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
 }
