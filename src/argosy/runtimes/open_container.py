@@ -201,22 +201,22 @@ class _Part(msgspec.Struct, frozen=True):
     ----------
     name
         Description for users.
-    claim
-        The digest that the image records for it, or empty.
-    hashed
+    shared
         Whether its tree is cached by its bytes, so that images share it; else by the file's identity.
+    claim
+        The digest that the image records for a shared part, or empty.
     """
 
     source: Source | FlatLayer
     name: str
+    shared: bool = False
     claim: str = ""
-    hashed: bool = True
 
     def key(self, session: Session, *, dry: bool = False) -> str:
         """Return the cache key of its tree; a dry run writes nothing and trusts the digest that the image records."""
         source = self.source.whole if isinstance(self.source, FlatLayer) else self.source
         part = describe_spans(source.path, tuple((each.offset, each.length) for each in slices_of(source)))
-        if not self.hashed:
+        if not self.shared:
             return f"{'file' if source is self.source else 'layer'}:{part.identity}"
         cache = session.paths.cache
         if dry and self.claim:
@@ -239,16 +239,16 @@ def layer_tree_key(opened: OpenedImage, attach: Attach, session: Session) -> str
 def _parts(opened: OpenedImage, attach: Attach) -> list[_Part]:
     """Return what is unpacked of an image, the layer first.
 
-    Images with the same base share its tree. Other files are cached by identity, so they need not be hashed.
+    Images with the same base share its tree. The rest is cached by the file's identity, so it need not be hashed.
     """
     image, lock, name = opened.image, opened.lock, name_of_image(Path(opened.image.path))
     layer = layer_source(image)
     if lock is None or layer is None or attach is Attach.FLAT:
         whole = FileSlice(Path(image.path), image.base_offset, image.base_size)
-        return [_Part(whole, name, hashed=False)]
+        return [_Part(whole, name)]
     return [
-        _Part(layer, f"the layer of {name}", hashed=isinstance(layer, FileSlice)),
-        _Part(base_source(image), f"the base of {name}", lock.base.digest),
+        _Part(layer, f"the layer of {name}"),
+        _Part(base_source(image), f"the base of {name}", shared=True, claim=lock.base.digest),
     ]
 
 
