@@ -57,7 +57,7 @@ def forge(shop: Shop, genuine: Path, kind: PartKind, *, linked: Path | None = No
     if linked:
         (tree / "opt").rename(tree / "moved")
         (tree / "opt").symlink_to(linked)
-    shop.tool("mksquashfs", tree, packed, "-quiet", "-no-progress", "-all-root")
+    shop.tool("mksquashfs", tree, packed, "-comp", "zstd", "-quiet", "-no-progress", "-all-root")
     sif, source = read_sif(genuine), whole_of(packed)
     parts = []
     for part in sif.parts:

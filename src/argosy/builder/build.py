@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
+from argosy.builder.base_layer import join_changes, remember_layer
 from argosy.builder.bases.base import Base
-from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer, join_changes
+from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import Whole, content_over, plan_metadata, write_delta, write_whole
@@ -97,10 +98,12 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
             step.result = f"{render_size(size)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
+        if request.form is OutputFormat.SIF:
+            remember_layer(request.output, lock, finished.entries, session)
         cost = measure_cost(work, layer.tree, request.output, without=done, before=cost)
         unpacked = sum(wheel.record.size for wheel in layer.wheels.made) if layer.wheels else 0
         cost = replace(cost, new=new, disk=max(cost.disk, unpacked))
-        if request.keep:
+        if request.keep and not layer.wheels:
             store_layer(session, layer_key(lock), layer.tree)
     found = layer.wheels.found if layer.wheels else ()
     layer = replace(layer, notes=(*layer.notes, *describe_differences(plan.inputs, lock)))
@@ -188,6 +191,7 @@ def _join_layer(
     if layer.wheels:
         rest = _pack(layer.tree, session, time=time)
         parts = (rest, *(wheel.source for wheel in finished.wheels))
+        below = layer.before.packed if layer.before else below
         return join_squashfs(below or parts[0], parts if below else parts[1:], time=time, restamp=True)
     if layer.before:
         return join_changes(session, layer.tree, layer.before, finished.entries, time=time)

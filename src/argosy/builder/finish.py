@@ -1,16 +1,7 @@
-"""Finish an installed layer: write Argosy's own files, compute the content digest, and write the lock.
-
-If the base is an Argosy image, for example in `argosy wrap update`, only the files that changed since the base's layer
-are packed, and joined with the base's squashfs: the base's layer already contains all others, compressed.  The
-comparison uses the content of every file, so the same base and the same tree give the same bytes, independent of
-caches.
-"""
+"""Finish an installed layer: write Argosy's own files, compute the content digest, and write the lock."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import stat
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.builder.backends.container import BuildContainer
+from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
 from argosy.builder.output.choose import FLAT, Partitions
@@ -43,14 +35,8 @@ from argosy.core.layout import (
     render_source_line,
 )
 from argosy.core.session import Session
-from argosy.core.store import link_or_copy
 from argosy.images.rootfs import locate_in_root, write_in_root
-from argosy.images.sif.write import FileSlice, Piece, whole_of
-from argosy.images.squashfs.join import can_join, join_squashfs
-from argosy.images.squashfs.pack import normalise_tree, packer_version, run_pack
-from argosy.images.squashfs.source import SplitFile
-from argosy.images.squashfs.superblock import read_superblock
-from argosy.images.squashfs.tables import FIRST, unused_share
+from argosy.images.squashfs.pack import normalise_tree, packer_version
 from argosy.images.tree_digests import Entries, describe_with_notes, digest_entries, merge_entries
 from argosy.recipes.conda_request import requested_specs
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools, render_lock
@@ -59,120 +45,6 @@ from argosy.recipes.recipe import Recipe
 from argosy.recipes.relock import locked_indexes
 from argosy.recipes.uv_options import UvSettings
 from argosy.version import VERSION
-
-MOST_CHANGED = 0.5
-"""If a larger share of the tree's bytes is new, the whole tree is packed."""
-MOST_DEAD = 0.25
-"""If updates have replaced or removed a larger share of the layer's bytes, the whole tree is packed without them."""
-
-
-class Changes(msgspec.Struct, frozen=True):
-    """List paths that are new or have changed, and paths that are gone or have another type, sorted."""
-
-    new: tuple[str, ...]
-    gone: tuple[str, ...]
-
-
-class BaseLayer(msgspec.Struct, frozen=True):
-    """The base's layer: its squashfs, or that of a flat image, and its entries.
-
-    Attributes
-    ----------
-    base_bytes
-        Bytes of the files of the base in that squashfs; 0 if they are apart, or unknown.
-    """
-
-    packed: FileSlice
-    entries: Entries
-    base_bytes: int = 0
-
-
-def describe_base_layer(base: Base, tree: Path, *, flat: bool) -> BaseLayer | None:
-    """Describe the base's layer, which was just unpacked into `tree`.
-
-    Parameters
-    ----------
-    flat
-        Whether the new image is flat; the squashfs can be reused only if the base is flat, too.
-
-    Returns
-    -------
-    None if there is no such layer, or if it also contains system folders.
-    """
-    image, lock = base.image, base.lock
-    if lock is None or lock.system or flat != (image.layer_offset < 0):
-        return None
-    where = (image.base_offset, image.base_size) if flat else (image.layer_offset, image.layer_size)
-    base_bytes = base.packing.data_end - FIRST if isinstance(base.source, SplitFile) else 0
-    return BaseLayer(FileSlice(Path(image.path), *where), describe_with_notes(tree), base_bytes)
-
-
-def plan_changes(before: Entries, now: Entries) -> Changes:
-    """Compare two trees; the lock, which is written last, always counts as changed."""
-    new = tuple(name for name, entry in now.items() if before.get(name) != entry)
-    gone = (name for name, entry in before.items() if name not in now or _kind(now[name]) != _kind(entry))
-    return Changes((*new, LOCK.lstrip("/")), tuple(gone))
-
-
-def _kind(entry: bytes) -> int:
-    return stat.S_IFMT(int(entry.split(b" ", 1)[0], 8))
-
-
-def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, *, time: int) -> tuple[Piece, ...]:
-    """Pack the changed files of a tree, and join them with the squashfs of the base's layer.
-
-    Returns
-    -------
-    The pieces of the new squashfs, in order; empty if packing the whole tree is better.
-
-    Raises
-    ------
-    ToolMissing, ToolFailed, CheckFailed
-        If mksquashfs is missing or fails, or the disk is full.
-    """
-    changes = plan_changes(before.entries, now)
-    if not _is_worth_it(before, changes, tree, now):
-        return ()
-    part = tree.with_name("changes")
-    packed = part.with_suffix(".sqfs")
-    _copy_entries(tree, changes.new, part)
-    run_pack(session, part, packed, time=time, like=read_superblock(before.packed.path, before.packed.offset))
-    return join_squashfs(before.packed, (whole_of(packed),), time=time, without=changes.gone)
-
-
-def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) -> bool:
-    block = read_superblock(before.packed.path, before.packed.offset)
-    if not can_join(block):
-        return False
-    sizes = {name: os.lstat(tree / name).st_size for name in now}
-    changed = sum(sizes.get(name, 0) for name in changes.new)
-    joined_before = block.inodes > len(before.entries)
-    return changed <= MOST_CHANGED * sum(sizes.values()) and not (
-        joined_before and unused_share(before.packed, base=before.base_bytes) > MOST_DEAD
-    )
-
-
-def _copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
-    """Copy some entries of a tree with their parent folders into a new tree, with hard links if possible."""
-    made = {"."}
-    target.mkdir()
-    shutil.copymode(tree, target)
-    for name in names:
-        folder = stat.S_ISDIR(os.lstat(tree / name).st_mode)
-        above = name if folder else name.rpartition("/")[0]
-        _copy_folders(tree, above, target, made)
-        if not folder:
-            link_or_copy(tree / name, target / name)
-
-
-def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
-    parts = Path(name).parts
-    for count in range(1, len(parts) + 1):
-        folder = "/".join(parts[:count])
-        if folder not in made:
-            made.add(folder)
-            (target / folder).mkdir()
-            shutil.copymode(tree / folder, target / folder)
 
 
 class InstalledLayer(msgspec.Struct, frozen=True):
@@ -187,7 +59,7 @@ class InstalledLayer(msgspec.Struct, frozen=True):
     project
         The project whose steps ran, or None.
     before
-        The base's layer that this one continues, or None.
+        The base's layer that this one continues, or None. With packed wheels, the tree does not contain its files.
     altered
         Whether the user's steps or scripts may have changed files of packages.
     wheels
@@ -233,9 +105,10 @@ class FinishedLayer(msgspec.Struct, frozen=True):
 def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
     """Write Argosy's files into the layer, compute its content digest, and write its lock."""
     wheels = layer.wheels.packed if layer.wheels else ()
+    below = (layer.before.entries,) if layer.wheels and layer.before else ()
     _write_own_files(layer)
     normalise_tree(layer.tree, system=layer.system)
-    entries = merge_entries((describe_with_notes(layer.tree), *(wheel.entries for wheel in wheels)))
+    entries = merge_entries((*below, describe_with_notes(layer.tree), *(wheel.entries for wheel in wheels)))
     for note in _altered_packages(base, layer, entries, wheels):
         session.reporter.note(note)
     lock = _lock(recipe, base, layer, session, digest_entries(entries))

@@ -13,15 +13,17 @@ import msgspec
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.backends.plan import needs_tree
+from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
 from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
-from argosy.builder.packed.choose import build_options, why_packed_together
+from argosy.builder.packed.choose import build_options
 from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python
+from argosy.builder.python.compiled import vendor_torch
 from argosy.builder.python.packages import (
     BUILT_WHEELS,
     Installer,
@@ -67,8 +69,10 @@ class PackageJob(msgspec.Struct, frozen=True):
         Options and environment of uv.
     tree, work
         The layer's folder, and a folder for work files.
-    steps
-        Whether steps run in the image.
+    together
+        Why the packages are packed together; empty if they are packed one by one.
+    before
+        The base's layer, if it is not in the tree.
     site
         The site that the image is for, or None.
     """
@@ -80,7 +84,8 @@ class PackageJob(msgspec.Struct, frozen=True):
     settings: UvSettings
     tree: Path
     work: Path
-    steps: bool = False
+    together: str = ""
+    before: BaseLayer | None = None
     site: Site | None = None
 
 
@@ -123,21 +128,25 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
         shared=_shared_folder(job, container),
         activated=_render_own_variables(recipe),
     )
-    together = why_packed_together(job.request, recipe, base.lock, base.packing, steps=job.steps)
     wheels: Wheels | None = None
-    if together:
+    if job.together:
         pins = choose_and_install(installer, recipe, step)
     else:
         pins = _resolve_beside_environment(installer, recipe, step)
         wheels = _install_wheels(job, installer, pins, step)
-    write_entry_point_shims(job.tree, python, set(wheels.paths()) if wheels and python.scripts else ())
+    write_entry_point_shims(job.tree, python, _paths_beside(job, wheels) if wheels and python.scripts else ())
     hidden = hidden_notes(dict(python.packages), ((pin.package.name, pin.package.version) for pin in pins))
     packages = _merge_packages(base, pins)
     packed = f", {len(wheels.found)} packed before" if wheels and wheels.found else ""
     step.result = f"{_count(packages, base)} for Python {python.version} ({_describe_backend(container)}){packed}"
     notes = (*_notes(job), *hidden)
     layer = InstalledLayer(job.tree, container, python, packages, activation, notes, job.settings)
-    return replace(layer, wheels=wheels, together=together)
+    return replace(layer, wheels=wheels, together=job.together)
+
+
+def _paths_beside(job: PackageJob, wheels: Wheels) -> set[str]:
+    """Return the paths of the image's files that are not in the tree."""
+    return {*wheels.paths(), *(job.before.entries if job.before else ())}
 
 
 def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
@@ -157,11 +166,12 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
     recipe, container = job.recipe, installer.build_container
     # A wheel that --allow-replace exempted from the checks is not used by a build without it.
     exempt = tuple(f"--allow-replace {name}" for name in sorted(replaceable(recipe)))
+    torch = vendor_torch(vendor_builds(installer.python.packages))  # maybe in the layer of the base
     cache = WheelCache(
         container.session.paths.cache,
         job.base.digest,
         (container.uv, packer_version(container.session)),
-        (*build_options(installer.settings.arguments), *exempt, installer.activated),
+        (*build_options(installer.settings.arguments), *exempt, installer.activated, torch),
         job.request.site,
     )
     wheels = find_wheels(pins, cache)

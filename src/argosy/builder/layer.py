@@ -6,21 +6,23 @@ import json
 from pathlib import Path
 
 from argosy.builder.backends.container import BuildContainer, find_build_container
+from argosy.builder.base_layer import describe_base_layer, packed_layer, read_base_layer
 from argosy.builder.bases.base import Base, open_base, restoring_cached_layer, unpack_base_layer
 from argosy.builder.bases.choose import open_default_base, refuse_base_of_other_machine, suggesting_site_bases
 from argosy.builder.conda import holds_conda
 from argosy.builder.downloads import static_uv
-from argosy.builder.finish import InstalledLayer, describe_base_layer
+from argosy.builder.finish import InstalledLayer
 from argosy.builder.inputs import STAGES, refuse_other_base
 from argosy.builder.install import PackageJob, install_packages
 from argosy.builder.output.assemble import plan_known_copies
 from argosy.builder.output.choose import Partitions, choose_partitions, keep_apart
+from argosy.builder.packed.choose import why_packed_together
 from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
 from argosy.builder.python.pins import replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, check_torch, explain_target
-from argosy.builder.records import Clock
+from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.steps import (
     StageResults,
     StepContext,
@@ -37,10 +39,13 @@ from argosy.core.parse import parse_json
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
+from argosy.images.flat import layer_source
 from argosy.images.oci import LABELS
 from argosy.images.rootfs import locate_in_root, write_in_root
 from argosy.images.sif.begin import BegunFile
+from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import COMPRESSION, is_whiteout
+from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.tree_digests import walk_tree
 from argosy.images.unpack import is_link
 from argosy.recipes.project_file import Project
@@ -67,10 +72,11 @@ def install_layer(
     base, asked = _open_base(plan, clock, work), plan.request.flatten
     partitions = _choose_partitions(base, asked=asked)
     plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
+    packed = packed_layer(base.image, base.lock, flat=partitions.flat)
     if begun:
-        begun.copy(plan_known_copies(base, flat=partitions.flat))
+        begun.copy(plan_known_copies(base, packed, flat=partitions.flat))
     with clock.step("packages", _describe_sources(recipe)) as step:
-        layer = _install(plan, base, session, work, step)
+        layer = _install(plan, base, packed, session, work, step)
         if plan.site and not (layer.wheels and layer.wheels.has_torch):
             check_torch(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
@@ -110,7 +116,9 @@ def _open_base(plan: BuildPlan, clock: Clock, work: Path) -> Base:
     return base
 
 
-def _install(plan: BuildPlan, base: Base, session: Session, work: Path, step: Step) -> InstalledLayer:
+def _install(
+    plan: BuildPlan, base: Base, packed: FileSlice | None, session: Session, work: Path, step: Step
+) -> InstalledLayer:
     """Install packages, and run the user's steps and scripts around them."""
     request, recipe, tree = plan.request, plan.inputs.recipe, work / "layer"
     with (
@@ -118,27 +126,37 @@ def _install(plan: BuildPlan, base: Base, session: Session, work: Path, step: St
         suggesting_site_bases(plan.site),
         restoring_cached_layer(base, session, tree),
     ):
-        layer = _install_over_base(plan, base, session, work, step)
+        layer = _install_over_base(plan, base, packed, session, work, step)
     if request.after:
         with recompiling_changed_modules(layer.build_container, tree, layer.python, step):
             run_scripts(request.after, layer.build_container, tree, step)
     return replace(layer, altered=bool(request.before or request.after or layer.project))
 
 
-def _install_over_base(plan: BuildPlan, base: Base, session: Session, work: Path, step: Step) -> InstalledLayer:
+def _install_over_base(
+    plan: BuildPlan, base: Base, packed: FileSlice | None, session: Session, work: Path, step: Step
+) -> InstalledLayer:
     request, tree = plan.request, work / "layer"
     project = plan.inputs.project if has_steps(plan.inputs.project) else None
     changes_system = project is not None or base.image.system
     scripts = bool(request.before or request.after)
-    unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
-    before = describe_base_layer(base, tree, flat=bool(request.flatten))
+    recipe = _without_base_packages(plan.inputs.recipe, base)
+    together = _why_packed_together(request, recipe, base, packed, steps=changes_system)
+    extended = read_base_layer(base, packed, session, work) if packed and not together else None
+    if extended:
+        tree.mkdir()
+    else:
+        together = together or ("the base's layer differs from its lock" if base.lock else "")
+        unpack_base_layer(base, session, tree, from_cache=not (scripts or changes_system))
+    before = extended or describe_base_layer(base, tree, packed)
     step.say("choosing a build backend")
     uv = static_uv(session, plan.settings)
     container = find_build_container(session, base, uv, work, plan.backends, keep_changes=changes_system)
-    recipe = _without_base_packages(plan.inputs.recipe, base)
     if (project or scripts) and not (recipe.wants_conda or holds_conda(tree)):
         container = protecting_base_packages(container, work, replaceable(recipe))
-    job = PackageJob(request, recipe, base, plan.target, plan.settings, tree, work / "uv", changes_system, plan.site)
+    job = PackageJob(
+        request, recipe, base, plan.target, plan.settings, tree, work / "uv", together, extended, plan.site
+    )
     if not changes_system:
         return replace(install_packages(job, container, step), before=before)
     stages = _run_stages(plan, project, uv, session, work, step)
@@ -146,6 +164,16 @@ def _install_over_base(plan: BuildPlan, base: Base, session: Session, work: Path
         layer = _install_between_steps(job, project, stages, changed, step)
     system = take_changes(changed, work, tree, base, layer.settings.local_paths)
     return replace(layer, before=before, system=system, project=project, staged=stages)
+
+
+def _why_packed_together(
+    request: BuildRequest, recipe: Recipe, base: Base, packed: FileSlice | None, *, steps: bool
+) -> str:
+    """Return why the packages are packed together; empty if they are packed one by one."""
+    joined = read_superblock(packed.path, packed.offset) if packed and layer_source(base.image) else None
+    if base.lock is None and request.flatten:
+        joined = base.packing
+    return why_packed_together(request, recipe, base.lock, joined, steps=steps)
 
 
 def _without_base_packages(recipe: Recipe, base: Base) -> Recipe:

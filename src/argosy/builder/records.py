@@ -64,7 +64,8 @@ class BuildRequest(msgspec.Struct, frozen=True):
     project
         The project file whose steps and stages run, or None.
     keep
-        Whether to keep the layer's tree in the cache for the next build over this image.
+        Whether to keep the layer's tree in the cache for the next build over this image, if its packages are packed
+        together.
     default_base
         Whether the user gave no base: another one may replace the default.
     """

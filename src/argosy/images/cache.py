@@ -16,8 +16,8 @@ from argosy.core.session import Session
 from argosy.core.store import is_foreign, work_folder
 
 NOTES = "notes"
-NOTE_FOLDERS = ("answers", "contents", "digests", "links", "made", "references", "torch")
-"""Folders with one small file for each state of each image or file, about which it notes something."""
+NOTE_FOLDERS = ("answers", "contents", "digests", "entries", "links", "made", "references", "torch")
+"""Folders with one file for each state of each image or file, about which it notes something."""
 
 KINDS: Mapping[str, tuple[str, bool]] = {
     "bases": ("bases made here", True),

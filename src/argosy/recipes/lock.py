@@ -248,6 +248,11 @@ class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not 0 <= self.time < TIME_END:
             raise ValueError(f"squashfs cannot store the time {self.time}")
 
+    @property
+    def has_conda(self) -> bool:
+        """Whether conda installed packages."""
+        return any(package.kind is PackageKind.CONDA for package in self.packages)
+
 
 def _check(pattern: re.Pattern[str], text: str, what: str, kind: str = "sha256 digest") -> None:
     if not pattern.match(text):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.builder.finish import BaseLayer, Changes, join_changes, plan_changes
+from argosy.builder.base_layer import BaseLayer, Changes, join_changes, plan_changes
 from argosy.builder.python.file_lists import find_altered_packages
 from argosy.core.layout import LOCK
 from argosy.core.session import Session

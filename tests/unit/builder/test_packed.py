@@ -24,8 +24,8 @@ from argosy.core.session import Step
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import describe_entries, digest_entries, merge_entries
-from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools
-from argosy.recipes.recipe import Recipe
+from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
+from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
 from argosy.recipes.uv_options import UvSettings
 
 A, B = "a" * 64, "b" * 64
@@ -36,27 +36,55 @@ SITE = f"{ENV_PREFIX.lstrip('/')}/lib/python3.11/site-packages"
 LOCK = Lock(base=LockedBase("b.sif", DIGEST, 1, "amd64"), tools=Tools("1"), time=0, content=DIGEST)
 
 
+GZIP, LARGE_BLOCKS = Superblock("gzip", 131072, 0, 1000, 1), Superblock("zstd", 1 << 20, 0, 1000, 1)
+TINY = Recipe("", pip=(PipLine("tiny", "tiny", PipKind.INDEX, Where("r.txt", 1)),))
+
+
 @pytest.mark.parametrize(
-    ("request_", "packing", "lock", "steps", "why"),
+    ("request_", "joined", "steps", "why"),
     [
-        (REQUEST, ZSTD, None, False, ""),
-        (REQUEST, Superblock("gzip", 131072, 0, 1000, 1), None, False, ""),
-        (replace(REQUEST, flatten=True), ZSTD, None, False, ""),
-        (replace(REQUEST, flatten=True), Superblock("gzip", 131072, 0, 1000, 1), None, False, "gzip"),
-        (replace(REQUEST, flatten=True), Superblock("zstd", 1 << 20, 0, 1000, 1), None, False, "zstd"),
-        (replace(REQUEST, form=OutputFormat.SQSH), ZSTD, None, False, "sqsh"),
-        (replace(REQUEST, before=(Path("x"),)), ZSTD, None, False, "scripts"),
-        (replace(REQUEST, after=(Path("x"),)), ZSTD, None, False, "scripts"),
-        (replace(REQUEST, keep=True), ZSTD, None, False, "next update"),
-        (replace(REQUEST, portable=True), ZSTD, None, False, "bundle"),
-        (REQUEST, ZSTD, None, True, "steps"),
-        (REQUEST, ZSTD, LOCK, False, "layer of the base"),
+        (REQUEST, None, False, ""),
+        (REQUEST, ZSTD, False, ""),
+        (REQUEST, GZIP, False, "gzip"),
+        (REQUEST, LARGE_BLOCKS, False, "zstd"),
+        (replace(REQUEST, form=OutputFormat.SQSH), ZSTD, False, "sqsh"),
+        (replace(REQUEST, before=(Path("x"),)), ZSTD, False, "scripts"),
+        (replace(REQUEST, after=(Path("x"),)), ZSTD, False, "scripts"),
+        (replace(REQUEST, portable=True), ZSTD, False, "bundle"),
+        (REQUEST, ZSTD, True, "steps"),
     ],
 )
 def test_packages_are_packed_one_by_one_unless_something_may_change_them(
-    request_: BuildRequest, packing: Superblock, lock: Lock | None, *, steps: bool, why: str
+    request_: BuildRequest, joined: Superblock | None, *, steps: bool, why: str
 ) -> None:
-    found = why_packed_together(request_, Recipe(""), lock, packing, steps=steps)
+    found = why_packed_together(request_, TINY, None, joined, steps=steps)
+    assert (why in found) if why else found == ""
+
+
+def held(*names: str, kind: PackageKind = PackageKind.PYPI) -> Lock:
+    """Give the lock of an image with some packages."""
+    return replace(LOCK, packages=tuple(LockedPackage(name, "1.0", (A,), kind=kind) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("request_", "recipe", "lock", "joined", "why"),
+    [
+        (REQUEST, TINY, held("numpy", "torch"), ZSTD, ""),
+        (replace(REQUEST, site="here"), TINY, held("numpy"), ZSTD, ""),
+        (replace(REQUEST, site="here"), TINY, held("torch"), ZSTD, "torch"),
+        (REQUEST, TINY, held("numpy", kind=PackageKind.CONDA), ZSTD, "conda"),
+        (REQUEST, TINY, held("numpy"), None, "another form"),
+        (REQUEST, TINY, held("numpy"), GZIP, "gzip"),
+        (REQUEST, Recipe(""), held("numpy"), ZSTD, "no pip packages"),
+        (REQUEST, replace(TINY, replaceable=("numpy",)), held("numpy"), ZSTD, "replaced"),
+        (REQUEST, replace(TINY, replaceable=("scipy",)), held("numpy"), ZSTD, ""),
+        (REQUEST, replace(TINY, exact=True), held("tiny"), ZSTD, "replaced"),
+    ],
+)
+def test_packages_are_added_to_the_layer_of_a_base_unless_it_must_change(
+    request_: BuildRequest, recipe: Recipe, lock: Lock, joined: Superblock | None, why: str
+) -> None:
+    found = why_packed_together(request_, recipe, lock, joined, steps=False)
     assert (why in found) if why else found == ""
 
 

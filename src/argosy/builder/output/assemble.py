@@ -195,22 +195,33 @@ COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 
 
-def plan_known_copies(base: Base, *, flat: bool) -> tuple[tuple[int, FileSlice], ...]:
-    """Plan the copies of the base's bytes to their positions in a new image; these do not depend on the layer.
+def plan_known_copies(base: Base, layer: FileSlice | None, *, flat: bool) -> tuple[tuple[int, FileSlice], ...]:
+    """Plan the copies of the base's bytes to their positions in a new image; these do not depend on new packages.
 
     Parameters
     ----------
+    layer
+        The squashfs with the layer of the base, which the new layer begins with; None if there is none.
     flat
         Whether base and layer are one partition, which begins with the contents of the base's files.
     """
     source = base.source
     if flat:
-        at = partition_offset((plan_base_part(source, group=GROUP),)) + SUPERBLOCK.size
-        end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
-        return ((at, source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)),)
+        at = partition_offset((plan_base_part(source, group=GROUP),))
+        return ((at + SUPERBLOCK.size, _file_data(layer or source)),)
     slices = slices_of(source)
     starts = itertools.accumulate((part.length for part in slices), initial=partition_offset(()))
-    return tuple(zip(starts, slices, strict=False))
+    copies = tuple(zip(starts, slices, strict=False))
+    if layer is None:
+        return copies
+    system = plan_system_part(slices, arch=base.image.arch)
+    return (*copies, (partition_offset((system,)) + SUPERBLOCK.size, _file_data(layer)))
+
+
+def _file_data(source: Source) -> FileSlice:
+    """Return the range with the contents of all files of a squashfs."""
+    end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
+    return source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)
 
 
 def write_delta(

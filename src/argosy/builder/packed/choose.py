@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from argosy.builder.bases.choose import needs_python
+from argosy.builder.packed.store import TORCH
+from argosy.builder.python.pins import replaceable
 from argosy.builder.records import BuildRequest
 from argosy.core.progress import render_size
 from argosy.images.formats import OutputFormat
@@ -24,7 +27,7 @@ def build_options(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def why_packed_together(
-    request: BuildRequest, recipe: Recipe, lock: Lock | None, packing: Superblock, *, steps: bool
+    request: BuildRequest, recipe: Recipe, lock: Lock | None, joined: Superblock | None, *, steps: bool
 ) -> str:
     """Return why the packages are packed together, as one layer; empty if they are packed one by one.
 
@@ -34,26 +37,35 @@ def why_packed_together(
     ----------
     lock
         The lock of the base, if it is an image of Argosy.
-    packing
-        The superblock of the base.
+    joined
+        The superblock of the base, or of its layer, that packages are joined with; None if they are a layer of their
+        own.
     steps
         Whether steps run in the image.
     """
+    foreign = joined is not None and (joined.compressor, joined.block_size) != (COMPRESSION, BLOCK_SIZE)
+    blocks = f"{joined.compressor} blocks of {render_size(joined.block_size)}" if joined else ""
     rules = (
         (request.form is not OutputFormat.SIF, f"the output format {request.form.value} is packed from a folder"),
-        (lock is not None, "the layer continues the layer of the base"),
         (steps, "steps may change the files of packages"),
         (bool(request.before or request.after), "scripts may change the files of packages"),
         (bool(recipe.unisolated), "--no-build-isolation builds packages against the others"),
         (request.portable, "packages without a wheel are built for the bundle"),
-        (request.keep, "the unpacked packages are kept for the next update"),
-        (
-            bool(request.flatten) and not _has_own_packing(packing),
-            f"the base has {packing.compressor} blocks of {render_size(packing.block_size)}",
-        ),
+        (foreign, f"the base has {blocks}"),
+        *(_rules_over_layer(request, recipe, lock, joined) if lock else ()),
     )
     return next((why for applies, why in rules if applies), "")
 
 
-def _has_own_packing(packing: Superblock) -> bool:
-    return (packing.compressor, packing.block_size) == (COMPRESSION, BLOCK_SIZE)
+def _rules_over_layer(
+    request: BuildRequest, recipe: Recipe, lock: Lock, joined: Superblock | None
+) -> tuple[tuple[bool, str], ...]:
+    """Return what prevents that packages are added to the layer of the base without unpacking it."""
+    held = {package.name for package in lock.packages}
+    return (
+        (joined is None, "the layer of the base has another form"),
+        (not needs_python(recipe), "no pip packages are added"),
+        (lock.has_conda, "the layer of the base has conda packages"),
+        (not held.isdisjoint(replaceable(recipe)), "packages of the base are replaced"),
+        (bool(request.site) and TORCH in held, "the torch of the base is checked for the site"),
+    )

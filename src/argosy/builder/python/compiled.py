@@ -19,6 +19,12 @@ TORCH_LIBRARY = b"libc10.so"
 """A library of PyTorch that every extension module of it is linked with."""
 
 
+def vendor_torch(builds: Mapping[str, str]) -> str:
+    """Return the version of a vendor's PyTorch, whose C++ interface differs from that on the index; empty if none."""
+    torch = builds.get("torch", "")
+    return "" if BUILD.search(torch) else torch
+
+
 def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, str], allowed: Collection[str]) -> None:
     """Refuse an installed package whose extension modules need PyTorch, if the base has a vendor's build of it.
 
@@ -38,8 +44,8 @@ def refuse_wheels_for_other_torch(folders: Iterable[Path], builds: Mapping[str, 
     CheckFailed
         For the first such package.
     """
-    torch = builds.get("torch", "")
-    if not torch or BUILD.search(torch) or "torch" in allowed:
+    torch = vendor_torch(builds)
+    if not torch or "torch" in allowed:
         return
     for dist in (dist for folder in folders for dist in distributions(path=[str(folder)])):
         name = canonicalize_name(dist.metadata["Name"])

@@ -1,0 +1,197 @@
+"""Continue the layer of a base that Argosy built: the new layer contains it, because an image has only one layer.
+
+There are two ways. If the build only adds packages, their packed wheels are joined with the squashfs of the base's
+layer, which is not unpacked: only the list of its entries is needed, for the content digest.
+
+Otherwise, for example if a script may change files, the layer is unpacked. The files that changed are packed and joined
+with the squashfs of the base's layer, which contains all others. The comparison uses the content of every file, so the
+same base and the same tree give the same bytes, independent of caches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.bases.base import Base
+from argosy.builder.packed.entries import recall_entries, remember_entries
+from argosy.core.layout import LOCK
+from argosy.core.model import Image
+from argosy.core.session import Session
+from argosy.core.store import link_or_copy, remove_tree
+from argosy.images.flat import layer_source
+from argosy.images.open import open_image
+from argosy.images.sif.write import FileSlice, Piece, whole_of
+from argosy.images.squashfs.join import can_join, join_squashfs
+from argosy.images.squashfs.pack import run_pack
+from argosy.images.squashfs.source import SplitFile
+from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.squashfs.tables import FIRST, unused_share
+from argosy.images.tree_digests import Entries, describe_entries, describe_with_notes, digest_entries
+from argosy.images.unpack import unpack_source
+from argosy.recipes.lock import Lock
+
+MOST_CHANGED = 0.5
+"""If a larger share of the tree's bytes is new, the whole tree is packed."""
+MOST_DEAD = 0.25
+"""If updates have replaced or removed a larger share of the layer's bytes, the whole tree is packed without them."""
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """List paths that are new or have changed, and paths that are gone or have another type, sorted."""
+
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+class BaseLayer(msgspec.Struct, frozen=True):
+    """The base's layer: its squashfs, or that of a flat image, and its entries.
+
+    Attributes
+    ----------
+    base_bytes
+        Bytes of the files of the base in that squashfs; 0 if they are apart, or unknown.
+    """
+
+    packed: FileSlice
+    entries: Entries
+    base_bytes: int = 0
+
+
+def packed_layer(image: Image, lock: Lock | None, *, flat: bool) -> FileSlice | None:
+    """Return the squashfs with the layer of an image that another layer can be joined with.
+
+    Parameters
+    ----------
+    flat
+        Whether the new image is flat; the squashfs can be reused only if `image` is flat, too.
+
+    Returns
+    -------
+    None if there is no such layer, or if it also contains system folders.
+    """
+    if lock is None or lock.system or flat != (image.layer_offset < 0):
+        return None
+    where = (image.base_offset, image.base_size) if flat else (image.layer_offset, image.layer_size)
+    return FileSlice(Path(image.path), *where)
+
+
+def describe_base_layer(base: Base, tree: Path, packed: FileSlice | None) -> BaseLayer | None:
+    """Describe the base's layer, which was just unpacked into `tree`; return None without its squashfs."""
+    if packed is None:
+        return None
+    base_bytes = base.packing.data_end - FIRST if isinstance(base.source, SplitFile) else 0
+    return BaseLayer(packed, describe_with_notes(tree), base_bytes)
+
+
+def read_base_layer(base: Base, packed: FileSlice, session: Session, work: Path) -> BaseLayer | None:
+    """Describe the base's layer without its tree. The layer of an unknown file is unpacked once, to read its entries.
+
+    Returns
+    -------
+    None if the layer is not the one that the lock describes.
+
+    Raises
+    ------
+    ToolFailed, ToolMissing, CheckFailed, ImageError
+        If the layer cannot be unpacked.
+    """
+    content, cache = base.lock.content if base.lock else "", session.paths.cache
+    entries = recall_entries(packed, content, cache)
+    if entries is None:
+        entries = _unpack_entries(base, session, work / "base-layer")
+        if digest_entries(entries) != content:
+            return None
+        remember_entries(packed, entries, cache)
+    return BaseLayer(packed, entries)
+
+
+def remember_layer(output: Path, lock: Lock, entries: Entries, session: Session) -> None:
+    """Remember the entries of the layer in a new image, unless the next layer cannot be joined with it."""
+    image = open_image(output).image
+    packed = packed_layer(image, lock, flat=image.layer_offset < 0)
+    if packed and not lock.has_conda:
+        remember_entries(packed, entries, session.paths.cache)
+
+
+def _unpack_entries(base: Base, session: Session, tree: Path) -> Entries:
+    """Return the entries of the base's layer that its content digest covers: all but the lock."""
+    layer = layer_source(base.image)
+    if layer is None:
+        return {}
+    unpack_source(session, layer, tree, "-no-xattrs", doing="reading the base's layer")
+    entries = {name: entry for name, entry in describe_entries(tree).items() if name != LOCK.lstrip("/")}
+    remove_tree(tree)
+    return entries
+
+
+def plan_changes(before: Entries, now: Entries) -> Changes:
+    """Compare two trees; the lock, which is written last, always counts as changed."""
+    new = tuple(name for name, entry in now.items() if before.get(name) != entry)
+    gone = (name for name, entry in before.items() if name not in now or _kind(now[name]) != _kind(entry))
+    return Changes((*new, LOCK.lstrip("/")), tuple(gone))
+
+
+def _kind(entry: bytes) -> int:
+    return stat.S_IFMT(int(entry.split(b" ", 1)[0], 8))
+
+
+def join_changes(session: Session, tree: Path, before: BaseLayer, now: Entries, *, time: int) -> tuple[Piece, ...]:
+    """Pack the changed files of a tree, and join them with the squashfs of the base's layer.
+
+    Returns
+    -------
+    The pieces of the new squashfs, in order; empty if packing the whole tree is better.
+
+    Raises
+    ------
+    ToolMissing, ToolFailed, CheckFailed
+        If mksquashfs is missing or fails, or the disk is full.
+    """
+    changes = plan_changes(before.entries, now)
+    if not _is_worth_it(before, changes, tree, now):
+        return ()
+    part = tree.with_name("changes")
+    packed = part.with_suffix(".sqfs")
+    _copy_entries(tree, changes.new, part)
+    run_pack(session, part, packed, time=time, like=read_superblock(before.packed.path, before.packed.offset))
+    return join_squashfs(before.packed, (whole_of(packed),), time=time, without=changes.gone)
+
+
+def _is_worth_it(before: BaseLayer, changes: Changes, tree: Path, now: Entries) -> bool:
+    block = read_superblock(before.packed.path, before.packed.offset)
+    if not can_join(block):
+        return False
+    sizes = {name: os.lstat(tree / name).st_size for name in now}
+    changed = sum(sizes.get(name, 0) for name in changes.new)
+    joined_before = block.inodes > len(before.entries)
+    return changed <= MOST_CHANGED * sum(sizes.values()) and not (
+        joined_before and unused_share(before.packed, base=before.base_bytes) > MOST_DEAD
+    )
+
+
+def _copy_entries(tree: Path, names: tuple[str, ...], target: Path) -> None:
+    """Copy some entries of a tree with their parent folders into a new tree, with hard links if possible."""
+    made = {"."}
+    target.mkdir()
+    shutil.copymode(tree, target)
+    for name in names:
+        folder = stat.S_ISDIR(os.lstat(tree / name).st_mode)
+        above = name if folder else name.rpartition("/")[0]
+        _copy_folders(tree, above, target, made)
+        if not folder:
+            link_or_copy(tree / name, target / name)
+
+
+def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
+    parts = Path(name).parts
+    for count in range(1, len(parts) + 1):
+        folder = "/".join(parts[:count])
+        if folder not in made:
+            made.add(folder)
+            (target / folder).mkdir()
+            shutil.copymode(tree / folder, target / folder)
