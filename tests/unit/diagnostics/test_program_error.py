@@ -61,7 +61,7 @@ def cause_of(text: str) -> tuple[str, str]:
             "".join(f"    {line}\n" for line in TRACEBACK.splitlines()),
             "the program raised KeyError: 'width' at model.py:7",
         ),
-        (TORCHRUN, "the program raised AssertionError at train.py:12"),
+        (TORCHRUN, "the program raised AssertionError: assert step < 5 at train.py:12"),
         ("[rank3]: KeyError: 'width'\n", "the program ended with KeyError: 'width'"),
         (
             "terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::_M_range_check\n",

@@ -145,6 +145,20 @@ def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> 
     assert "not a regular expression" in str(raised.value)
 
 
+def test_named_groups_of_a_signature_are_filled_into_cause_and_fix() -> None:
+    known = Signature(
+        name="disk", match=r"no (?P<what>\w+) on\n (?P<where>\S+)", cause="{what} lacks at {where}", fix="add {what}"
+    )
+    (found,) = find_errors("start\nno space on\n node7: stop\n", (known,))
+    assert (found.cause, found.fix) == ("space lacks at node7", "add space")
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
+def test_an_explanation_has_no_name_that_its_pattern_does_not_fill(signature: Signature) -> None:
+    names = re.findall(r"\{([a-z]+)\}", signature.cause + signature.fix)
+    assert set(names) <= set(re.compile(signature.match).groupindex)
+
+
 def test_consequences_are_explained_only_if_no_cause_is_known() -> None:
     text = "RuntimeError: No CUDA GPUs are available\nConnection reset by peer\n"
     said = render_errors(find_errors(text, SIGNATURES), "job.out")

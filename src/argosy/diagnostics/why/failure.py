@@ -31,7 +31,7 @@ HARMLESS = re.compile(
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: )[IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
-    r"|checking (?:for|whether)|-- (?:Performing|Looking)"
+    r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
@@ -47,7 +47,8 @@ CONSEQUENCE = re.compile(
 """Exceptions, with their messages, that follow from the end of another process."""
 ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
-    r"|closing signal|^\S+ FAILED$|traceback :|error_file|Root Cause|\braise \w+|\[(?:mpiexec|proxy)[:@]"
+    r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
+    r"|\[(?:mpiexec|proxy)[:@]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
     r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +16,9 @@ from argosy.diagnostics.why.signatures import Signature
 
 SHOWN = 200
 """Characters of a line that are shown."""
+
+SPAN = 8
+"""Lines from the beginning of a match in which its named groups are."""
 
 LEVELS = ("cause", "maybe", "unexplained", "symptom")
 """The levels of errors in the order in which they are shown."""
@@ -92,17 +95,26 @@ def _unknown(line: Line, name: str, level: str, cause: str, fix: str) -> KnownEr
 
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:
     first, s = lines[places[0]], signature
+    names = _read_names(s, "\n".join(line.text for line in lines[places[0] : places[0] + SPAN]))
+    cause, fix = _fill(s.cause, names), _fill(s.fix, names)
     return KnownError(
-        s.name,
-        s.level,
-        first.number,
-        _short(first.text),
-        len(places),
-        s.cause,
-        s.fix,
-        s.source,
-        rank_of(first),
+        s.name, s.level, first.number, _short(first.text), len(places), cause, fix, s.source, rank_of(first)
     )
+
+
+def _read_names(signature: Signature, text: str) -> dict[str, str]:
+    """Return the text of each named group of a signature that matches a text."""
+    if "(?P<" not in signature.match:
+        return {}
+    match = re.search(signature.match, text, re.MULTILINE)
+    return {name: _short(value).strip(" .:") for name, value in match.groupdict("").items()} if match else {}
+
+
+def _fill(template: str, names: Mapping[str, str]) -> str:
+    """Replace each name in braces by its text."""
+    for name, value in names.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
 
 
 def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ import msgspec
 LONGEST_LINE = 2000
 """Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
 
-LABEL = re.compile(r"\s*(\d+): ?|\[\d+,(\d+)\]<std\w+>: ?")
+LABEL = re.compile(r"\s*(\d+): ?(?!\d\d[:-])|\[\d+,(\d+)\]<std\w+>: ?")
 """Label of a line's rank: by ``srun --label``, or by ``mpirun --tag-output``."""
 NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 """A rank in the text of a line, as PyTorch writes it."""

@@ -152,7 +152,9 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
         if frame:
             frames.append((frame[1], frame[2]))
         elif frames and (match := EXCEPTION.match(text.rstrip())):
-            return _with_place(Raised(start, at, match[1], match[2] or ""), frames)
+            asserted = lines[at - 1].removeprefix(prefix).strip() if match[1] == "AssertionError" else ""
+            message = match[2] or (asserted if asserted.startswith("assert ") else "")
+            return _with_place(Raised(start, at, match[1], message), frames)
     return None
 
 

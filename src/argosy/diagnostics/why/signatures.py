@@ -31,7 +31,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes
     ----------
     match
-        Regular expression, searched in each line.
+        Regular expression, searched in each line. ``{name}`` in cause and fix is the text of its named group.
     needs
         Words without digits. A line that matches contains at least one of them; empty if that is unknown.
     level
