@@ -126,14 +126,7 @@ def digest_entries(entries: Entries) -> str:
 
 def describe_with_notes(tree: Path) -> Entries:
     """Return the sorted entries of a tree and write its notes. Files with a valid note are not read."""
-    known = read_notes(notes_beside(tree))
-    entries, notes = _describe_all(tree, known, file_clock(tree))
-    write_notes(notes_beside(tree), notes)
-    return entries
-
-
-def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes], Notes]:
-    """Return the entries of a tree, and notes of the files that changed before `began`."""
+    known, began = read_notes(notes_beside(tree)), file_clock(tree)
     entries, files = dict[str, bytes](), dict[str, Note]()
     for path, name in _entries(tree):
         status = os.lstat(path)
@@ -144,12 +137,13 @@ def _describe_all(tree: Path, known: Notes, began: int) -> tuple[dict[str, bytes
             if note.changed < began:
                 files[name] = note
         entries[name] = _describe(path, name, status, note.digest if note else "")
-    return entries, Notes(tree.stat().st_dev, files)
+    write_notes(notes_beside(tree), Notes(tree.stat().st_dev, files))
+    return entries
 
 
 def describe_entries(tree: Path) -> Entries:
     """Return the sorted entries of a tree that is read only once."""
-    return _describe_all(tree, Notes(), 0)[0]
+    return {name: _describe(path, name, os.lstat(path)) for path, name in _entries(tree)}
 
 
 def merge_entries(trees: Iterable[Entries]) -> Entries:
@@ -160,8 +154,7 @@ def merge_entries(trees: Iterable[Entries]) -> Entries:
 
 def describe_tree(tree: Path) -> dict[str, str]:
     """Return the digest of each entry of a tree, by its path inside."""
-    entries = ((path, name, os.lstat(path)) for path, name in _entries(tree))
-    return {name: hashlib.sha256(_describe(path, name, status)).hexdigest() for path, name, status in entries}
+    return {name: hashlib.sha256(entry).hexdigest() for name, entry in describe_entries(tree).items()}
 
 
 def _entries(tree: Path) -> list[tuple[str, str]]:

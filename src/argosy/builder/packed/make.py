@@ -35,8 +35,8 @@ from argosy.images.tree_digests import describe_entries
 
 TREES, PARTS = "wheel-trees", "wheel-parts"
 """Folder in the work folder of the installer, which the container sees."""
-BATCH = 32
-"""Number of wheels that one run of uv installs. Each run starts two containers; the first batch overlaps nothing."""
+FIRST_BATCH, BATCH = 16, 40
+"""Number of wheels that one run of uv installs. Each run starts two containers; the first one overlaps nothing."""
 
 
 class Wheels(msgspec.Struct, frozen=True):
@@ -123,9 +123,8 @@ def pack_missing(
     """
     trees = installer.work / TREES
     with _Packer(installer, cache, len(wheels.missing)) as packer:
-        for first in range(0, len(wheels.missing), BATCH):
-            pins = wheels.missing[first : first + BATCH]
-            batch = installer.into(installer.work / f"batch-{first}")
+        for number, pins in enumerate(_batches(wheels.missing)):
+            batch = installer.into(installer.work / f"batch-{number}")
             shutil.copytree(installer.layer / ROOT.lstrip("/"), batch.layer / ROOT.lstrip("/"), symlinks=True)
             install_pins(batch, pins, step, exact=exact)
             check(batch, pins)
@@ -133,8 +132,18 @@ def pack_missing(
         return replace(wheels, missing=(), made=tuple(packer.results()), trees=(trees,))
 
 
+def _batches(pins: tuple[Pin, ...]) -> Iterator[tuple[Pin, ...]]:
+    yield pins[:FIRST_BATCH]
+    for first in range(FIRST_BATCH, len(pins), BATCH):
+        yield pins[first : first + BATCH]
+
+
 class _Packer:
-    """Compiles and packs the trees of wheels in threads. Modules are compiled on all processors, batch by batch."""
+    """Compiles and packs the trees of wheels in threads.
+
+    Modules are compiled batch by batch, on all processors. Two batches overlap, so that these are also busy while the
+    compiler starts and while the last modules of a batch are compiled.
+    """
 
     def __init__(self, installer: Installer, cache: WheelCache, count: int) -> None:
         container = installer.build_container
@@ -145,7 +154,7 @@ class _Packer:
         processors = container.session.host.cpus
         share = replace(container.session.host, memory=container.session.host.memory // processors)
         self._session = replace(container.session, host=share, reporter=QuietReporter())
-        self._compiling, self._packing = ThreadPoolExecutor(1), ThreadPoolExecutor(processors)
+        self._compiling, self._packing = ThreadPoolExecutor(2), ThreadPoolExecutor(processors)
         self._batches = list[Future[list[Future[PackedWheel]]]]()
 
     def __enter__(self) -> Self:

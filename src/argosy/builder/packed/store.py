@@ -33,7 +33,7 @@ from argosy.recipes.lock import SourceKind
 
 PACKED = "packed"
 """Folder of the cache."""
-METHOD = 2
+METHOD = 3
 """Version of the method. Another method may give other bytes, so that older entries are not used."""
 
 PART = "wheel.sqfs"

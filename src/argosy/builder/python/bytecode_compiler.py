@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.process import OnLine
 
-LIST = "compile.txt"
 PLAIN = ("env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PYTHONHASHSEED=0")
 START = (*PLAIN, f"{ENV_PREFIX}/bin/python", "-B", "-s", "-S", "-W", "ignore", "-c")
 """Starts the environment's Python with only the modules of its standard library.  Up to Python 3.10, byte code contains
@@ -28,7 +28,7 @@ gc.disable()  # it takes a tenth of the time; a process compiles at most one gro
 made = set()
 
 def compile_file(root, path):
-    with open(root + path, "rb") as file:
+    with open(root + path, "rb", buffering=0) as file:
         source = file.read()
     try:
         code = compile(source, path, "exec", dont_inherit=True)
@@ -115,9 +115,12 @@ def run_compiler(
     ToolFailed
         If the environment's Python cannot run.
     """
-    (work / LIST).write_text("\n".join(groups), encoding="utf-8")
-    build_container.run_checked(
-        *(*START, COMPILE, f"{WORK_INSIDE}/{LIST}", str(build_container.session.host.cpus)),
-        doing="compiling byte code",
-        on_line=on_line,
-    )
+    with tempfile.NamedTemporaryFile("w", dir=work, prefix="compile-", encoding="utf-8") as file:
+        file.write("\n".join(groups))
+        file.flush()
+        inside = f"{WORK_INSIDE}/{Path(file.name).name}"
+        build_container.run_checked(
+            *(*START, COMPILE, inside, str(build_container.session.host.cpus)),
+            doing="compiling byte code",
+            on_line=on_line,
+        )
