@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from argosy.images.open import open_image
 from argosy.images.sif.format import PartKind
 from tests.real.conftest import Shop
 from tests.real.test_forged import forge
@@ -101,3 +103,24 @@ def test_a_package_of_the_base_is_replaced_only_on_request(own: Shop) -> None:
     assert "replaced" in str(added["together"])
     ask = "import tinypkg, importlib.metadata as m; print([d.version for d in m.distributions(name='tinypkg')])"
     assert own.run(own.folder / "second.sif", "python", "-c", ask).out == "['2.0']\n"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("form", ["flat", "delta"])
+def test_a_wrapped_environment_and_its_update_use_packed_wheels(own: Shop, form: str) -> None:
+    build_over_base(own, "tinypkg\n", "seen.sif")
+    recipe, prefix = own.write("packages.txt", "tinypkg\n"), own.folder / "prefix"
+    wrapped = own.argosy("wrap", recipe, "--prefix", prefix, "--base", own.base, "--format", form)
+    assert wrapped.code == 0, wrapped.err
+    assert "3 packed before" in wrapped.err
+    assert is_flat(prefix, 1) == (form == "flat")
+    assert not (own.cache / "layers").exists()
+    updated = own.argosy("wrap", "update", prefix, "another")
+    assert updated.code == 0, updated.err
+    assert is_flat(prefix, 2) == (form == "flat")
+    for name, said in (("tinypkg", "tinypkg 2.0"), ("another", "another 0.3")):
+        assert subprocess.run([prefix / "bin" / name], capture_output=True, text=True, check=True).stdout == f"{said}\n"
+
+
+def is_flat(prefix: Path, version: int) -> bool:
+    return open_image(prefix / f"versions/{version}/image.sif").image.layer_offset < 0

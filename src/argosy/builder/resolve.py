@@ -28,7 +28,7 @@ from argosy.host.emulation import MACHINES, emulating, machine_named
 from argosy.images.formats import OutputFormat
 from argosy.images.identify import Kind, identify_file
 from argosy.images.registry.references import is_reference
-from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, BuildOptions
+from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, FLATTENED, BuildOptions
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
 from argosy.recipes.project_file import ImageTable, Project, find_project, read_project, words
@@ -274,7 +274,7 @@ def _form_of_project(name: str, request: BuildRequest) -> dict[str, Any]:
 
 def _form_fields(name: str) -> dict[str, Any]:
     """Return the fields of a request for a value of ``--format``: ``flat`` and ``delta`` are SIF files."""
-    flatten = {"flat": True, "delta": False}.get(name)
+    flatten = FLATTENED.get(name)
     return {"form": OutputFormat(name)} if flatten is None else {"form": OutputFormat.SIF, "flatten": flatten}
 
 

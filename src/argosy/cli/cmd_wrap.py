@@ -18,7 +18,7 @@ from argosy.core.progress import render_commands, render_size
 from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
-from argosy.recipes.build_options import DEFAULT_BASE, PackageOptions
+from argosy.recipes.build_options import DEFAULT_BASE, FLATTENED, PackageOptions
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.runtimes.container_plan import parse_bind
 from argosy.wrap.model import Settings, UpdateRequest, WrapReport, WrapRequest
@@ -113,14 +113,15 @@ def _settings(old: Settings, given: dict[str, Any]) -> Settings:
 @_after_option
 @click.option("--copy", is_flag=True, help="Copy an image into the prefix instead of linking to it.")
 @click.option(
-    "--flatten/--no-flatten",
-    default=None,
-    help="Write one partition, or a base and a layer.  [default: one if the runtime mounts images]",
+    "--format",
+    "form",
+    type=click.Choice(list(FLATTENED)),
+    help="Write one partition (flat), or base and layer (delta).  [default: by the base, as argosy build]",
 )
 @work_dir_option
 @report_options
 def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tuple[Path, ...],
-        after: tuple[Path, ...], *, copy: bool, flatten: bool | None, work_dir: str,
+        after: tuple[Path, ...], *, copy: bool, form: str | None, work_dir: str,
         as_json: bool, verbose: bool, quiet: bool, **given: Any) -> None:  # fmt: skip
     """Wrap SOURCES into a new prefix.
 
@@ -128,7 +129,7 @@ def new(sources: tuple[str, ...], prefix: Path, base: str, at: str, before: tupl
     docker://NAME; or one installation: its folder, or a conda-pack archive.
     """
     session = open_session(verbose=verbose, quiet=quiet, work=work_dir)
-    recipe = plan_recipe(sources, base, copy=copy, flatten=flatten, at=at)
+    recipe = plan_recipe(sources, base, copy=copy, flatten=FLATTENED[form] if form else None, at=at)
     recipe = with_package_options(recipe, given, session.host.environment)
     recipe = replace(recipe, before=script_paths(before), after=script_paths(after))
     report = wrap_new(WrapRequest(prefix.absolute(), recipe, _settings(Settings(), given)), session)

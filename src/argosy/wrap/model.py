@@ -64,7 +64,7 @@ class Recipe(msgspec.Struct, frozen=True):
     copy
         Whether an image outside the prefix is copied into it.
     flatten, cuda, site, torch_backend, unisolated, replaceable
-        As for a build; ``flatten`` is None until it is chosen.
+        As for a build.
     before, after
         Scripts to run in the container before and after the installation.
     own_python

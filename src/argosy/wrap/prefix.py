@@ -52,7 +52,7 @@ from argosy.wrap.plan import (
 )
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
-from argosy.wrap.sources import Brought, choose_partitions, extend_image, keep_image, make_image
+from argosy.wrap.sources import Brought, extend_image, keep_image, make_image
 from argosy.wrap.versions import (
     ACTIVATE,
     ACTIVATE_FISH,
@@ -88,7 +88,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     refuse_prefix(prefix)
     existed = prefix.is_dir()
     settings = _at_site(request.settings, request.recipe, session)
-    recipe = choose_partitions(with_own_python(request.recipe, settings), settings.runtime, session.host)
+    recipe = with_own_python(request.recipe, settings)
     draft = _Draft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):

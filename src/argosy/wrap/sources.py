@@ -12,12 +12,10 @@ from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import ArgosyError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
-from argosy.core.model import Host, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
-from argosy.runtimes.choose import choose_runtime
 from argosy.wrap.installations import pack_folder
 from argosy.wrap.model import InContainer, Needs, Recipe, SourceKind
 
@@ -43,19 +41,6 @@ class Brought(msgspec.Struct, frozen=True):
     recipe: Recipe
     needs: Needs = NO_NEEDS
     inside: InContainer | None = None
-
-
-def choose_partitions(recipe: Recipe, runtime: str, host: Host) -> Recipe:
-    """Return the recipe with one or two partitions, unless the user chose.
-
-    A runtime that mounts images needs time for each partition at every start, so one partition is better. With a
-    runtime that unpacks images, all versions can use the same base, so two are better.
-    """
-    if recipe.kind is not SourceKind.FILES or recipe.flatten is not None:
-        return recipe
-    image = Image("image.sif", ImageKind.SIF, "", "", argosy=True)
-    chosen, _ = choose_runtime(runtime, host, image)
-    return replace(recipe, flatten=not chosen.traits.unpacks)
 
 
 def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
