@@ -1,7 +1,8 @@
 """Stages on which every runtime must keep the same contract; they never change the machine that runs the tests.
 
 A stage is a runtime, a user and a place: bubblewrap, podman and docker on this machine as root and as an ordinary user,
-Apptainer, bubblewrap and enroot in a one-shot machine of the lab; enroot where ARGOSY_LAB_ENROOT names a built one.
+Apptainer, bubblewrap and enroot in a one-shot machine of the lab; enroot where ARGOSY_LAB_ENROOT names a built one, and
+podman-hpc where ARGOSY_PODMAN_HPC does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from argosy.core.process import Command, RealRunner, Reply
 from argosy.core.shell import literal_argv
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.runtime import load_runtime
-from tests import dockerd
+from tests import dockerd, podman_hpc
 from tests.enroot import NO_ENROOT, built_enroot
 
 REPO = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ BUSYBOX = Path("/bin/busybox")
 PODMAN_ROOM = """\
 set -eu
 # A machine as podman wants one, for the commands after UID and HOME: a name and subordinate ids for the user, control
-# groups of version 2, a place for its own files.  Nothing of it is left.
+# groups of version 2, /dev/fuse for everybody, a place for its own files.  Nothing of it is left.
 mount --make-rshared /
 mount -t tmpfs none /run
 mount -t cgroup2 none /sys/fs/cgroup
@@ -41,12 +42,14 @@ mount -t cgroup2 none /sys/fs/cgroup
 echo "alice:100000:65536" > /run/ids
 for file in passwd group; do mount --bind "/run/$file" "/etc/$file"; done
 for file in subuid subgid; do mount --bind /run/ids "/etc/$file"; done
+mknod -m 666 /run/fuse c 10 229; mount --bind /run/fuse /dev/fuse
 mkdir -p "$2" /run/alice; chown "$1:$1" "$2" /run/alice
 XDG_RUNTIME_DIR=/run/alice XDG_DATA_HOME=/run/alice; export XDG_RUNTIME_DIR XDG_DATA_HOME
 shift 2; exec "$@"
 """
 APPLETS = "cat cp echo env grep head id kill ls printenv printf pwd readlink sh sleep test touch true"
 ALICE = 2001
+AS_ALICE = ("setpriv", "--reuid", str(ALICE), "--regid", str(ALICE), "--clear-groups", "--inh-caps=-all", "--")
 UNPACK = ("bwrap", "podman")
 CAP_SYS_RESOURCE = 24
 PODMAN_HOME = "/run/home"
@@ -107,6 +110,12 @@ class Stage:
     lab: bool = False
     unprivileged: tuple[str, ...] = ()
     daemon: dockerd.Daemon | None = None
+    store: Path | None = None
+
+    @property
+    def in_a_store(self) -> bool:
+        """Whether the image is in a store of the runtime, as images of registries are, and not a file or folder."""
+        return bool(self.daemon or self.store)
 
     @property
     def work(self) -> Path:
@@ -135,7 +144,7 @@ class Stage:
     def image(self) -> Image:
         if self.runtime == "enroot":
             return Image(str(self.images.whole), ImageKind.SQUASHFS, "", "amd64", argosy=True)
-        if self.daemon:
+        if self.in_a_store:
             return Image(DOCKER_IMAGE, ImageKind.REGISTRY, "", "")
         return Image(
             path=str(self.images.sif if self.lab else self.images.base),
@@ -160,6 +169,7 @@ class Stage:
         runtime = load_runtime(self.runtime)
         variables = {"PATH": os.environ["PATH"], "HOME": self.person.home, **(env or {})}
         variables |= {"DOCKER_HOST": self.daemon.address} if self.daemon else {}
+        variables |= podman_hpc.settings(self.store) if self.store else {}
         dropped = {*leaks(variables), *entry.drop} if self.runtime != "bwrap" else set()
         variables = {name: value for name, value in variables.items() if name not in dropped}
         for variable in runtime.exports(entry):
@@ -234,16 +244,40 @@ def sqsh(trees: Images) -> Images:
 @pytest.fixture(scope="session")
 def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
     """Give a Docker that has the image, its base and layer in one."""
-    whole = trees.folder / "whole"
     with dockerd.running(trees.folder / "docker", ALICE) as it:
-        for tree in (trees.base, trees.layer):
-            shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
-        for place in ("tmp", "var/tmp"):
-            (whole / place).chmod(0o1777)
-        pack = ("tar", "-C", str(whole), "-c", ".")
-        packed = subprocess.run(pack, capture_output=True, check=True).stdout
-        it.docker("import", "--change", DOCKER_ENV, "-", DOCKER_IMAGE, stdin=packed)
+        it.docker("import", "--change", DOCKER_ENV, "-", DOCKER_IMAGE, stdin=_as_archive(trees))
         yield it
+
+
+@pytest.fixture(scope="session")
+def store(trees: Images) -> Path:
+    """Give a folder of alice's podman-hpc that has the image, its base and layer in one."""
+    if not podman_hpc.built_podman_hpc():
+        pytest.skip(podman_hpc.NO_PODMAN_HPC)
+    if not Path("/dev/mqueue").is_dir():
+        pytest.skip("podman-hpc's --ipc=host needs /dev/mqueue: mkdir /dev/mqueue; mount -t mqueue none /dev/mqueue")
+    folder = trees.folder / "podman-hpc"
+    (folder / "hooks").mkdir(parents=True)
+    for path in (folder, folder / "hooks"):
+        os.chown(path, ALICE, ALICE)
+    # By way of a file: podman-hpc import reads no standard input in a room.
+    archive = trees.folder / "whole.tar"
+    archive.write_bytes(_as_archive(trees))
+    words = ("podman-hpc", "import", "--change", DOCKER_ENV, str(archive), DOCKER_IMAGE)
+    given = {"HOME": PODMAN_HOME, **podman_hpc.settings(folder)}
+    reply = RealRunner().run(Command((*podman_room("user"), *AS_ALICE, *words), env=given))
+    assert reply.code == 0, reply.stderr
+    return folder
+
+
+def _as_archive(trees: Images) -> bytes:
+    """Pack the base and the layer as one tar archive."""
+    whole = trees.folder / "whole"
+    for tree in (trees.base, trees.layer):
+        shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
+    for place in ("tmp", "var/tmp"):
+        (whole / place).chmod(0o1777)
+    return subprocess.run(("tar", "-C", str(whole), "-c", "."), capture_output=True, check=True).stdout
 
 
 @pytest.fixture(
@@ -254,6 +288,7 @@ def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
         pytest.param("podman, user", marks=[pytest.mark.real, pytest.mark.soak]),
         pytest.param("docker, root", marks=[pytest.mark.real, pytest.mark.soak]),
         pytest.param("docker, user", marks=[pytest.mark.real, pytest.mark.soak]),
+        pytest.param("podman-hpc, user", marks=[pytest.mark.real, pytest.mark.soak]),
         # The kernel and the kind of user are those of "bwrap, user": another release of bwrap is for the soak.
         pytest.param("bwrap, lab", marks=[pytest.mark.lab, pytest.mark.soak]),
         pytest.param("apptainer, lab", marks=pytest.mark.lab),
@@ -277,13 +312,15 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     images: Images = request.getfixturevalue(form)
     if lab:
         return Stage(name, runtime, Person(ALICE, ALICE, "alice", "/home/alice"), images, lab=True)
-    if not shutil.which(runtime):
+    if not shutil.which(runtime) and runtime != "podman-hpc":
         pytest.skip(f"{runtime} is not installed here")
     room: tuple[str, ...] = ()
     daemon = request.getfixturevalue("daemon") if runtime == "docker" else None
-    if runtime == "podman":
+    store = request.getfixturevalue("store") if runtime == "podman-hpc" else None
+    if runtime in {"podman", "podman-hpc"}:
         room = podman_room(where)
-        images = request.getfixturevalue("users_trees") if where == "user" else images
+    if name == "podman, user":
+        images = request.getfixturevalue("users_trees")
     if where == "root":
         if os.geteuid() != 0:
             pytest.skip("needs root")
@@ -292,12 +329,11 @@ def make_stage(request: pytest.FixtureRequest, name: str) -> Stage:
     home = images.folder / "home-alice" if not room else Path(PODMAN_HOME)
     if os.geteuid() != 0:
         return Stage(name, runtime, Person(os.geteuid(), os.getegid(), "alice", str(home)), images)
-    user = ("setpriv", "--reuid", str(ALICE), "--regid", str(ALICE), "--clear-groups", "--inh-caps=-all", "--")
-    tried = subprocess.run([*user, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([*AS_ALICE, "unshare", "--user", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"users may not make namespaces here: {tried.stderr.strip()}")
     person = Person(ALICE, ALICE, "alice", str(home))
-    return Stage(name, runtime, person, images, unprivileged=(*room, *user), daemon=daemon)
+    return Stage(name, runtime, person, images, unprivileged=(*room, *AS_ALICE), daemon=daemon, store=store)
 
 
 def podman_room(where: str) -> tuple[str, ...]:

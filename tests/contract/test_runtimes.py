@@ -188,7 +188,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
 def test_every_runtime_keeps_the_policy(stage: Stage, case: Case) -> None:
-    if reason := case.not_docker if stage.daemon else case.not_enroot if stage.runtime == "enroot" else "":
+    if reason := case.not_docker if stage.in_a_store else case.not_enroot if stage.runtime == "enroot" else "":
         pytest.skip(reason)
     around = f'{case.before}; "$@"; code=$?; {case.after}; exit $code'
     reply = stage.start(
@@ -344,7 +344,7 @@ def test_changes_that_a_program_makes_to_an_image_stay_in_its_folder(stage: Stag
 
 
 def test_without_its_layer_an_image_does_not_run(stage: Stage) -> None:
-    if stage.daemon or stage.runtime == "enroot":
+    if stage.in_a_store or stage.runtime == "enroot":
         pytest.skip("the layer is a part of the image itself, and never left out")
     entry = stage.entry(trees=stage.entry().trees[1:])
     without_layer = "APPTAINER_UNDERLAY=1; export APPTAINER_UNDERLAY; "
