@@ -57,8 +57,11 @@ PODMAN_HOME = "/run/home"
 
 DOCKER_IMAGE = "argosy-contract"
 WITH_CONDA = "source /opt/conda/bin/activate site"
-DOCKER_ENV = f"ENV PATH=/opt/argosy/env/bin:/bin NCCL_DEBUG=WARN FROM_IMAGE=yes WITH_CONDA='{WITH_CONDA}'"
-"""Its variables are in its configuration: docker reads no scripts of an image."""
+IMAGE_ENV = (
+    *(("PATH", "/opt/argosy/env/bin:/bin"), ("NCCL_DEBUG", "WARN"), ("FROM_IMAGE", "yes")),
+    ("WITH_CONDA", WITH_CONDA),
+)
+"""The image's variables; docker, podman and enroot read no scripts of an image."""
 
 BUILD_SIF = """\
 set -eu
@@ -77,10 +80,6 @@ mkdir squash
 cp -a base/. layer/. enroot/. squash/
 mksquashfs squash whole.sqsh -noappend -quiet -all-root > build.log
 """
-ENROOT_ENV = (
-    *(("PATH", "/opt/argosy/env/bin:/bin"), ("NCCL_DEBUG", "WARN"), ("FROM_IMAGE", "yes")),
-    ("WITH_CONDA", WITH_CONDA),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ class Stage:
 
     def homes(self) -> tuple[Bind, ...]:
         """Give the mount of the home where the runtime makes none by itself, and planning asks for it."""
-        return (Bind(self.person.home, self.person.home),) if self.runtime == "enroot" else ()
+        return (Bind(self.person.home, self.person.home),) if self.runtime in {"enroot", "podman-hpc"} else ()
 
     def image(self) -> Image:
         if self.runtime == "enroot":
@@ -235,7 +234,7 @@ def sqsh(trees: Images) -> Images:
         pytest.skip(NO_ENROOT)
     if os.geteuid() != 0 or not LAB_IN.exists():
         pytest.skip("the lab needs root")
-    write_enroot_files(trees.folder / "enroot", ENROOT_ENV)
+    write_enroot_files(trees.folder / "enroot", IMAGE_ENV)
     reply = RealRunner().run(Command(("sh", "-c", BUILD_SQSH, "sh", str(trees.folder))))
     assert reply.code == 0, reply.stderr
     return trees
@@ -245,7 +244,8 @@ def sqsh(trees: Images) -> Images:
 def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
     """Give a Docker that has the image, its base and layer in one."""
     with dockerd.running(trees.folder / "docker", ALICE) as it:
-        it.docker("import", "--change", DOCKER_ENV, "-", DOCKER_IMAGE, stdin=_as_archive(trees))
+        changes = (f"--change=ENV {name}='{value}'" for name, value in IMAGE_ENV)
+        it.docker("import", *changes, "-", DOCKER_IMAGE, stdin=_as_archive(trees))
         yield it
 
 
@@ -260,10 +260,10 @@ def store(trees: Images) -> Path:
     (folder / "hooks").mkdir(parents=True)
     for path in (folder, folder / "hooks"):
         os.chown(path, ALICE, ALICE)
-    # By way of a file: podman-hpc import reads no standard input in a room.
     archive = trees.folder / "whole.tar"
     archive.write_bytes(_as_archive(trees))
-    words = ("podman-hpc", "import", "--change", DOCKER_ENV, str(archive), DOCKER_IMAGE)
+    changes = (f"--change=ENV {name}={value}" for name, value in IMAGE_ENV)  # podman keeps quotes
+    words = ("podman-hpc", "import", *changes, str(archive), DOCKER_IMAGE)
     given = {"HOME": PODMAN_HOME, **podman_hpc.settings(folder)}
     reply = RealRunner().run(Command((*podman_room("user"), *AS_ALICE, *words), env=given))
     assert reply.code == 0, reply.stderr
@@ -277,7 +277,8 @@ def _as_archive(trees: Images) -> bytes:
         shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
     for place in ("tmp", "var/tmp"):
         (whole / place).chmod(0o1777)
-    return subprocess.run(("tar", "-C", str(whole), "-c", "."), capture_output=True, check=True).stdout
+    pack = ("tar", "-C", str(whole), "-c", ".")
+    return subprocess.run(pack, capture_output=True, check=True).stdout
 
 
 @pytest.fixture(

@@ -10,11 +10,13 @@ import msgspec
 
 from argosy.core.layout import enter_if_present
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
-from argosy.core.shell import ShellExpr, Word
+from argosy.core.shell import ShellExpr, Word, read_function
 from argosy.runtimes.bwrap import LAYER_HINT
 from argosy.runtimes.podman import PASSED_OPTIONS, mount_option, refuse_mount
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
+    SCRIPTS,
+    SHARED_MEMORY,
     TEMPORARY,
     Traits,
     env_value,
@@ -22,6 +24,8 @@ from argosy.runtimes.runtime import (
     inherited_variables,
     with_image_environment,
 )
+
+START = read_function(SCRIPTS / "podman_hpc_start.sh", "start_podman_hpc")
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
@@ -36,7 +40,7 @@ class PodmanHpc(msgspec.Struct, frozen=True):
     name: str = "podman-hpc"
     program: str = "podman-hpc"
     package: str = "podman-hpc (https://github.com/NERSC/podman-hpc; the site's administrators install it)"
-    proof: str = "rendered"
+    proof: str = "ran"
     traits: Traits = TRAITS
 
     def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site configures podman-hpc
@@ -51,16 +55,14 @@ class PodmanHpc(msgspec.Struct, frozen=True):
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command line that starts `command` in the container."""
+        flags = ("--gpu",) if entry.gpu is GpuMode.NV else ()
         folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         variables = (Variable("HOME", entry.person.home or ShellExpr("$HOME")), *forced_variables(entry))
         return (
-            *("podman-hpc", "run"),
-            *(("--gpu",) if entry.gpu is GpuMode.NV else ()),
-            *entry.options,
-            "--",  # podman-hpc reads no flags of its own after it, not even among the program's arguments
+            *("sh", "-c", START, "argosy-podman-hpc", " ".join((*flags, *entry.options))),
             *("--rm", "--interactive"),
             *(("--tty",) if entry.interactive else ()),
-            *("--network=host", *(() if entry.contain else ("--ipc=host", "--pid=host"))),
+            *("--network=host", "--pid=host", *(() if entry.contain else ("--ipc=host",))),
             *(("--userns=keep-id",) if entry.person.uid != 0 else ()),
             *_mount_options(entry),
             *("--workdir", folder),
@@ -81,7 +83,8 @@ def _mount_options(entry: Entry) -> list[Word]:
     asked: list[Word] = [word for bind in entry.binds for word in mount_option(bind)]
     if entry.contain:
         home: Word = f"{entry.person.home}:mode=1777" if entry.person.home else ShellExpr("$HOME:mode=1777")
-        return [*(() if entry.person.home == "/" else ("--tmpfs", home)), *asked]
+        private = [f"{SHARED_MEMORY}:mode=1777", *([] if entry.person.home == "/" else [home])]
+        return [*(word for place in private for word in ("--tmpfs", place)), *asked]
     usual = [word for place in TEMPORARY for word in ("--volume", f"{place}:{place}")]
     late: list[Word] = [] if entry.person.home else ["--volume", ShellExpr("$HOME:$HOME")]
     late += [] if entry.workdir else ["--volume", ShellExpr("$PWD:$PWD")]

@@ -36,16 +36,16 @@ main() {
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
         sh -c "$argosy_helpers" check_node / podman-hpc /dev/nvidiactl '' \
-        podman-hpc run --gpu -- --rm --interactive --network=host --ipc=host --pid=host \
-            --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp --volume "$HOME:$HOME" \
-            --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env 'SLURM_*' \
-            --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' \
-            --env CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES \
-            --env GPU_DEVICE_ORDINAL --env ZE_AFFINITY_MASK --env SLURMD_NODENAME \
-            --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-            --env "OMP_NUM_THREADS=$argosy_cores_per_rank" --env NCCL_SOCKET_IFNAME=hsn \
-            --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 --env NCCL_MIN_NCHANNELS=4 \
-            --env NCCL_GDRCOPY_ENABLE=1 --env NCCL_NET_FORCE_FLUSH=0 \
+        sh -c "$argosy_helpers" start_podman_hpc --gpu --rm --interactive --network=host \
+            --pid=host --ipc=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
+            --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
+            --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' \
+            --env 'NCCL_*' --env 'UCX_*' --env CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES \
+            --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env ZE_AFFINITY_MASK \
+            --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" \
+            --env "MASTER_PORT=$MASTER_PORT" --env "OMP_NUM_THREADS=$argosy_cores_per_rank" \
+            --env NCCL_SOCKET_IFNAME=hsn --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 \
+            --env NCCL_MIN_NCHANNELS=4 --env NCCL_GDRCOPY_ENABLE=1 --env NCCL_NET_FORCE_FLUSH=0 \
             --env FI_CXI_DEFAULT_CQ_SIZE=131072 --env FI_CXI_DEFAULT_TX_SIZE=2048 \
             --env FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1 --env FI_HMEM_CUDA_USE_GDRCOPY=1 \
             --env FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd \
@@ -155,6 +155,14 @@ check_node() {
     [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
+}
+
+start_podman_hpc() {
+# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc in one argument, then those of podman.
+# podman-hpc reads no flags of its own after `--`, not even among the program's arguments.
+argosy_flags=$1
+shift
+exec podman-hpc run $argosy_flags -- --umask="$(umask)" "$@"
 }
 
 enter_layer_if_present() {

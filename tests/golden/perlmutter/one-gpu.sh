@@ -38,15 +38,15 @@ main() {
         --ntasks-per-node="$argosy_ranks_per_node" --distribution=block --export=ALL \
         --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-32}" \
         sh -c "$argosy_helpers" check_node / podman-hpc /dev/nvidiactl '' \
-        podman-hpc run --gpu -- --rm --interactive --network=host --ipc=host --pid=host \
-            --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp --volume "$HOME:$HOME" \
-            --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env 'SLURM_*' \
-            --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' \
-            --env CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES \
-            --env GPU_DEVICE_ORDINAL --env ZE_AFFINITY_MASK --env SLURMD_NODENAME \
-            --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
-            --env "OMP_NUM_THREADS=$argosy_cores_per_rank" --entrypoint= \
-            registry.example.org/project/train:1 \
+        sh -c "$argosy_helpers" start_podman_hpc --gpu --rm --interactive --network=host \
+            --pid=host --ipc=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
+            --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
+            --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' \
+            --env 'NCCL_*' --env 'UCX_*' --env CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES \
+            --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env ZE_AFFINITY_MASK \
+            --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" \
+            --env "MASTER_PORT=$MASTER_PORT" --env "OMP_NUM_THREADS=$argosy_cores_per_rank" \
+            --entrypoint= registry.example.org/project/train:1 \
         /bin/sh -c "$argosy_helpers" enter_layer_if_present \
         /bin/sh -c "$argosy_helpers" start_task "$argosy_ranks_per_node" '' python train.py 50 10
     [ "$argosy_code" -eq 0 ] || stop "job $SLURM_JOB_ID ended with code $argosy_code" "$argosy_code"
@@ -143,6 +143,14 @@ check_node() {
     [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"
     shift 4
     exec "$@"
+}
+
+start_podman_hpc() {
+# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc in one argument, then those of podman.
+# podman-hpc reads no flags of its own after `--`, not even among the program's arguments.
+argosy_flags=$1
+shift
+exec podman-hpc run $argosy_flags -- --umask="$(umask)" "$@"
 }
 
 enter_layer_if_present() {

@@ -426,7 +426,7 @@ def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_t
 def test_podman_hpc_takes_no_argument_of_the_program_as_its_own() -> None:
     entry = replace(ENTRY, image=REFERENCE, gpu=GpuMode.NV, options=("--nccl",))
     words = load_runtime("podman-hpc").argv(entry, ("python", "--gpu", "--help"))
-    assert words[:6] == ("podman-hpc", "run", "--gpu", "--nccl", "--", "--rm")
+    assert words[3:6] == ("argosy-podman-hpc", "--gpu --nccl", "--rm")
 
 
 def test_podman_hpc_keeps_the_callers_identity_home_gpus_and_temporary_folders() -> None:
