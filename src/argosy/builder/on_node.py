@@ -24,7 +24,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
-from argosy.jobs.record import RECORD_NAME, make_private_folder, new_record_folder
+from argosy.jobs.record import RECORD_NAME, SUBMITTED, make_private_folder, new_record_folder
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import render_modules
 from argosy.launch.site_settings import refuse_missing_options
@@ -267,14 +267,14 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
             make_private_folder(folder)
             write_text(folder / "job.sh", script)
         # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
-        write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
+        write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
         submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
         reply = run_slurm(session, submit)
         if reply.code != 0:
             raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
     submitted |= {"job": job, "output": output.replace("%j", job)}
-    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
+    write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
     return Submitted(job, submitted["output"], str(folder))
 
 

@@ -14,7 +14,7 @@ from argosy.core.parse import parse_json
 from argosy.core.session import Session
 from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import Run, find_record, last_run, read_first, read_plan, read_runs, read_submitted
+from argosy.jobs.record import SUBMITTED, Run, find_record, last_run, read_first, read_plan, read_runs, read_submitted
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -107,7 +107,7 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
     """Return the jobs that were submitted from here, the newest first."""
     found: list[PastJob] = []
-    for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
+    for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
         job = read_submitted(file.parent).get("job")
         if job and len(found) < most:
             found.append(_read(job, file.parent))

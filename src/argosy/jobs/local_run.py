@@ -8,11 +8,11 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
-from argosy.core.parse import read_json_object
+from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, RECORD_NAME, STARTED, Run, read_submitted, recording_command
+from argosy.jobs.record import END, RECORD_NAME, STARTED, SUBMITTED, Run, read_submitted, recording_command
 from argosy.slurm.text import ENDED, RUNNING, is_job_id
 
 LAST = "last"
@@ -68,10 +68,17 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the folder of its record or ``last``; None for a job."""
     runs = session.paths.state / "runs"
     if name == LAST:
-        record = max((file.parent for file in runs.glob("*/job.json")), default=None, key=lambda each: each.name)
+        record = max(filter(_was_started, runs.glob("*")), default=None, key=lambda each: each.name)
+    elif LOCAL_RUN.fullmatch(Path(name).name):
+        record = next(filter(_was_started, (Path(name), runs / name)), None)
     else:
-        record = next((each for each in (Path(name), runs / name) if (each / "job.json").is_file()), None)
+        record = None
     return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
+
+
+def _was_started(record: Path) -> bool:
+    """Return whether a folder is the record of a launch that was not refused."""
+    return any((record / name).is_file() for name in (STARTED, END, SUBMITTED))
 
 
 def _last_job(session: Session) -> str:
@@ -93,7 +100,7 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
     begun = _begin_of(record.name) if LOCAL_RUN.fullmatch(record.name) else 0
     end = record / END
     if end.is_file():
-        kind, code, ended = ENDED, int(str(read_json_object(end).get("code", 1))), int(end.stat().st_mtime)
+        kind, code, ended = ENDED, parse_int(str(read_json_object(end).get("code")), 1), int(end.stat().st_mtime)
         meaning = "ended with an error" if code else "ended well"
     else:
         kind, code, ended = RUNNING, 0, 0
@@ -113,5 +120,8 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
 
 
 def _begin_of(name: str) -> int:
-    """Return the time in the name of a record, in seconds since 1970."""
-    return int(dt.datetime.strptime(name[:TIME_LENGTH], "%Y%m%d-%H%M%S").astimezone().timestamp())
+    """Return the time in the name of a record, in seconds since 1970; 0 if it is not a time."""
+    try:
+        return int(dt.datetime.strptime(name[:TIME_LENGTH], "%Y%m%d-%H%M%S").astimezone().timestamp())
+    except ValueError:
+        return 0

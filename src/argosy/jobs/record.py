@@ -112,8 +112,8 @@ OF_RANK = re.compile(r"(?:\[?rank ?| *(?=\d+: ))(?P<rank>\d{1,9})\b", re.IGNOREC
 TRACEBACK = "Traceback (most recent call last)"
 COMMAND_LINE = "command-line.sh"
 """File of a record: the command line that launched the job."""
-STARTED, END = "started.json", "end.json"
-"""Files in the record of a run on this machine: its process, and its exit code."""
+STARTED, SUBMITTED, END = "started.json", "submitted.json", "end.json"
+"""Files of a record: the process of a run on this machine, the submission of a job, the exit code of a run here."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
@@ -183,7 +183,7 @@ def find_record(session: Session, job: str) -> Path | None:
     """
     steps: Path | None = None
     job = re.split("[_+]", job)[0]
-    for file in sorted((session.paths.state / "runs").glob("*/submitted.json"), reverse=True):
+    for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
         submitted = read_submitted(file.parent)
         if submitted.get("job") == job:
             if not submitted.get("in_allocation"):
@@ -202,7 +202,7 @@ def read_submitted(record: Path | None) -> dict[str, str]:
 
 
 def _read_submission(record: Path | None) -> dict[str, str]:
-    return read_json_object(record / "submitted.json") if record else {}
+    return read_json_object(record / SUBMITTED) if record else {}
 
 
 def _own_number(record: Path | None) -> str:
@@ -226,7 +226,7 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     if submitted.get("job") != "":
         return None
     with contextlib.suppress(OSError):
-        write_text(record / "submitted.json", json.dumps(submitted | {"job": job}) + "\n")
+        write_text(record / SUBMITTED, json.dumps(submitted | {"job": job}) + "\n")
     return record
 
 

@@ -14,7 +14,7 @@ from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quo
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import find_job
-from argosy.jobs.record import new_record_folder, read_submitted, session_of
+from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted, session_of
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
@@ -167,7 +167,7 @@ def render_shell(folder: Path, site: str) -> str:
         "#!/bin/sh",
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",
         "set -eu",
-        f'printf {quote(submitted)} "$SLURM_JOB_ID" > {quote(str(folder / "submitted.json"))}',
+        f'printf {quote(submitted)} "$SLURM_JOB_ID" > {quote(str(folder / SUBMITTED))}',
         "# With --overlap, steps of argosy launch --in-allocation and argosy attach can run at the same time.",
         f'exec {step} "$@"',
     ]

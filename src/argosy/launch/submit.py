@@ -24,7 +24,15 @@ from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import judge_end
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
-from argosy.jobs.record import COMMAND_LINE, END, STARTED, make_private_folder, new_record_folder, recording_command
+from argosy.jobs.record import (
+    COMMAND_LINE,
+    END,
+    STARTED,
+    SUBMITTED,
+    make_private_folder,
+    new_record_folder,
+    recording_command,
+)
 from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import plan_notes
@@ -119,7 +127,7 @@ def write_submission(
         "in_allocation": in_allocation,
     }
     submitted |= more
-    write_text(folder / "submitted.json", json.dumps(submitted) + "\n")
+    write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
 
 
 def _run_script(command: Command, session: Session, *, judge: bool) -> int:
@@ -190,8 +198,8 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     ArgosyError
         With Slurm's message if it refuses the job.
     """
+    _refuse_missing_chdir(plan)  # before it is made as the folder of the output
     make_output_folders(plan, session.host.person.name)
-    _refuse_missing_chdir(plan)
     for line in warn_before_submission(plan, session.host.cwd):
         session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)

@@ -150,3 +150,33 @@ def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state
         error = CliRunner().invoke(app, ("logs", "last", *options)).exception
         assert isinstance(error, UsageError)
         assert str(error).startswith("the output of run 20260102-030405-123456-abcd was not recorded")
+
+
+def test_a_refused_launch_is_not_the_last_run(state: Path) -> None:
+    old, refused = (state / "runs" / f"20260102-03040{second}-123456-abcd" for second in (5, 6))
+    for folder in (old, refused):
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text(json.dumps(PLAN))
+    (old / "end.json").write_text('{"code": 3}')
+    assert "ended with an error (code 3)" in ask("show", "last").output
+
+
+def test_a_folder_with_the_name_of_a_job_is_not_a_record(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(state)
+    other = state / "12345"
+    other.mkdir()
+    for name in ("job.json", "started.json"):
+        (other / name).write_text("{}")
+    result = ask("show", "12345")
+    assert "this machine" not in result.output
+    assert result.exit_code
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("20260102-030405-123456-abcd", "null"), ("99999999-999999-000000-0000", "3")]
+)
+def test_a_damaged_record_of_a_run_on_this_machine_is_shown(state: Path, name: str, code: str) -> None:
+    folder = state / "runs" / name
+    folder.mkdir(parents=True)
+    (folder / "end.json").write_text(f'{{"code": {code}}}')
+    assert "ended with an error" in ask("show", name).output

@@ -31,7 +31,7 @@ from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_elastic_verdict, render_staging
-from argosy.launch.submit import make_output_folders, output_folders, write_record, write_submission
+from argosy.launch.submit import make_output_folders, output_folders, submit, write_record, write_submission
 from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
@@ -379,6 +379,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_queue(tmp_path: 
         make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/a file/%j.out")), "alice")
     make_output_folders(plan(options=JobOptions(output=f"{tmp_path}/more/%x/%j.out"), name="n"), "alice")
     assert (tmp_path / "more/n").is_dir()
+
+
+def test_a_missing_folder_of_chdir_is_refused_and_not_created(tmp_path: Path) -> None:
+    missing = tmp_path / "typo"
+    with pytest.raises(UsageError, match=f"there is no folder {missing} to run in"):
+        submit(plan(options=JobOptions(chdir=str(missing))), tmp_path, make_session(tmp_path), profile="")
+    assert not missing.exists()
 
 
 # Options of a job where nothing queues
