@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -15,18 +13,16 @@ from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
 from argosy.builder.output.assemble import Whole, content_over, plan_metadata, write_delta, write_whole
-from argosy.builder.output.export import name_base_for_use, refuse_output, write_output
+from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
 from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
-from argosy.core.locks import hold_lock
-from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command
 from argosy.core.progress import render_size
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, final_name, sweep_parts, work_folder
+from argosy.core.store import atomic_file, final_name, work_folder
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
@@ -59,10 +55,8 @@ def build_image(request: BuildRequest, session: Session) -> BuildReport:
     clock = Clock(session)
     for used in CACHES:
         pin_entry(session.paths.cache, used, waiting=session.waiting)
-    with _lock_output(request.output, session):
-        sweep_parts(request.output)
-        # Another build may have written the output while this one waited for the lock.
-        refuse_output(request.output, request.form, force=request.force)
+    # Another build may write the output while this one waits for the lock, so it is checked again.
+    with reserve_output(request.output, request.form, session, force=request.force):
         if report := copy_cached_image(request, context.inputs, clock):
             return report
         return build(plan_build(context), clock)
@@ -110,15 +104,6 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     report = _report(request, base, lock, layer, size, clock)
     shown = str(layer.partitions) if request.form is OutputFormat.SIF else ""
     return replace(report, cost=cost, cached=len(found), partitions=shown, together=layer.together)
-
-
-@contextmanager
-def _lock_output(output: Path, session: Session) -> Iterator[None]:
-    """Let one build at a time write a given output; other builds wait and show which build they wait for."""
-    require_writable_folder(output.parent)
-    name = output.with_name(f".{output.name}.lease")
-    with hold_lock(name, what=f"building {output.name}", waiting=session.waiting):
-        yield
 
 
 def _report(

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.builder.output.assemble import merge_trees, parse_environment
-from argosy.builder.output.export import refuse_output, write_enroot_files
+from argosy.builder.output.export import (
+    ExportRequest,
+    export_image,
+    refuse_output,
+    reserve_output,
+    write_enroot_files,
+)
 from argosy.builder.output.oci import (
     ImageConfig,
     Layering,
@@ -25,6 +31,7 @@ from argosy.core.errors import ArgosyError, ImageError, UsageError
 from argosy.core.layout import Activation, parse_env_script, render_env_script
 from argosy.core.store import atomic_folder
 from argosy.images.formats import OutputFormat, render_layer_variables, render_use, shorten_use
+from tests.unit.machines import make_session
 
 VALUES = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES), max_size=4).map(tuple)
@@ -198,3 +205,15 @@ def test_more_links_than_the_kernel_follows_do_not_lead_a_layer_out_of_its_tree(
     with pytest.raises(ImageError, match="more than 40 symbolic links"):
         merge_trees(layer, base, root=base)
     assert list(outside.iterdir()) == []
+
+
+def test_a_refused_export_leaves_the_temporary_file_of_a_running_one(tmp_path: Path) -> None:
+    session, output = make_session(tmp_path), tmp_path / "out.sif"
+    begun = tmp_path / ".out.sif.1.deadbeef.part"
+    with reserve_output(output, OutputFormat.SIF, session, force=False):
+        begun.touch()
+        with pytest.raises(ArgosyError, match="no image"):
+            export_image(ExportRequest(str(tmp_path / "no.sif"), OutputFormat.SIF, output), session)
+        assert begun.exists()
+    with reserve_output(output, OutputFormat.SIF, session, force=False):
+        assert not begun.exists(), "its process no longer holds the lock"

@@ -33,6 +33,7 @@ from argosy.builder.output.oci import (
 )
 from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
+from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command, run_checked
@@ -91,11 +92,13 @@ def export_image(request: ExportRequest, session: Session) -> ExportReport:
     ArgosyError
         If the image does not exist or the export fails; the output is then absent, or as it was before.
     """
-    require_writable_folder(request.output.parent)
-    sweep_parts(request.output)
     refuse_output(request.output, request.form, force=request.force)
     opened = inspect_squashfs(open_image(find_image(request.image, session)), session)
-    with session.step("export", str(request.output)) as step, work_folder(session.work_parent()) as work:
+    with (
+        reserve_output(request.output, request.form, session, force=request.force),
+        session.step("export", str(request.output)) as step,
+        work_folder(session.work_parent()) as work,
+    ):
         content = content_of(opened, session)
         size = write_output(request.form, request.output, content, opened.sif, session, work, force=request.force)
         step.result = f"{render_size(size)} written to {request.output}"
@@ -144,6 +147,23 @@ def _activation_of(opened: OpenedImage, session: Session) -> Activation:
     offset = image.layer_offset if image.layer_offset >= 0 else image.base_offset
     argv = ("unsquashfs", "-no-progress", "-o", str(offset), "-cat", image.path, ENV_SCRIPT.lstrip("/"))
     return parse_env_script(run_checked(session.runner, Command(argv), doing="reading the layer's environment").stdout)
+
+
+@contextmanager
+def reserve_output(output: Path, form: OutputFormat, session: Session, *, force: bool) -> Iterator[None]:
+    """Let one process at a time write a given output, and remove what killed ones left; others wait.
+
+    Raises
+    ------
+    UsageError
+        As `refuse_output`.
+    """
+    require_writable_folder(output.parent)
+    name = output.with_name(f".{output.name}.lease")
+    with hold_lock(name, what=f"writing {output.name}", waiting=session.waiting):
+        sweep_parts(output)
+        refuse_output(output, form, force=force)
+        yield
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
