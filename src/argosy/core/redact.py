@@ -1,4 +1,4 @@
-"""Remove credentials from text that is printed or stored.
+"""Remove credentials and other secrets from text that is printed or stored.
 
 Credentials appear in URLs: ``https://user:password@host``, a token in the path of a conda channel (``/t/TOKEN/``), a
 signature in the query (``?sig=…`` of an Azure SAS link).
@@ -6,10 +6,16 @@ signature in the query (``?sig=…`` of an Azure SAS link).
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from argosy.core.shell import quote
+
 STARS = "***"
+SHORTEST_SECRET = 4
+"""Characters of the shortest value that is hidden: shorter ones are counts and switches."""
 
 # The lengths are bounded: a search from each letter of a long line would take time quadratic in its length.
 _LOGIN = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]{1,40})://(?P<login>[^/\s?#]*)@")
@@ -27,6 +33,15 @@ def redact(text: str) -> str:
     text = _LOGIN.sub(_redact_login, text)
     text = _QUERY.sub(lambda found: found["name"] + STARS, text)
     return _PATH_TOKEN.sub(STARS, text)
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """Replace secret values in a text by ``***``, also where JSON or a shell script quotes them; paths stay."""
+    for value in sorted(secrets, key=len, reverse=True):
+        if len(value) >= SHORTEST_SECRET and not value.startswith("/"):
+            for form in (quote(value), json.dumps(value)[1:-1], value):
+                text = text.replace(form, STARS)
+    return text
 
 
 def _redact_login(found: re.Match[str]) -> str:

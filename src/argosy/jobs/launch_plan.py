@@ -70,7 +70,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     polling_seconds
         Seconds between two queries to Slurm.
     private
-        Whether the script contains values of the caller's environment.
+        Names of the variables whose values the script has from the caller's environment.
     """
 
     name: str
@@ -90,7 +90,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     output: str = ""
     directives: tuple[str, ...] = ()
     polling_seconds: float = 5.0
-    private: bool = False
+    private: tuple[str, ...] = ()
 
     @property
     def is_job(self) -> bool:

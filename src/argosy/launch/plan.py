@@ -103,7 +103,7 @@ def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> L
         command=facts.request.command,
         logs=facts.request.logs,
         versions={"argosy": VERSION, **facts.context.versions},
-        private=bool(inherited_names(facts.container)),
+        private=inherited_names(facts.container),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from argosy.core.locks import Owner
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
+from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.collect import collect_report
 from argosy.diagnostics.report.page import render_page
 from argosy.diagnostics.verify.verify import verify_runs
@@ -64,7 +67,7 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
         assert "Which ranks started is unknown" in page
         assert "No rank has started" not in page
     keep(session, "20260102-040000-123456-abcd")
-    assert collect_report(session, "last").summary == "Run 20260102-040000-123456-abcd runs, or was interrupted."
+    assert "030405" in collect_report(session, "last").summary, "the newest launch was refused"
     killed = Owner("ctl", "another boot", 1, "", "ada", "argosy launch")
     keep(session, "20260102-050000-123456-abcd", **{"started.json": json.dumps(asdict(killed))})
     assert "was killed" in collect_report(session, "last").summary
@@ -157,3 +160,25 @@ def test_the_last_job_is_explained_by_its_output(tmp_path: Path) -> None:
     session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
     keep(session, "20260102-030405-123456-abcd", **{"submitted.json": json.dumps({"job": "7", "output": str(output)})})
     assert [each.name for each in explain_log(session, "last").errors] == ["quota"]
+
+
+def test_a_report_and_its_archive_hide_secrets_of_the_environment(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    token, typed = "inh 'secret\" 9", "typed-secret"
+    choices = [
+        {"key": "MY_TOKEN", "value": token, "why": "asked", "source": "environment"},
+        {"key": "WANDB_API_KEY", "value": typed, "why": "asked", "source": "option"},
+        {"key": "MODE", "value": "fast", "why": "asked", "source": "option"},
+    ]
+    name = "20260102-030405-123456-abcd"
+    script = f"export MY_TOKEN={quote(token)}\nexport WANDB_API_KEY={typed} MODE=fast\n"
+    plan = json.dumps(PLAN | {"choices": choices, "private": ["MY_TOKEN"]})
+    keep(session, name, **{"end.json": '{"code": 3}', "job.sh": script, "job.json": plan})
+    report = collect_report(session, name)
+    write_bundle(tmp_path / "all.tar.gz", report)
+    with tarfile.open(tmp_path / "all.tar.gz") as archive:
+        texts = [file.read().decode() for member in archive if (file := archive.extractfile(member))]
+    for text in (render_page(report), *texts):
+        assert "secret" not in text
+    assert any("MODE=fast" in text for text in texts)
+    assert "MODE=fast" in render_page(report)

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 from argosy.core.parse import read_ends_of
-from argosy.core.redact import redact
+from argosy.core.redact import hide, redact
 from argosy.core.store import atomic_file
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
@@ -20,7 +20,7 @@ MOST_FILES = 200
 def write_bundle(path: Path, report: Report) -> None:
     """Write a tar.gz archive: ``report.html``, the files of the record, and the ends of the outputs.
 
-    Credentials of URLs are removed from each file. Values that ``--env`` took from the environment are in no record.
+    Credentials of URLs, and the secrets of `Case.secrets`, are removed from each file.
 
     Raises
     ------
@@ -29,15 +29,16 @@ def write_bundle(path: Path, report: Report) -> None:
     """
     facts = report.case.facts
     folder = f"job-{facts.id}"
+    secrets = report.case.secrets
     with atomic_file(path, force=True) as beside, tarfile.open(beside, "w:gz") as archive:
         _add(archive, f"{folder}/report.html", render_page(report))
         record = Path(facts.record) if facts.record else None
         for file in sorted(record.iterdir())[:MOST_FILES] if record else ():
             if file.is_file():
-                _add(archive, f"{folder}/record/{file.name}", redact(read_ends_of(str(file))))
+                _add(archive, f"{folder}/record/{file.name}", hide(redact(read_ends_of(str(file))), secrets))
         for output in facts.outputs or (facts.output,):
             if output and can_read(output):
-                _add(archive, f"{folder}/output/{Path(output).name}", redact(read_ends_of(output)))
+                _add(archive, f"{folder}/output/{Path(output).name}", hide(redact(read_ends_of(output)), secrets))
 
 
 def _add(archive: tarfile.TarFile, name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
@@ -13,6 +14,9 @@ from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.sites.profile import Node
+
+SECRET_NAME = re.compile(r"token|key|secret|passw|credential", re.IGNORECASE)
+"""Part of the name of a variable whose value is a secret."""
 
 
 class Phase(StrEnum):
@@ -257,6 +261,13 @@ class Case(msgspec.Struct, frozen=True):
     typed: str = ""
     profile: str = ""
     ssh: str = ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that the report hides: of the caller's environment, and of variables named as secrets are."""
+        choices = self.plan.choices if self.plan else ()
+        private = self.plan.private if self.plan else ()
+        return tuple(each.value for each in choices if each.key in private or SECRET_NAME.search(each.key))
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import signal
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from argosy.core.model import Choice
 from argosy.core.pages import page_templates
 from argosy.core.plots import draw, size_label
 from argosy.core.plural import count
-from argosy.core.redact import redact
+from argosy.core.redact import hide, redact
 from argosy.diagnostics.report.compare import NODES
 from argosy.diagnostics.report.drawings import draw_timeline, render_seconds, sum_phases
 from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report
@@ -59,7 +60,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 def render_page(report: Report) -> str:
     """Render the page.  Every text of the job is escaped; the page loads nothing from anywhere."""
     environment = page_templates(TEMPLATES)
-    environment.finalize = _without_credentials
+    secrets = report.case.secrets
+    environment.finalize = partial(_without_secrets, secrets=secrets)
     environment.filters["time"] = _time
     environment.filters["sentence"] = capitalise
     environment.filters["duration"] = render_seconds
@@ -91,7 +93,7 @@ def render_page(report: Report) -> str:
         pictures=[Markup(each) for each in pictures],  # noqa: S704 - drawings escape their texts
         legend=describe_marks(pictures),
         last_lines=describe_writer(report.case),
-        marked=mark_words,
+        marked=lambda line, before: mark_words(hide(line, secrets), hide(before, secrets)),
         shown_lines={number for number, _, _ in report.case.excerpt.lines} if report.case.excerpt else set(),
         phases=_phases(report.timeline),
         first_time="Since submission" if report.case.facts.submitted else "Since start",
@@ -263,9 +265,9 @@ def _checked(choice: Choice) -> str:
     return f"checked on {choice.checked}" if choice.checked else ""
 
 
-def _without_credentials(value: object) -> object:
-    """Return a value of the page without credentials of URLs; drawings and parts of the template are unchanged."""
-    return redact(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _without_secrets(value: object, secrets: tuple[str, ...]) -> object:
+    """Return a value of the page without secrets and credentials of URLs; drawings and the template are unchanged."""
+    return hide(redact(value), secrets) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _time(seconds: float) -> str:
