@@ -12,7 +12,14 @@ from argosy.builder.bases.base import Base
 from argosy.builder.finish import FinishedLayer, InstalledLayer, finish_layer
 from argosy.builder.image_cache import copy_cached_image, describe_differences, note_image, report_finished_output
 from argosy.builder.layer import install_layer
-from argosy.builder.output.assemble import Whole, content_over, plan_metadata, write_delta, write_whole
+from argosy.builder.output.assemble import (
+    Whole,
+    content_over,
+    plan_known_copies,
+    plan_metadata,
+    write_delta,
+    write_whole,
+)
 from argosy.builder.output.export import name_base_for_use, refuse_output, reserve_output, write_output
 from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cost
@@ -30,7 +37,6 @@ from argosy.images.sif.begin import BegunFile
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.pack import run_pack
-from argosy.images.squashfs.source import Source
 from argosy.recipes.lock import Lock
 
 CACHES = (BUILD, "uv", "conda", "bytecode")
@@ -150,7 +156,7 @@ def _write_image(
     if request.form is OutputFormat.SIF:
         metadata = helper.submit(plan_metadata, sif, lock)  # while mksquashfs runs
         flat = layer.partitions.flat
-        pieces = _join_layer(finished, layer, session, below=content.base if flat else None)
+        pieces = _join_layer(finished, layer, session, base, begun)
         if not flat:
             pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
             with atomic_file(output, force=request.force) as beside:
@@ -163,21 +169,20 @@ def _write_image(
 
 
 def _join_layer(
-    finished: FinishedLayer, layer: InstalledLayer, session: Session, *, below: Source | None
+    finished: FinishedLayer, layer: InstalledLayer, session: Session, base: Base, begun: BegunFile
 ) -> tuple[Piece, ...]:
     """Join the layer from parts: packed wheels, or the layer of the base; return nothing if there are no parts.
 
-    Parameters
-    ----------
-    below
-        The base, for a flat image.
+    The result contains the base if the image is flat. The parts are copied into the begun file meanwhile.
     """
-    time = finished.lock.time
+    time, flat = finished.lock.time, layer.partitions.flat
     if layer.wheels:
         rest = _pack(layer.tree, session, time=time)
         parts = (rest, *(wheel.source for wheel in finished.wheels))
-        below = layer.before.packed if layer.before else below
-        return join_squashfs(below or parts[0], parts if below else parts[1:], time=time, restamp=True)
+        below = layer.before.packed if layer.before else base.source
+        lowest, above = (below, parts) if layer.before or flat else (rest, parts[1:])
+        begun.copy(plan_known_copies(base, (lowest, *above), flat=flat))
+        return join_squashfs(lowest, above, time=time, restamp=True)
     if layer.before:
         return join_changes(session, layer.tree, layer.before, finished.entries, time=time)
     return ()

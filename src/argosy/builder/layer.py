@@ -74,7 +74,8 @@ def install_layer(
     plan = replace(plan, request=replace(plan.request, flatten=partitions.flat))
     packed = packed_layer(base.image, base.lock, flat=partitions.flat)
     if begun:
-        begun.copy(plan_known_copies(base, packed, flat=partitions.flat))
+        lowest = packed or (base.source if partitions.flat else None)
+        begun.copy(plan_known_copies(base, (lowest,) if lowest else (), flat=partitions.flat))
     with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, packed, session, work, step)
         if plan.site and not (layer.wheels and layer.wheels.has_torch):

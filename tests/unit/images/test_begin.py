@@ -28,14 +28,14 @@ def base(tmp_path: Path) -> FileSlice:
     return whole_of(file)
 
 
-def write(folder: Path, parts: Sequence[NewPart], copies: Sequence[Copy] | None = None) -> tuple[bytes, bool]:
+def write(folder: Path, parts: Sequence[NewPart], *copies: Sequence[Copy]) -> tuple[bytes, bool]:
     """Write a SIF file; return its bytes, and whether it is the begun file."""
     folder.mkdir()
     path = folder / "new.sif"
     with BegunFile(path) as begun:
-        if copies:
-            begun.copy(copies)
-            begun._wait()
+        for each in copies:
+            begun.copy(each)
+        begun._wait()
         before = {file.stat().st_ino for file in folder.iterdir()}
         write_sif(path, parts, uuid=uuid.UUID(int=1), time=0, arch="amd64", begun=begun)
     assert [file.name for file in folder.iterdir()] == ["new.sif"]
@@ -49,6 +49,16 @@ def test_a_begun_file_has_the_bytes_of_one_that_is_written_at_once(tmp_path: Pat
     plain, _ = write(tmp_path / "plain", parts)
     at = partition_offset((described,)) + 14
     assert write(tmp_path / "begun", parts, [(at, base.slice_at(14, base.length - 14))]) == (plain, True)
+
+
+def test_a_begun_file_gets_more_copies_later(tmp_path: Path, base: FileSlice) -> None:
+    half = base.length // 2
+    pieces = (base.slice_at(0, half), b"tables", base.slice_at(half, 9))
+    parts = [plan_system_part(pieces, arch="amd64")]
+    plain, _ = write(tmp_path / "plain", parts)
+    at = partition_offset(())
+    first, second = (at, pieces[0]), (at + half + 6, pieces[2])
+    assert write(tmp_path / "begun", parts, [first], [first, second]) == (plain, True)
 
 
 def test_a_begun_file_with_other_content_is_not_used(tmp_path: Path, base: FileSlice) -> None:

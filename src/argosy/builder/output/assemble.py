@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,6 +26,7 @@ from argosy.images.sif.write import (
     NewPart,
     Piece,
     partition_offset,
+    place_pieces,
     plan_copied_part,
     plan_json_part,
     plan_overlay_part,
@@ -35,7 +35,7 @@ from argosy.images.sif.write import (
     whole_of,
     write_sif,
 )
-from argosy.images.squashfs.join import can_join, has_same_packing, has_whiteouts, join_squashfs
+from argosy.images.squashfs.join import can_join, contents_of, has_same_packing, has_whiteouts, join_squashfs
 from argosy.images.squashfs.pack import is_whiteout, run_pack
 from argosy.images.squashfs.source import Source, slices_of
 from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
@@ -195,33 +195,22 @@ COPIED_NAMES = (INSPECT_NAME,)
 """Metadata of the base's SIF that is copied.  Signatures are not copied, because they are no longer valid."""
 
 
-def plan_known_copies(base: Base, layer: FileSlice | None, *, flat: bool) -> tuple[tuple[int, FileSlice], ...]:
-    """Plan the copies of the base's bytes to their positions in a new image; these do not depend on new packages.
+def plan_known_copies(base: Base, joined: Iterable[Source], *, flat: bool) -> tuple[tuple[int, FileSlice], ...]:
+    """Plan the copies of bytes whose positions in a new image are known before its tables are joined.
 
     Parameters
     ----------
-    layer
-        The squashfs with the layer of the base, which the new layer begins with; None if there is none.
+    joined
+        The squashfs that are joined, the lowest first. Those that are not known yet are missing.
     flat
-        Whether base and layer are one partition, which begins with the contents of the base's files.
+        Whether the joined squashfs is the only partition; otherwise, it follows that of the base.
     """
-    source = base.source
+    system, contents = slices_of(base.source), map(contents_of, joined)
     if flat:
-        at = partition_offset((plan_base_part(source, group=GROUP),))
-        return ((at + SUPERBLOCK.size, _file_data(layer or source)),)
-    slices = slices_of(source)
-    starts = itertools.accumulate((part.length for part in slices), initial=partition_offset(()))
-    copies = tuple(zip(starts, slices, strict=False))
-    if layer is None:
-        return copies
-    system = plan_system_part(slices, arch=base.image.arch)
-    return (*copies, (partition_offset((system,)) + SUPERBLOCK.size, _file_data(layer)))
-
-
-def _file_data(source: Source) -> FileSlice:
-    """Return the range with the contents of all files of a squashfs."""
-    end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
-    return source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)
+        start = partition_offset((plan_base_part(base.source, group=GROUP),))
+        return tuple(place_pieces(start + SUPERBLOCK.size, contents))
+    start = partition_offset((plan_system_part(system, arch=base.image.arch),))
+    return (*place_pieces(partition_offset(()), system), *place_pieces(start + SUPERBLOCK.size, contents))
 
 
 def write_delta(

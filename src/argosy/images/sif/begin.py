@@ -1,6 +1,7 @@
 """Begin to write a SIF file before all of its content is known.
 
-The base of an image is known before its packages are chosen. A thread copies it to its final position meanwhile.
+The base of an image is known before its packages are chosen, and the contents of all files before their tables are
+joined. A thread copies these to their final positions meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +33,8 @@ class BegunFile:
         # `sweep_parts` removes the file of a killed process by this name.
         self._path = output.with_name(f".{output.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
         self._copies = frozenset[tuple[int, Piece]]()
+        self._waiting = SimpleQueue[Copy | None]()
+        """Copies to make; None after the last one."""
         self._stopped, self._is_complete = threading.Event(), False
         self._thread: threading.Thread | None = None
 
@@ -46,14 +50,19 @@ class BegunFile:
             self._path.unlink(missing_ok=True)
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Copy ranges of other files to their positions while the caller continues."""
-        self._copies = frozenset(copies)
-        self._thread = threading.Thread(target=self._copy, args=(copies,), daemon=True)
-        self._thread.start()
+        """Copy ranges of other files to their positions while the caller continues, except ranges of earlier calls."""
+        for copy in copies:
+            if copy not in self._copies:
+                self._waiting.put(copy)
+        self._copies |= frozenset(copies)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._copy, daemon=True)
+            self._thread.start()
 
-    def _copy(self, copies: Sequence[Copy]) -> None:
+    def _copy(self) -> None:
         with contextlib.suppress(ArgosyError, OSError), new_file(self._path) as descriptor:
-            for offset, source in copies:
+            while copy := self._waiting.get():
+                offset, source = copy
                 for done in range(0, source.length, CHUNK):
                     if self._stopped.is_set():
                         return
@@ -82,5 +91,6 @@ class BegunFile:
 
     def _wait(self) -> None:
         if self._thread:
+            self._waiting.put(None)
             self._thread.join()
             self._thread = None

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -70,6 +70,7 @@ def whole_of(path: Path) -> FileSlice:
 
 Piece = bytes | FileSlice
 """A piece of a part: bytes in memory, or a range of a file."""
+AnyPiece = TypeVar("AnyPiece", bound=Piece)
 
 
 class NewPart(msgspec.Struct, frozen=True):
@@ -190,7 +191,7 @@ def write_sif(
     head = _pack_header(placed, uuid=uuid, time=time, arch=arch)
     table = b"".join(_pack_descriptor(number, each, time=time) for number, each in enumerate(placed, start=1))
     target = Path(path)
-    pieces = tuple(pair for each in placed for pair in _positions(each.offset, each.part.pieces))
+    pieces = tuple(pair for each in placed for pair in place_pieces(each.offset, each.part.pieces))
     there = begun.move_to(target, pieces) if begun else frozenset()
     with new_file(target, exists=bool(there)) as descriptor, _write_faults(target):
         _write_all(descriptor, head, 0)
@@ -209,7 +210,7 @@ def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
         As raised by `write_sif`.
     """
     with new_file(path) as descriptor, _write_faults(path):
-        _write_at(descriptor, _positions(0, pieces))
+        _write_at(descriptor, place_pieces(0, pieces))
         os.fsync(descriptor)
 
 
@@ -291,7 +292,7 @@ def _write_faults(path: Path) -> Iterator[None]:
         raise explain_os_error(error, path.parent) from error
 
 
-def _positions(offset: int, pieces: Iterable[Piece]) -> Iterator[tuple[int, Piece]]:
+def place_pieces(offset: int, pieces: Iterable[AnyPiece]) -> Iterator[tuple[int, AnyPiece]]:
     """Return pieces that follow each other, with their positions."""
     for piece in pieces:
         yield offset, piece

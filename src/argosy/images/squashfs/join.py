@@ -30,7 +30,7 @@ from argosy.images.squashfs.relocate import (
     relocate_inode,
 )
 from argosy.images.squashfs.source import Source
-from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Superblock
+from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Superblock, read_superblock
 from argosy.images.squashfs.tables import (
     EXTENDED,
     FIRST,
@@ -68,6 +68,20 @@ def can_join(base: Superblock) -> bool:
 def has_same_packing(base: Superblock, layer: Superblock) -> bool:
     """Return whether a layer can be joined with its base without packing it again."""
     return (base.compressor, base.block_size) == (layer.compressor, layer.block_size) and not layer.has_xattrs
+
+
+def contents_of(source: Source) -> FileSlice:
+    """Return the range of a squashfs with the contents of all files.
+
+    A joined squashfs has these ranges of its parts unchanged, one after another, behind its superblock.
+
+    Raises
+    ------
+    ImageError
+        If it is damaged.
+    """
+    end = read_superblock(source.path, source.slice_at(0, SUPERBLOCK.size).offset).data_end
+    return source.slice_at(SUPERBLOCK.size, end - SUPERBLOCK.size)
 
 
 def has_whiteouts(layer: FileSlice) -> bool:
