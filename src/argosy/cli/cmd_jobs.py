@@ -28,7 +28,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
-from argosy.jobs.local_run import find_run, require_recorded_output
+from argosy.jobs.local_run import LAST, find_run, name_of_last, require_recorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
@@ -212,12 +212,11 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
     JOB is a job number, or 'last' for your last launch.
     """
     session = open_session()
-    if follow and is_job_id(job):
-        ctx.exit(follow_to_end(session, job, every=every, rank=rank))
-    facts = find_run(session, job)
+    known = name_of_last(session) if job == LAST else job
+    if follow and is_job_id(known):
+        ctx.exit(follow_to_end(session, known, every=every, rank=rank))
+    facts = find_run(session, known)
     require_recorded_output(facts)
-    if follow:
-        ctx.exit(follow_to_end(session, facts.id, every=every, rank=rank))
     for block in read_output(facts, rank=rank):
         click.echo(block, nl=False)
     if facts.kind == ENDED and facts.code:

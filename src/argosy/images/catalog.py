@@ -284,8 +284,9 @@ def remove_images(names: Sequence[str], session: Session) -> tuple[Removed, ...]
     UsageError
         If one of the images does not exist, or is in another folder; no image is removed then.
     """
-    found = [_find_removable(name, session) for name in names]
-    return tuple(_remove_file(path, folder) for path, folder in dict.fromkeys(found))
+    found = dict.fromkeys(_find_removable(name, session) for name in names)
+    links_first = sorted(found, key=lambda each: not each[0].is_symlink())  # an image takes its aliases with it
+    return tuple(_remove_file(path, folder) for path, folder in links_first)
 
 
 def _find_removable(name: str, session: Session) -> tuple[Path, Path]:

@@ -10,9 +10,8 @@ from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
-from argosy.jobs.history import past_jobs
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, RECORD_NAME, STARTED, SUBMITTED, Run, read_submitted, recording_command
+from argosy.jobs.record import END, RECORD_NAME, STARTED, Run, read_plan, read_submitted, recording_command
 from argosy.slurm.text import ENDED, RUNNING, is_job_id
 
 LAST = "last"
@@ -20,6 +19,9 @@ LAST = "last"
 
 HERE = "this machine"
 """The node of a run on this machine."""
+
+LOGS_HERE = "here"
+"""Folder of --log-dir for runs on this machine; a job has one with its number."""
 
 LOCAL_RUN = re.compile(RECORD_NAME)
 TIME_LENGTH = len("20260102-030405")
@@ -44,8 +46,25 @@ def find_run(session: Session, name: str) -> JobFacts:
     UsageError
         When neither Slurm nor a record knows it.
     """
-    local = _find_local_run(session, name)
-    return local or find_job(session, _last_job(session) if name == LAST else name, or_record=True)
+    known = name_of_last(session) if name == LAST else name
+    return _find_local_run(session, known) or find_job(session, known, or_record=True)
+
+
+def name_of_last(session: Session) -> str:
+    """Return the number of the job, or the name of the run on this machine, that was launched last.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    for record in sorted((session.paths.state / "runs").glob("*"), reverse=True):
+        submitted = read_submitted(record)
+        if submitted.get("job"):
+            return submitted["job"]
+        if not submitted and _was_started(record):
+            return record.name
+    raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
 
 
 def require_recorded_output(facts: JobFacts) -> None:
@@ -54,9 +73,9 @@ def require_recorded_output(facts: JobFacts) -> None:
     Raises
     ------
     UsageError
-        If it is a run on this machine.
+        If it is a run on this machine without --log-dir.
     """
-    if facts.nodes == HERE:
+    if facts.nodes == HERE and not facts.output:
         raise UsageError(
             f"the output of run {facts.id} was not recorded",
             evidence=f"it {facts.meaning}",
@@ -65,34 +84,16 @@ def require_recorded_output(facts: JobFacts) -> None:
 
 
 def _find_local_run(session: Session, name: str) -> JobFacts | None:
-    """Return the facts of a run on this machine, by the folder of its record or ``last``; None for a job."""
-    runs = session.paths.state / "runs"
-    if name == LAST:
-        record = max(filter(_was_started, runs.glob("*")), default=None, key=lambda each: each.name)
-    elif LOCAL_RUN.fullmatch(Path(name).name):
-        record = next(filter(_was_started, (Path(name), runs / name)), None)
-    else:
-        record = None
+    """Return the facts of a run on this machine, by the name or the folder of its record; None for a job."""
+    if not LOCAL_RUN.fullmatch(Path(name).name):
+        return None
+    record = next(filter(_was_started, (Path(name), session.paths.state / "runs" / name)), None)
     return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
 
 
 def _was_started(record: Path) -> bool:
-    """Return whether a folder is the record of a launch that was not refused."""
-    return any((record / name).is_file() for name in (STARTED, END, SUBMITTED))
-
-
-def _last_job(session: Session) -> str:
-    """Return the number of the job that was submitted last.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
-    jobs = past_jobs(session, most=1)
-    if not jobs:
-        raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
-    return jobs[0].id
+    """Return whether a folder is the record of a launch on this machine that was not refused."""
+    return any((record / name).is_file() for name in (STARTED, END))
 
 
 def read_local_run(record: Path, hostname: str) -> JobFacts:
@@ -111,12 +112,23 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
             meaning = f"runs on {HERE}"
         elif owner and owner.host == hostname and (alive is False or not is_of_this_boot(owner)):
             kind, code, meaning = ENDED, 1, "was killed"
+    files = _logs_of_ranks(record)
+    # The rank that failed first stopped writing first.
+    first = min(files, key=lambda each: Path(each).stat().st_mtime, default="")
+    advice = f"its output was not recorded; run it again: {recording_command(record)}"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
-        meaning=meaning, reason="", nodes=HERE, output="", code=code, restarts=0, record=str(record),
+        meaning=meaning, reason="", nodes=HERE, code=code,
+        output=first, outputs=files, restarts=0, record=str(record),
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
-        advice=f"its output was not recorded; run it again: {recording_command(record)}" if code else "",
+        advice=advice if code and not files else "",
     )  # fmt: skip
+
+
+def _logs_of_ranks(record: Path) -> tuple[str, ...]:
+    """Return the files of the ranks of a run with --log-dir."""
+    logs = read_plan(record).get("logs")
+    return tuple(map(str, sorted(Path(str(logs), LOGS_HERE).glob("rank-*.log")))) if logs else ()
 
 
 def _begin_of(name: str) -> int:

@@ -59,9 +59,10 @@ def _output_files(facts: JobFacts, rank: int | None) -> tuple[str, ...]:
     """Return the files that a job, or one rank of it, writes to."""
     if rank is None or not _is_split(facts):
         return facts.outputs or (facts.output,)
+    of_rank = tuple(file for file in facts.outputs if Path(file).name == f"rank-{rank}.log")
     numbers = dict.fromkeys((*(run.job for run in facts.runs), facts.id))
     files = [str(Path(str(read_plan(facts.record)["logs"]), number, f"rank-{rank}.log")) for number in numbers]
-    return tuple(file for file in files if can_read(file)) or (files[-1],)
+    return of_rank or tuple(file for file in files if can_read(file)) or (files[-1],)
 
 
 def _is_split(facts: JobFacts) -> bool:

@@ -17,6 +17,12 @@ FRAMEWORKS = frozenset(
 )
 """Modules of distributed programs; each has the name of its package."""
 
+OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
+"""Folders of the Pythons of an image."""
+
+CHANGES_IMPORTS = frozenset({"path", "addsitedir", "exit", "_exit", "quit", "execv", "execve", "execvp"})
+"""Names whose use may add folders to Python's search path (``sys.path``), or end the program before its imports."""
+
 LONGEST = 1 << 20
 """Size of the longest program that is read, in bytes."""
 
@@ -62,13 +68,18 @@ def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
     """Return the file of a Python program on this machine; None for other commands."""
     interpreter, *words = (*request.command, "")
     words = words[1:] if words[0] == "-u" else words
-    if not ANY_PYTHON.match(interpreter) or not words[:1] or not words[0].endswith(".py"):
+    # A Python elsewhere, for example in a venv over the image, has packages of its own.
+    is_of_image = "/" not in interpreter or interpreter.startswith(OF_IMAGE)
+    if not ANY_PYTHON.match(interpreter) or not is_of_image or not words[:1] or not words[0].endswith(".py"):
         return None
     return Path(cwd, request.options.chdir, request.container.workdir, words[0])
 
 
 def _read_imports(program: Path) -> Iterator[str]:
-    """Yield the modules that a program always imports: those at its top level, outside of ``try`` and ``if``."""
+    """Yield the modules that a program always imports: those at its top level, outside of ``try`` and ``if``.
+
+    The search ends at a statement that may change where Python finds modules, or end the program.
+    """
     import ast  # noqa: PLC0415 - only for programs of images without a framework
 
     try:
@@ -80,6 +91,10 @@ def _read_imports(program: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom) and not statement.level:
             yield (statement.module or "").partition(".")[0]
+        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(statement)}
+            if names & CHANGES_IMPORTS:
+                return
 
 
 def _is_beside(program: Path, module: str) -> bool:

@@ -100,9 +100,13 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         else:
             _note_process(folder)
         code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
-        write_text(folder / END, json.dumps({"code": code}) + "\n")
+        try:
+            write_text(folder / END, json.dumps({"code": code}) + "\n")
+        except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
+            session.reporter.note(f"the end of the run cannot be written to its record: {error}")
         if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
-            session.reporter.note(f"to explain the failure, record the output: {recording_command(folder)}")
+            again = f"record the output: {recording_command(folder)}"
+            session.reporter.note(f"to explain the failure, {'type: argosy why last' if plan.logs else again}")
         return Launched(code, "", str(folder))
     return submit(plan, folder, session, profile=profile)
 

@@ -45,6 +45,7 @@ PYTHON_NAMES = {
     "tensorflow-base": "tensorflow",
     "jax-base": "jax",
     "jaxlib-base": "jaxlib",
+    "ray-core": "ray",
 }
 """conda packages whose Python module has another name, by which launchers know it."""
 
@@ -289,10 +290,10 @@ def lists_all_python(lock: Lock) -> bool:
     """Return whether the lock lists every package that Python sees in the image.
 
     The lock does not list the packages of a foreign base, nor files that steps add. The Debian bases of Argosy contain
-    no Python packages, and conda's Python sees only its own.
+    no Python packages, unless Debian's own are added (``+python3-mpi4py``), and conda's Python sees only its own.
     """
     own = any(package.kind is PackageKind.CONDA and package.name == "python" for package in lock.packages)
-    debian = lock.base.reference.startswith("debian:") and "torch" not in lock.base.reference  # +python3-torch
+    debian = lock.base.reference.startswith("debian:") and "+python3-" not in lock.base.reference
     return (own or debian) and not (lock.steps or lock.stages)
 
 

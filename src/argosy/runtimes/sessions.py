@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -95,9 +95,13 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
 
 def _forget_ended(session: Session) -> None:
     """Remove the records of sessions that ended."""
+
+    def refuse(owner: Owner) -> None:
+        raise UsageError(f"{owner.what} is started again")
+
     for name in _recorded_names(session):
         if _has_ended(name, session):
-            with _locked(name, session):
+            with contextlib.suppress(UsageError), _locked(name, session, refusing=refuse):
                 if _has_ended(name, session):  # unless another process started it again
                     _file(name, session).unlink(missing_ok=True)
 
@@ -108,11 +112,11 @@ def _has_ended(name: str, session: Session) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(name: str, session: Session) -> Iterator[None]:
+def _locked(name: str, session: Session, *, refusing: Callable[[Owner], None] | None = None) -> Iterator[None]:
     """Lock the name of a session while one process starts or ends it."""
     file = _file(name, session)
     make_folder(file.parent)
-    with hold_lock(file.with_suffix(".lease"), what=f"session {name}", waiting=session.waiting):
+    with hold_lock(file.with_suffix(".lease"), what=f"session {name}", waiting=session.waiting, refusing=refusing):
         yield
 
 

@@ -289,14 +289,14 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
         "Last line of rank 3 before the error",
     ]  # fmt: skip
     assert cite_lines(case)[-1].code == "rank 3 step 2"
-    assert "reads the rank" not in explain_cause(case)
+    assert "uses the rank" not in explain_cause(case)
     own = replace(case, raised=Raised("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1"))))
     assert (
         "Line 73 of train.py uses the rank, and the argument is also the number of the rank that failed first."
         in explain_cause(own)
     )
     other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
-    assert "reads the rank" not in explain_cause(other)
+    assert "uses the rank" not in explain_cause(other)
     main = replace(frames[0], path="/x/main.py")
     apart = replace(case, raised=Raised("x", (main, *frames[1:])))
     assert next((each.text, each.line) for each in cite_lines(apart)) == (

@@ -105,7 +105,8 @@ def test_an_image_goes_with_its_aliases_and_an_alias_goes_alone(session: Session
     assert (folder / "a/1.sif").is_file()
     tag_image("a:1", "old", session)
     assert remove_images(["a:1"], session)[0].aliases == ("old",)
-    remove_images(["a:2"], session)
+    tag_image("a:2", "older", session)
+    remove_images(["a:2", "older"], session)
     assert [path.name for path in folder.iterdir()] == ["b.sif"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
-from argosy.jobs.local_run import LOCAL_RUN
+from argosy.jobs.local_run import LOCAL_RUN, find_run, name_of_last, require_recorded_output
+from argosy.jobs.logs import read_output
 from argosy.jobs.record import new_record_folder
 from tests.unit.machines import make_session
 
@@ -180,3 +182,34 @@ def test_a_damaged_record_of_a_run_on_this_machine_is_shown(state: Path, name: s
     folder.mkdir(parents=True)
     (folder / "end.json").write_text(f'{{"code": {code}}}')
     assert "ended with an error" in ask("show", name).output
+
+
+def test_the_last_launch_is_the_newest_that_was_not_refused(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    names = [f"20260102-03040{second}-123456-abcd" for second in range(3)]
+    array, local, refused = (session.paths.state / "runs" / name for name in names)
+    for folder in (array, local, refused):
+        folder.mkdir(parents=True)
+    (array / "submitted.json").write_text('{"job": "88"}')
+    assert name_of_last(session) == "88", "the whole array, not one task"
+    (refused / "submitted.json").write_text('{"job": ""}')
+    assert name_of_last(session) == "88"
+    (local / "end.json").write_text('{"code": 0}')
+    assert name_of_last(session) == local.name
+
+
+def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    folder, logs = session.paths.state / "runs/20260102-030405-123456-abcd", tmp_path / "logs/here"
+    for path in (folder, logs):
+        path.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(PLAN | {"logs": str(logs.parent)}))
+    (folder / "end.json").write_text('{"code": 1}')
+    for rank, text in ((1, "KeyError: 'x'"), (0, "terminated")):
+        (logs / f"rank-{rank}.log").write_text(text)
+        os.utime(logs / f"rank-{rank}.log", (100 - rank, 100 - rank))
+    facts = find_run(session, "last")
+    require_recorded_output(facts)
+    assert facts.output == f"{logs}/rank-1.log"
+    assert b"".join(read_output(facts, rank=0)) == b"terminated"
+    assert "rank-1.log <==" in b"".join(read_output(facts)).decode()

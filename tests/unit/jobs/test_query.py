@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -496,3 +497,16 @@ def test_a_failure_of_several_ranks_on_this_machine_has_a_next_step(
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, ranks), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == code
     assert reporter.getvalue().count(f"sh {tmp_path}/job.sh > run.log 2>&1; argosy why run.log") == notes
+
+
+def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, text: str) -> None:
+        if path.name == "end.json":
+            raise OSError(errno.ENOSPC, text)
+
+    monkeypatch.setattr("argosy.launch.submit.write_text", write)
+    there = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(3, "", ""))]))
+    plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), ())
+    assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == 3

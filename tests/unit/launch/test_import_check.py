@@ -31,6 +31,7 @@ def check(folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, 
         ("import numpy, torch.distributed as dist\n", "torch"),
         ("from jax import numpy\n", "jax"),
         ("import pytorch_lightning as pl\n", "pytorch-lightning"),
+        ("import os\nos.environ['A'] = '1'\nimport torch\n", "torch"),
     ],
 )
 def test_a_program_that_imports_what_the_image_lacks_is_refused(tmp_path: Path, text: str, package: str) -> None:
@@ -58,6 +59,9 @@ def test_a_plan_that_is_only_shown_warns(tmp_path: Path) -> None:
         "def train():\n    import torch\n",
         "from .torch import nn\n",
         "import torch(\n",
+        "import sys\nsys.path.insert(0, '/shared/packages')\nimport torch\n",
+        "import site\nsite.addsitedir('/shared/packages')\nimport torch\n",
+        "import sys\nif not sys.argv[1:]:\n    sys.exit('usage: train.py DATA')\nimport torch\n",
         "import torch\n" + "#" * (1 << 20),
         "\0",
     ],
@@ -76,6 +80,7 @@ def test_a_program_that_may_run_without_a_framework_passes(tmp_path: Path, text:
         ("sh", "train.py"),
         ("python", "-u"),
         ("./a.out",),
+        ("/shared/venv/bin/python", "train.py"),
     ],
 )
 def test_other_commands_pass(tmp_path: Path, command: tuple[str, ...]) -> None:
@@ -98,7 +103,8 @@ def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "code/train.py").write_text("import torch\n")
     assert check(tmp_path) == []
     inside = replace(REQUEST, command=("python3", "-u", "code/train.py"))
-    with pytest.raises(CheckFailed):
-        check(tmp_path, request=inside)
+    for python in ("python3", "/usr/bin/python3"):
+        with pytest.raises(CheckFailed):
+            check(tmp_path, request=replace(inside, command=(python, *inside.command[1:])))
     with pytest.raises(CheckFailed):
         check(tmp_path, request=replace(REQUEST, options=replace(REQUEST.options, chdir=str(tmp_path / "code"))))

@@ -185,8 +185,9 @@ def test_conda_packages_read_back_and_are_billed_with_build_channel_and_platform
 
 
 def test_conda_s_pytorch_is_known_as_torch() -> None:
-    lock = replace(LOCK, packages=(replace(CONDA, name="pytorch"), LockedPackage("numpy", "1.26.4")))
-    assert python_names(lock) == {"torch", "numpy"}
+    conda = (replace(CONDA, name=name) for name in ("pytorch", "ray-core"))
+    lock = replace(LOCK, packages=(*conda, LockedPackage("numpy", "1.26.4")))
+    assert python_names(lock) == {"torch", "ray", "numpy"}
 
 
 def test_no_credential_of_a_channel_ends_in_a_lock_or_bill() -> None:
@@ -201,6 +202,7 @@ def test_no_credential_of_a_channel_ends_in_a_lock_or_bill() -> None:
         ("debian:bookworm", (), (), True),
         ("debian:bookworm+git", (), (), True),
         ("debian:bookworm+python3-torch", (), (), False),
+        ("debian:bookworm+python3-mpi4py", (), (), False),
         ("docker://nvcr.io/nvidia/pytorch:25.10-py3", (), (), False),
         ("docker://x", (LockedPackage("python", "3.12", kind=PackageKind.CONDA),), (), True),
         ("docker://x", (LockedPackage("python", "3.12"),), (), False),

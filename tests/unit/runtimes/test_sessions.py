@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.locks import this_owner
+from argosy.core.locks import hold_lock, this_owner
 from argosy.core.records import replace
 from argosy.runtimes.run import RunRequest
 from argosy.runtimes.sessions import (
@@ -72,6 +72,19 @@ def test_the_next_start_removes_records_of_sessions_that_ended(tmp_path: Path) -
     with pytest.raises(UsageError, match="already exists"):
         start_session("work", RunRequest("my.sif", ()), session)
     assert sorted(path.name for path in (session.paths.state / "sessions").iterdir()) == ["far.json", "work.json"]
+
+
+def test_a_start_does_not_wait_for_another_session_that_is_started_again(tmp_path: Path) -> None:
+    session = real_session(tmp_path)
+    for name, owner in (("work", HERE), ("old", replace(HERE, started="1"))):
+        record(tmp_path, replace(WORK, name=name, owner=owner))
+    lock = session.paths.state / "sessions/old.lease"
+    with (
+        hold_lock(lock, what="session old", waiting=session.waiting),
+        pytest.raises(UsageError, match="already exists"),
+    ):
+        start_session("work", RunRequest("my.sif", ()), session)
+    assert lock.with_suffix(".json").exists()
 
 
 def test_a_session_whose_process_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
