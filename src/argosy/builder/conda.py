@@ -7,159 +7,50 @@ that they do not depend on the machine that installed them.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from packaging.utils import canonicalize_name
 
 from argosy.builder.backends.container import BuildContainer
+from argosy.builder.conda_client import CondaClient
+from argosy.builder.conda_meta import PackageMeta, read_meta, with_dependencies, write_meta
+from argosy.builder.conda_scripts import ask_activation, link_scripts, run_link_scripts, unshare
+from argosy.builder.packed.conda import (
+    PYTHON,
+    TREES,
+    CondaCache,
+    CondaPacker,
+    changed_packages,
+    file_states,
+    move_others,
+    needs_all_linked,
+    packable_names,
+    packed_paths,
+    stored_meta,
+)
+from argosy.builder.packed.make import Wheels
+from argosy.builder.packed.store import PackedWheel
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
-from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, parse_env_script, render_env_script
-from argosy.core.locks import hold_lock
-from argosy.core.os_errors import translate_os_errors
-from argosy.core.parse import parse_json
-from argosy.core.process import Command
+from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.records import replace
-from argosy.core.redact import redact
 from argosy.core.session import Session, Step
-from argosy.recipes.conda_activation import parse_activation, plan_before, render_ask_activation
-from argosy.recipes.conda_answer import CondaPackage, parse_answer
-from argosy.recipes.conda_request import (
-    CondaPlan,
-    CondaTarget,
-    certificates,
-    parse_cuda,
-    parse_glibc,
-    plan_conda,
-    render_request,
-    requested_specs,
-)
-from argosy.recipes.conda_spec import parse_conda_spec
-from argosy.recipes.condarc import Condarc, read_condarc
+from argosy.core.store import remove_tree
+from argosy.recipes.conda_answer import CondaPackage
+from argosy.recipes.conda_request import CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
+from argosy.recipes.condarc import read_condarc
 from argosy.recipes.lock import LockedPackage, PackageKind
-from argosy.recipes.recipe import Recipe, Where
+from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
 
-FILE_KEYS = ("fn", "md5", "sha256", "files", "paths_data")
-"""Keys of conda-meta about a package's file and its files in the prefix."""
-
-MACHINE_KEYS = ("link", "extracted_package_dir", "package_tarball_full_path", "indexed_timestamp")
-"""Keys of conda-meta about the package cache or the time of installation."""
-
-_LINK_SCRIPT = re.compile(r"\.(?P<name>.+)-post-link\.sh\Z")
-
-
-class LinkScript(msgspec.Struct, frozen=True):
-    """A link script, which a package runs after its installation, by its path in the container."""
-
-    package: CondaPackage
-    inside: str
-
-
-def tidy_conda_meta(prefix: Path, requested: Iterable[str], *, time: int) -> None:
-    """Normalise the records of installed packages: the same bytes for any cache, link type, umask and channel.
-
-    The metadata come from the package itself, not from the channel's index, which a build from a lock does not read.
-
-    Parameters
-    ----------
-    requested
-        The requested specs in conda's syntax; ``conda env export --from-history`` shows them.
-    time
-        Time of the history entry, in seconds since 1970.
-    """
-    asked: dict[str, list[str]] = {}
-    for text in requested:
-        asked.setdefault(parse_conda_spec(text, Where("", 0)).name, []).append(text)
-    urls = []
-    for file in sorted((prefix / "conda-meta").glob("*.json")):
-        record = parse_json(file.read_text(encoding="utf-8"))
-        index = _index_of(record)
-        url = redact(record["url"])
-        kept = index | {key: record[key] for key in FILE_KEYS if record.get(key)}
-        kept |= {"url": url, "channel": url.rsplit("/", 2)[0], "requested_specs": asked.get(record["name"], [])}
-        file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        urls.append(url)
-    (prefix / "conda-meta/history").write_text(_render_history(urls, requested, time), encoding="utf-8")
-    (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)
-
-
-def _index_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the package's ``info/index.json``; without one, the metadata of the channel."""
-    index = Path(record.get("extracted_package_dir", ""), "info/index.json")
-    if not index.is_file():
-        return {key: value for key, value in record.items() if key not in MACHINE_KEYS}
-    data: dict[str, Any] = parse_json(index.read_text(encoding="utf-8"))
-    return data
-
-
-def _render_history(urls: Iterable[str], requested: Iterable[str], time: int) -> str:
-    """Render one transaction in the form of conda's own history file."""
-    moment = datetime.fromtimestamp(time, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-    rows = sorted(re.sub(r"\.(?:conda|tar\.bz2)\Z", "", url) for url in urls)
-    added = [f"+{channel}::{name}" for channel, _, name in (row.rpartition("/") for row in rows)]
-    specs = [f"# update specs: {json.dumps(list(requested))}"] if requested else []
-    return "\n".join((f"==> {moment} <==", "# cmd: argosy build", *added, *specs)) + "\n"
-
-
-def _installation_order(prefix: Path) -> list[str]:
-    """Return the names of installed packages after their dependencies; cycles are broken by name."""
-    records = [parse_json(file.read_text(encoding="utf-8")) for file in sorted((prefix / "conda-meta").glob("*.json"))]
-    depends = {record["name"]: sorted(text.split()[0] for text in record.get("depends", ())) for record in records}
-    order: dict[str, None] = {}
-    waiting = [(name, False) for name in sorted(depends, reverse=True)]
-    begun: set[str] = set()
-    while waiting:
-        name, done = waiting.pop()
-        if done:
-            order[name] = None
-        elif name in depends and name not in begun:
-            begun.add(name)
-            waiting += [(name, True), *((other, False) for other in reversed(depends[name]))]
-    return list(order)
-
-
-def link_scripts(prefix: Path, chosen: Iterable[CondaPackage]) -> tuple[LinkScript, ...]:
-    """List the link scripts in a prefix, each after those of the package's dependencies."""
-    order = _installation_order(prefix)
-    chosen = sorted(chosen, key=lambda package: order.index(package.name))
-    found = {match["name"]: path for path in (prefix / "bin").glob(".*") if (match := _LINK_SCRIPT.match(path.name))}
-    return tuple(
-        LinkScript(package, f"{ENV_PREFIX}/bin/{found[package.name].name}")
-        for package in chosen
-        if package.name in found
-    )
-
-
-def unshare(prefix: Path) -> None:
-    """Replace each hard link into the cache by a copy."""
-    for folder, _, names in os.walk(prefix):
-        for name in names:
-            path = Path(folder, name)
-            if not path.is_symlink() and path.stat().st_nlink > 1:
-                copy = path.with_name(f"{name}.argosy-copy")
-                shutil.copy2(path, copy)
-                copy.replace(path)
-
-
-PYTHON = f"{ENV_PREFIX}/bin/python"
+INTERPRETER = f"{ENV_PREFIX}/bin/python"
 ASK_GLIBC = "getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 || :"
-BY_BASH = 'PATH="$CONDA_PREFIX/bin:$PATH"; export PATH; bash=$(command -v bash) || bash=sh; exec "$bash" "$@"'
-"""Runs a script with bash, for which packages write them; falls back to sh if there is no bash."""
-
-Compile = Callable[[BuildContainer, Path, Path, BytecodeCache, Collection[str], Step], None]
 
 
 class CondaEnvironment(msgspec.Struct, frozen=True):
@@ -169,12 +60,54 @@ class CondaEnvironment(msgspec.Struct, frozen=True):
     ----------
     python
         Its Python, or None.
+    linked
+        How its packages were installed; None if they are those of the base.
     """
 
     python: BasePython | None
     packages: tuple[LockedPackage, ...]
     activation: Activation
     notes: tuple[str, ...]
+    linked: LinkedPackages | None = None
+
+
+class LinkedPackages(msgspec.Struct, frozen=True):
+    """The conda packages of an environment.
+
+    Attributes
+    ----------
+    meta
+        The metadata of each package, by its name.
+    found, made
+        The packed packages that were in the cache, and those that this build packed, by name.
+    whole
+        Whether all packages are in the tree; otherwise those that are packed need not be.
+    """
+
+    packages: tuple[CondaPackage, ...]
+    meta: Mapping[str, PackageMeta]
+    found: Mapping[str, PackedWheel]
+    made: Mapping[str, PackedWheel]
+    whole: bool
+
+    @property
+    def packed(self) -> tuple[PackedWheel, ...]:
+        """All packed packages, sorted by name."""
+        return tuple(part for _, part in sorted({**self.found, **self.made}.items()))
+
+    @property
+    def packed_meta(self) -> dict[str, PackageMeta]:
+        """The metadata of the packed packages."""
+        return {part.record.name: self.meta[part.record.name] for part in self.packed}
+
+    def paths(self) -> set[str]:
+        """Return the paths in the image that the packed packages have."""
+        return packed_paths(self.packed, self.packed_meta.values())
+
+    def without(self, names: Collection[str]) -> LinkedPackages:
+        """Return a copy that does not pack some packages."""
+        found, made = ({k: v for k, v in parts.items() if k not in names} for parts in (self.found, self.made))
+        return replace(self, found=found, made=made)
 
 
 class CondaContext(msgspec.Struct, frozen=True):
@@ -182,8 +115,14 @@ class CondaContext(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
+    layer
+        The tree into which the packages are linked.
     spare
         A further folder of unpacked conda packages, that of a bundle, or None.
+    cache
+        The cache of packed packages; None to pack all of them together.
+    for_site
+        Whether the image is for a site, for whose GPUs torch is checked.
     prepare, shared
         See `argosy.builder.python.packages.Installer`.
     """
@@ -195,6 +134,8 @@ class CondaContext(msgspec.Struct, frozen=True):
     work: Path
     step: Step
     spare: Path | None = None
+    cache: CondaCache | None = None
+    for_site: bool = False
     prepare: PreparePins | None = None
     shared: Path | None = None
 
@@ -250,45 +191,136 @@ def make_conda(
     ArgosyError
         If there is no solution, a channel is missing, or a package has the wrong digest.
     """
-    host = context.session.host
-    glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
-    condarc = read_condarc(host.environment, Path(host.person.home))
-    target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
-    plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
-    chosen = _run_worker(context, plan, condarc)
-    tidy_conda_meta(context.prefix, requested_specs(recipe), time=time)
-    notes = [*plan.notes, *_run_link_scripts(context, chosen)]
-    return _complete(context, recipe, variables, tuple(map(_locked, chosen)), notes, compiling=compile_conda)
+    client = _open_client(context, recipe, cuda=cuda, archspec=archspec)
+    packages = client.choose()
+    linked = _link_packages(context, client, packages, whole=bool(recipe.pip))
+    write_meta(context.prefix, packages, linked.meta, requested_specs(recipe), time=time)
+    held = tuple(map(_locked, packages))
+    if not linked.whole:
+        activation, _ = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
+        return CondaEnvironment(_python_of(packages), held, activation, client.plan.notes, linked)
+    return _complete_environment(context, recipe, variables, held, linked, client.plan.notes)
 
 
 def extend_conda(
     context: CondaContext, recipe: Recipe, variables: tuple[tuple[str, str], ...], held: tuple[LockedPackage, ...]
 ) -> CondaEnvironment:
     """Add pip packages to the conda environment of the base, an Argosy image."""
-    return _complete(context, recipe, variables, held, [], compiling=compile_layer)
+    made, pins = _add_pip_packages(context, recipe, variables, held)
+    if made.python:
+        container, names = context.build_container, {pin.package.name for pin in pins}
+        compile_layer(container, context.layer, context.work, _bytecode(context, made.python), names, context.step)
+    return made
 
 
-def _complete(
+def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
+    host = context.session.host
+    glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
+    condarc = read_condarc(host.environment, Path(host.person.home))
+    target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
+    plan = plan_conda(recipe, condarc, target, environment=host.environment, cwd=Path(host.cwd))
+    return CondaClient(context.session, context.step, plan, condarc, context.spare)
+
+
+def _link_packages(
+    context: CondaContext, client: CondaClient, packages: tuple[CondaPackage, ...], *, whole: bool
+) -> LinkedPackages:
+    """Link the packages that are not packed yet, or all if something needs their files, and pack the new ones."""
+    if context.cache is None:
+        client.install(packages, context.prefix)
+        return LinkedPackages(packages, read_meta(context.prefix, packages), {}, {}, whole=True)
+    python = next((package for package in packages if package.name == PYTHON), None)
+    cache = replace(context.cache, python=python.sha256 if python else "")
+    found = cache.find(packages)
+    missing = tuple(package for package in packages if package.name not in found)
+    meta = {name: stored_meta(part) for name, part in found.items()}
+    whole = whole or needs_all_linked(packages, meta, for_site=context.for_site)
+    wanted = packages if whole else _needed_on_disk(packages, missing, meta)
+    if wanted:
+        client.install(wanted, context.prefix)
+        meta |= read_meta(context.prefix, missing)
+    if not whole and needs_all_linked(packages, meta, for_site=context.for_site):
+        whole = True
+        if len(wanted) < len(packages):
+            remove_tree(context.prefix)
+            client.install(packages, context.prefix)
+            meta |= read_meta(context.prefix, missing)
+    packable = packable_names(packages, meta)
+    # rattler has moved some of their files.
+    meta |= read_meta(context.prefix, [package for package in packages if package.name not in packable])
+    packer = CondaPacker(context.build_container, context.layer, context.work, cache)
+    new = [package for package in missing if package.name in packable]
+    kept = {*meta} if whole else set(with_dependencies(PYTHON, meta))
+    made = packer.pack(new, meta, python.version if python else "", kept)
+    return LinkedPackages(packages, meta, found, made, whole).without({*meta} - packable)
+
+
+def _needed_on_disk(
+    packages: Collection[CondaPackage], missing: Collection[CondaPackage], meta: Mapping[str, PackageMeta]
+) -> tuple[CondaPackage, ...]:
+    """Return the missing packages, and those with which their modules are compiled."""
+    names = {package.name for package in missing}
+    names |= set(with_dependencies(PYTHON, meta)) if names else set()
+    return tuple(package for package in packages if package.name in names)
+
+
+def _python_of(packages: Iterable[CondaPackage]) -> BasePython | None:
+    """Return the Python of an environment by its package."""
+    version = next((package.version for package in packages if package.name == PYTHON), "")
+    numbers = re.match(r"\d+\.\d+\.\d+", version)
+    return BasePython(numbers[0] if numbers else version, INTERPRETER, (), ()) if version else None
+
+
+def _complete_environment(
     context: CondaContext,
     recipe: Recipe,
     variables: tuple[tuple[str, str], ...],
     held: tuple[LockedPackage, ...],
-    notes: list[str],
-    *,
-    compiling: Compile,
+    linked: LinkedPackages,
+    notes: tuple[str, ...],
 ) -> CondaEnvironment:
-    python = ask_interpreter(context.build_container, PYTHON) if (context.prefix / "bin/python").exists() else None
-    activation, said = _ask_activation(context, recipe.name, variables)
+    """Run the scripts of the packages, install the ``pip:`` section, and compile what is not packed."""
+    container, layer, step = context.build_container, context.layer, context.step
+    scripts = link_scripts(context.prefix, linked.packages, linked.meta)
+    if scripts:
+        # A script that appends to a hard-linked file would change it in the cache, too.
+        unshare(context.prefix)
+    before = file_states(layer, linked.packed_meta)
+    said = tuple(run_link_scripts(container, context.prefix, scripts, step))
+    made, pins = _add_pip_packages(context, recipe, variables, held)
+    linked = linked.without(changed_packages(layer, linked.packed_meta, before))
+    if made.python:
+        code, new = _bytecode(context, made.python), {pin.package.name for pin in pins}
+        compile_conda(container, layer, context.work, code, new, step, linked.paths())
+    return replace(made, notes=(*notes, *said, *made.notes), linked=linked)
+
+
+def _bytecode(context: CondaContext, python: BasePython) -> BytecodeCache:
+    return BytecodeCache(context.session.paths.cache / BYTECODE, python.build)
+
+
+def _add_pip_packages(
+    context: CondaContext,
+    recipe: Recipe,
+    variables: tuple[tuple[str, str], ...],
+    held: tuple[LockedPackage, ...],
+) -> tuple[CondaEnvironment, tuple[Pin, ...]]:
+    """Compute the activation of an environment, and install the ``pip:`` section, without byte code."""
+    has_python = (context.prefix / "bin/python").exists()
+    python = ask_interpreter(context.build_container, INTERPRETER) if has_python else None
+    activation, said = ask_activation(context.build_container, context.layer, recipe.name, variables, context.step)
     pins = _install_pip(context, recipe, python, held, activation)
-    if python:
-        code = BytecodeCache(context.session.paths.cache / BYTECODE, python.build)
-        compiling(
-            context.build_container, context.layer, context.work, code, {pin.package.name for pin in pins}, context.step
-        )
     added = {pin.package.name: pin.package for pin in pins}
     kept = [package for package in held if package.kind is PackageKind.CONDA or package.name not in added]
     packages = tuple(sorted((*kept, *added.values()), key=lambda package: (package.name, package.kind)))
-    return CondaEnvironment(python, packages, activation, (*notes, *said))
+    return CondaEnvironment(python, packages, activation, said), pins
+
+
+def take_unpacked(context: CondaContext, linked: LinkedPackages, tree: Path) -> Wheels:
+    """Move the files that are not packed into another tree, and return the packed packages."""
+    move_others(context.layer, tree, linked.paths())
+    trees = (context.layer, context.work / TREES)
+    return Wheels(tuple(linked.found.values()), (), (), tuple(linked.made.values()), trees)
 
 
 def _locked(package: CondaPackage) -> LockedPackage:
@@ -301,62 +333,6 @@ def _locked(package: CondaPackage) -> LockedPackage:
         build=package.build,
         url=package.url,
         md5=package.md5,
-    )
-
-
-def _run_worker(context: CondaContext, plan: CondaPlan, condarc: Condarc) -> tuple[CondaPackage, ...]:
-    session = context.session
-    cache = session.paths.cache / "conda"
-    with translate_os_errors(cache):
-        cache.mkdir(parents=True, exist_ok=True)
-        context.prefix.parent.mkdir(parents=True, exist_ok=True)
-    request = render_request(plan, cache=cache, tree=context.prefix, prefix=ENV_PREFIX, spare=context.spare)
-    argv = (sys.executable, "-m", "argosy.recipes.conda_worker")
-    command = Command(argv, env=_worker_environment(session, condarc), stdin=request)
-    # One process at a time fills the cache: rattler's own locks do not work on every network file system.
-    with hold_lock(cache / "lease", what="installing conda packages", waiting=session.waiting):
-        reply = session.runner.run(command, lambda line: context.step.say(line.strip()))
-    return parse_answer(reply, plan)
-
-
-def _worker_environment(session: Session, condarc: Condarc) -> dict[str, str]:
-    """Return the caller's environment without variables of another Python or conda."""
-    host = session.host.environment
-    kept = {name: value for name, value in host.items() if not name.startswith(("PYTHON", "CONDA", "MAMBA"))}
-    kept |= {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
-    if roots := certificates(condarc, host):
-        kept["SSL_CERT_FILE"] = roots
-    return kept
-
-
-def _run_link_scripts(context: CondaContext, chosen: tuple[CondaPackage, ...]) -> Iterator[str]:
-    """Run the link scripts of the installed packages."""
-    scripts = link_scripts(context.prefix, chosen)
-    if scripts:
-        # A script that appends to a hard-linked file would change it in the cache, too.
-        unshare(context.prefix)
-    for script in scripts:
-        context.step.say(f"running {script.inside}")
-        context.build_container.run_checked(
-            *("/bin/sh", "-c", BY_BASH, "sh", script.inside),
-            variables=_script_variables(script),
-            doing=f"the link script of {script.package.name}",
-        )
-    messages = context.prefix / ".messages.txt"
-    if messages.is_file():
-        yield from messages.read_text(errors="replace", encoding="utf-8").strip().splitlines()
-        messages.unlink()
-
-
-def _script_variables(script: LinkScript) -> tuple[tuple[str, str], ...]:
-    package = script.package
-    return (
-        ("PREFIX", ENV_PREFIX),
-        ("CONDA_PREFIX", ENV_PREFIX),
-        ("ROOT_PREFIX", ENV_PREFIX),
-        ("PKG_NAME", package.name),
-        ("PKG_VERSION", package.version),
-        ("PKG_BUILDNUM", package.build.rpartition("_")[2]),
     )
 
 
@@ -423,26 +399,3 @@ def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...
             evidence=f"{demand.by}: {demand.requirement}\n{brought} (for Python: {name}=={there[name]})",
             hint=f"request that version from conda, or install {name} only with pip",
         )
-
-
-def _computed_before(layer: Path, given: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Return the variables of the activation in the base's layer, except those that are given now."""
-    script = layer / ENV_SCRIPT.lstrip("/")
-    earlier = parse_env_script(script.read_text(encoding="utf-8", errors="replace")).default if script.is_file() else ()
-    return tuple(name for name, _ in earlier if name not in dict(given))
-
-
-def _ask_activation(
-    context: CondaContext, name: str, variables: tuple[tuple[str, str], ...]
-) -> tuple[Activation, tuple[str, ...]]:
-    """Compute the activation once; if the packages' scripts fail, return a note and an activation without them."""
-    if not any(context.prefix.glob("etc/conda/activate.d/*.sh")):
-        return parse_activation("", name, variables), ()
-    context.step.say("computing the activation")
-    before = plan_before(name, variables)
-    script = ("/bin/sh", "-c", BY_BASH, "sh", "-c", render_ask_activation(_computed_before(context.layer, before)))
-    reply = context.build_container.run(*script, variables=before)
-    if reply.code != 0:
-        last = (reply.stderr.strip().splitlines() or [f"exit code {reply.code}"])[-1]
-        return parse_activation("", name, variables), (f"the packages' activation scripts failed: {last}",)
-    return parse_activation(reply.stdout, name, variables), ()

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,10 +17,18 @@ from argosy.builder.backends.plan import needs_tree
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context
+from argosy.builder.conda import (
+    CondaContext,
+    extend_conda,
+    holds_conda,
+    make_conda,
+    open_conda_context,
+    take_unpacked,
+)
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.choose import build_options
+from argosy.builder.packed.conda import CondaCache
 from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python
@@ -195,13 +204,8 @@ def _check_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -
 
 def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
     """Make a conda environment, or add pip packages to the one that the base has."""
-    request, recipe, base = job.request, job.recipe, job.base
-    spare = request.bundle / CONDA if request.bundle else None
-    context = replace(
-        open_conda_context(container, job.settings, step, layer=job.tree, work=job.work, spare=spare),
-        prepare=_build_missing_wheels if request.portable else None,
-        shared=_shared_folder(job, container),
-    )
+    recipe, base = job.recipe, job.base
+    context = _open_conda(job, container, step)
     variables = variables_over(recipe, base)
     if recipe.wants_conda:
         _refuse_second_environment(context, base)
@@ -212,10 +216,30 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     if made.python:
         check_python(recipe.python, made.python.version, recipe.python_where)
     python = f"its own Python {made.python.version}" if made.python else "no Python"
-    container = context.build_container
-    step.result = f"{_count(made.packages, base)}, {python} ({_describe_backend(container)})"
+    packed = f", {len(made.linked.found)} packed before" if made.linked and made.linked.found else ""
+    step.result = f"{_count(made.packages, base)}, {python} ({_describe_backend(container)}){packed}"
     notes = (*_notes(job), *made.notes)
-    return InstalledLayer(job.tree, container, made.python, made.packages, made.activation, notes, job.settings)
+    layer = InstalledLayer(job.tree, container, made.python, made.packages, made.activation, notes, job.settings)
+    if job.together or made.linked is None:
+        return replace(layer, build_container=context.build_container, together=job.together)
+    if job.site and made.linked.whole:
+        check_torch(job.site, container, context.layer, recipe)
+    return replace(layer, wheels=take_unpacked(context, made.linked, job.tree))
+
+
+def _open_conda(job: PackageJob, container: BuildContainer, step: Step) -> CondaContext:
+    """Open the tools that install a conda environment. Packages that are packed one by one get a tree of their own."""
+    request, paths = job.request, container.session.paths
+    spare = request.bundle / CONDA if request.bundle else None
+    layer = job.tree if job.together else job.work / "conda"
+    tools = (version("py-rattler"), packer_version(container.session))
+    return replace(
+        open_conda_context(container, job.settings, step, layer=layer, work=job.work, spare=spare),
+        cache=None if job.together else CondaCache(paths.cache, job.base.digest, tools),
+        for_site=job.site is not None,
+        prepare=_build_missing_wheels if request.portable else None,
+        shared=_shared_folder(job, container),
+    )
 
 
 def _refuse_second_environment(context: CondaContext, base: Base) -> None:

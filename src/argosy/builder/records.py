@@ -122,7 +122,7 @@ class BuildReport(msgspec.Struct, frozen=True):
     cost
         Peak disk and memory use; None if nothing was built.
     cached
-        Number of wheels that were packed by earlier builds.
+        Number of packages that were packed by earlier builds.
     partitions
         Whether the image is flat or has a partition for the layer, and why; empty for other formats.
     together

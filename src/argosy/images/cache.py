@@ -27,7 +27,7 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "layers": ("layers of wrapped environments", True),
     "tools": ("static uv", True),
     "downloads": ("files fetched for steps", True),
-    "packed": ("wheels packed for images", True),
+    "packed": ("packages packed for images", True),
     NOTES: ("notes about images", True),
     "uv": ("wheels", False),
     "conda": ("conda packages", False),

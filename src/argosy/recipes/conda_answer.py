@@ -30,7 +30,7 @@ _NETWORK = ("error sending request", "dns error", "tcp connect error", "Connecti
 
 
 class CondaPackage(msgspec.Struct, frozen=True):
-    """An installed conda package.
+    """A chosen conda package.
 
     Attributes
     ----------
@@ -38,6 +38,10 @@ class CondaPackage(msgspec.Struct, frozen=True):
         Address of the package file, without credentials.
     sha256, md5
         Digests of the package file; one may be empty.
+    size
+        Size of the package file in bytes; 0 if unknown.
+    login_url
+        Address with credentials, only for the worker.
     """
 
     name: str
@@ -46,10 +50,22 @@ class CondaPackage(msgspec.Struct, frozen=True):
     url: str
     sha256: str = ""
     md5: str = ""
+    size: int = 0
+    login_url: str = ""
+
+    def __repr__(self) -> str:
+        """Render without the credentials."""
+        return f"CondaPackage({self.name!r}, {self.version!r}, {self.build!r}, {self.url!r})"
+
+
+def packages_of(plan: CondaPlan) -> tuple[CondaPackage, ...]:
+    """Return the exact packages of a plan, sorted by name."""
+    pins = (CondaPackage(p.name, p.version, p.build, redact(p.url), p.sha256, p.md5, 0, p.url) for p in plan.pins)
+    return tuple(sorted(pins, key=lambda package: package.name))
 
 
 def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
-    """Return the installed packages, each after its dependencies.
+    """Return the packages that the worker chose or installed, sorted by name.
 
     Raises
     ------
@@ -58,14 +74,16 @@ def parse_answer(reply: Reply, plan: CondaPlan) -> tuple[CondaPackage, ...]:
     """
     answer = _last_line(reply)
     if answer.get("event") == "done":
-        rows = answer["packages"]
-        return tuple(
-            CondaPackage(row["name"], row["version"], row["build"], redact(row["url"]), row["sha256"], row["md5"])
-            for row in rows
-        )
+        packages = (_package_of(row) for row in answer["packages"])
+        return tuple(sorted(packages, key=lambda package: package.name))
     if answer.get("event") == "error":
         raise explain(str(answer.get("kind", "")), str(answer.get("message", "")), plan)
     raise _no_answer(reply)
+
+
+def _package_of(row: dict[str, Any]) -> CondaPackage:
+    name, version, build, url = row["name"], row["version"], row["build"], row["url"]
+    return CondaPackage(name, version, build, redact(url), row["sha256"], row["md5"], row["size"], url)
 
 
 def _last_line(reply: Reply) -> dict[str, Any]:

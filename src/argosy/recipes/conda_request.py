@@ -242,38 +242,55 @@ def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
     )
 
 
-def render_request(plan: CondaPlan, *, cache: Path, tree: Path, prefix: str, spare: Path | None = None) -> str:
+class Installation(msgspec.Struct, frozen=True):
+    """Exact conda packages to install into a folder.
+
+    Attributes
+    ----------
+    packages
+        Name, version, build, address, SHA-256, MD5 and size in bytes of each package.
+    tree
+        The folder.
+    prefix
+        Its path in the image, which installed files refer to.
+    spare
+        A second, read-only folder of unpacked packages, or None.
+    """
+
+    packages: tuple[tuple[str, str, str, str, str, str, int], ...]
+    tree: Path
+    prefix: str
+    spare: Path | None = None
+
+
+def render_request(plan: CondaPlan, *, cache: Path, installation: Installation | None = None) -> str:
     """Render the worker's input; it may contain credentials, so it is only sent through a pipe.
 
     Parameters
     ----------
-    tree
-        Folder to install into.
-    prefix
-        Path of that folder in the image, which installed files refer to.
-    spare
-        A second, read-only folder of unpacked packages.
+    installation
+        The packages to install; None to choose those of the plan.
     """
-    return json.dumps(
+    channels = {
+        "channels": plan.channels,
+        "names": plan.names,
+        "constraints": plan.constraints,
+        "direct": plan.direct,
+        "hashes": _hashes_of_direct(plan),
+        "virtual": plan.virtual,
+        "priority": plan.priority,
+    }
+    pins = (
         {
-            "channels": plan.channels,
-            "names": plan.names,
-            "constraints": plan.constraints,
-            "direct": plan.direct,
-            "hashes": _hashes_of_direct(plan),
-            "pins": [
-                [pin.name, pin.version, pin.build, _without_stars(pin.url), pin.sha256, pin.md5] for pin in plan.pins
-            ],
-            "virtual": plan.virtual,
-            "platform": plan.platform,
-            "priority": plan.priority,
-            "config": plan.config,
-            "cache": str(cache),
-            "spare": str(spare or ""),
-            "tree": str(tree),
-            "prefix": prefix,
+            "pins": [(*row[:3], _without_stars(row[3]), *row[4:]) for row in installation.packages],
+            "tree": str(installation.tree),
+            "prefix": installation.prefix,
+            "spare": str(installation.spare or ""),
         }
+        if installation
+        else {"pins": [], **channels}
     )
+    return json.dumps({"platform": plan.platform, "config": plan.config, "cache": str(cache), **pins})
 
 
 def _without_stars(url: str) -> str:

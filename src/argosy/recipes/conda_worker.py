@@ -1,4 +1,4 @@
-"""Solve and install conda packages with py-rattler, in a separate process.
+"""Choose or install conda packages with py-rattler, in a separate process.
 
     python -m argosy.recipes.conda_worker < request.json
 
@@ -82,42 +82,48 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-async def solve_and_install(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Solve, check the hashes that rattler does not check, install, and return the installed packages."""
+async def choose(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Solve, take the hashes that rattler drops, and return the chosen packages."""
     import rattler  # noqa: PLC0415 - see the module's docstring
 
     config = rattler.Config.from_toml(request["config"])
     client = rattler.Client.from_config(config)
-    cache = Path(request["cache"])
-    if request["pins"]:
-        records = [_record(*row) for row in request["pins"]]
-    else:
-        say("reading the channels")
-        gateway = rattler.Gateway.from_config(config, cache_dir=cache / "repodata", client=client)
-        records = await _solve(request, gateway)
-        for record in records:
-            await _take_hash(record, request["hashes"], gateway)
+    say("reading the channels")
+    gateway = rattler.Gateway.from_config(config, cache_dir=Path(request["cache"], "repodata"), client=client)
+    records = await _solve(request, gateway)
+    for record in records:
+        await _take_hash(record, request["hashes"], gateway)
+    say(f"{len(records)} packages chosen")
+    return [describe(record) for record in records]
+
+
+async def install(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Check the hashes that rattler does not check, and install exact packages."""
+    import rattler  # noqa: PLC0415 - as above
+
+    config = rattler.Config.from_toml(request["config"])
+    records = [_record(*row) for row in request["pins"]]
     for record in records:
         check_local(record.url, record.sha256, record.md5)
-    say(f"{len(records)} packages chosen")
     await rattler.install(
         records,
         target_prefix=request["tree"],
         alternative_target_prefix=request["prefix"],
-        package_cache=_package_cache(cache / "pkgs", *([Path(request["spare"])] if request["spare"] else [])),
+        package_cache=_package_cache(
+            Path(request["cache"], "pkgs"), *([Path(request["spare"])] if request["spare"] else [])
+        ),
         platform=rattler.Subdir(request["platform"]),
-        client=client,
+        client=rattler.Client.from_config(config),
         config=config,
         installed_packages=[],
         execute_link_scripts=False,  # they run inside the base, at the prefix that the files name
         reporter=Progress(len(records), sum(record.size or 0 for record in records)),  # type: ignore[arg-type]
     )
-    order = [record.name.normalized for record in rattler.PackageRecord.sort_topologically(records)]
-    return [describe(record) for record in sorted(records, key=lambda record: order.index(record.name.normalized))]
+    return [describe(record) for record in records]
 
 
-def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str) -> Any:
-    """Return the record of an exact package; rattler reads all other data from the package itself."""
+def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str, size: int) -> Any:
+    """Return the record of an exact package; rattler reads most other data from the package itself."""
     import rattler  # noqa: PLC0415 - as above
 
     channel, subdir, file = url.rsplit("/", 2)
@@ -129,8 +135,20 @@ def _record(name: str, version: str, build: str, url: str, sha256: str, md5: str
         subdir,
         sha256=bytes.fromhex(sha256) or None,
         md5=bytes.fromhex(md5) or None,
+        size=size or None,
+        python_site_packages_path=_free_threaded_folder(version) if name == "python" and _is_free(build) else None,
     )
     return rattler.RepoDataRecord(package, file, url, channel)
+
+
+def _is_free(build: str) -> bool:
+    """Return whether a build of Python is free-threaded, for example ``h9a34b6e_5_cp313t``."""
+    return build.rpartition("_")[2].startswith("cp") and build.endswith("t")
+
+
+def _free_threaded_folder(version: str) -> str:
+    """Return the folder for noarch packages, which rattler only takes from the channel's index."""
+    return f"lib/python{'.'.join(version.split('.')[:2])}t/site-packages"
 
 
 async def _take_hash(record: Any, hashes: dict[str, str], gateway: Any) -> None:
@@ -224,7 +242,7 @@ def _digest_of(url: str, algorithm: str) -> bytes:
 
 
 def describe(record: Any) -> dict[str, Any]:
-    """Return the data of an installed package for the reply."""
+    """Return the data of a package for the reply."""
     return {
         "name": record.name.normalized,
         "version": str(record.version),
@@ -241,7 +259,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Execute a request; every error becomes a reply."""
     os.umask(0o022)
     try:
-        return {"event": "done", "packages": asyncio.run(solve_and_install(request))}
+        do = install if request["pins"] else choose
+        return {"event": "done", "packages": asyncio.run(do(request))}
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is a BaseException
         return {"event": "error", "kind": type(error).__name__, "message": str(error)}
 

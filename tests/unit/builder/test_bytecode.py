@@ -9,13 +9,13 @@ import py_compile
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from argosy.builder.backends.container import WORK_INSIDE, BuildContainer
 from argosy.builder.backends.plan import RootfsSpec
-from argosy.builder.conda import Compile
 from argosy.builder.python import bytecode
 from argosy.builder.python.bytecode import BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.bytecode_compiler import COMPILE, PLAIN
@@ -78,7 +78,9 @@ def compile_now(build_container: BuildContainer, *changed: str) -> int:
     return compile_as(compile_layer, build_container, *changed)
 
 
-def compile_as(compiling: Compile, build_container: BuildContainer, *changed: str, python: str = VERSION) -> int:
+def compile_as(
+    compiling: Callable[..., None], build_container: BuildContainer, *changed: str, python: str = VERSION
+) -> int:
     runner = build_container.session.runner
     assert isinstance(runner, Python)
     runner.seen.clear()

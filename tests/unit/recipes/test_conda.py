@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.conda import judge_pip, link_scripts, tidy_conda_meta, unshare
+from argosy.builder.conda import judge_pip
+from argosy.builder.conda_meta import PackageMeta, read_meta, write_meta
+from argosy.builder.conda_scripts import link_scripts, unshare
 from argosy.builder.python.base_python import BasePython
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.layout import render_env_script
@@ -198,7 +200,9 @@ class TestAnswers:
         row = {"name": "a", "version": "1", "build": "h0_0", "url": "https://me:planted@a.example/c/noarch/a.conda"}
         text = json.dumps({"event": "done", "packages": [row | {"sha256": "f" * 64, "md5": "", "size": 1}]})
         (found,) = parse_answer(Reply(139, text + "\n", ""), PLAN)
-        assert found == CondaPackage("a", "1", "h0_0", "https://***@a.example/c/noarch/a.conda", "f" * 64)
+        address = "https://***@a.example/c/noarch/a.conda"
+        assert found == CondaPackage("a", "1", "h0_0", address, "f" * 64, size=1, login_url=row["url"])
+        assert "planted" not in repr(found)
 
     @pytest.mark.parametrize("out", ["", "half a li", '["done"]', '{"event": "what"}', "12"])
     @pytest.mark.parametrize("code", [0, 1, 137])
@@ -361,23 +365,24 @@ class TestPrefix:
             meta = tmp_path / cache / "conda-meta"
             meta.mkdir(parents=True)
             record = {"name": "a", "link": {"source": cache}, "extracted_package_dir": cache}
-            record["url"] = "https://me:planted@a.example/t/planted/x/a.conda"
+            address = "https://me:planted@a.example/t/planted/x/a.conda"
+            record["url"] = address
             (meta / "a.json").write_text(json.dumps(record))
-            tidy_conda_meta(tmp_path / cache, ("a >=1",), time=0)
-            texts.append((meta / "a.json").read_text())
+            packages = [CondaPackage("a", "1", "0", "https://a.example/x/a.conda", login_url=address)]
+            write_meta(tmp_path / cache, packages, read_meta(tmp_path / cache, packages), ("a >=1",), time=0)
+            texts.append("".join(path.read_text() for path in sorted(meta.iterdir())))
         assert texts[0] == texts[1]
-        assert "planted" not in texts[0]
+        assert '"requested_specs": [\n  "a >=1"\n ]' in texts[0]
+        assert "planted" not in texts[0] + repr(packages)
 
     def test_link_scripts_run_in_the_order_of_the_packages(self, tmp_path: Path) -> None:
         (tmp_path / "bin").mkdir()
         for name in ("a", "b-c", "gone"):
             (tmp_path / f"bin/.{name}-post-link.sh").touch()
-        (tmp_path / "conda-meta").mkdir()
-        for name, depends in (("a", ["b-c >=1", "x"]), ("b-c", []), ("x", ["a"])):
-            record = {"name": name, "depends": depends}
-            (tmp_path / f"conda-meta/{name}.json").write_text(json.dumps(record))
+        depends = {"a": ["b-c >=1", "x"], "b-c": [], "x": ["a"]}
+        meta = {name: PackageMeta({"depends": names}) for name, names in depends.items()}
         packages = [CondaPackage(name, "1", "0", "") for name in ("a", "b-c", "x")]
-        found = [script.inside for script in link_scripts(tmp_path, packages)]
+        found = [script.inside for script in link_scripts(tmp_path, packages, meta)]
         assert found == ["/opt/argosy/env/bin/.b-c-post-link.sh", "/opt/argosy/env/bin/.a-post-link.sh"]
 
     def test_an_unshared_file_no_longer_changes_the_cache(self, tmp_path: Path) -> None:
@@ -422,6 +427,6 @@ class TestWorker:
         assert conda_worker.answer({})["event"] == "error"
 
     def test_the_request_has_the_contents_of_the_plan(self, tmp_path: Path) -> None:
-        text = render_request(PLAN, cache=tmp_path, tree=tmp_path / "env", prefix="/opt/argosy/env")
+        text = render_request(PLAN, cache=tmp_path)
         assert json.loads(text)["channels"] == list(PLAN.channels)
         assert "planted" not in repr(PLAN)

@@ -65,6 +65,7 @@ def _rules_over_layer(
     return (
         (joined is None, "the layer of the base has another form"),
         (not needs_python(recipe), "no pip packages are added"),
+        (recipe.wants_conda, "a conda environment is added to the layer of the base"),
         (lock.has_conda, "the layer of the base has conda packages"),
         (not held.isdisjoint(replaceable(recipe)), "packages of the base are replaced"),
         (bool(request.site) and TORCH in held, "the torch of the base is checked for the site"),

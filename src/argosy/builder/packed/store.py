@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class WheelRecord(msgspec.Struct, frozen=True):
         The requirements of the package.
     altered
         How files differ from the wheel's own list; empty if they do not.
+    meta
+        The record of a conda package, as JSON; empty for a wheel.
     """
 
     name: str
@@ -68,6 +71,7 @@ class WheelRecord(msgspec.Struct, frozen=True):
     size: int
     requires: tuple[str, ...]
     altered: str = ""
+    meta: bytes = b""
 
 
 class PackedWheel(msgspec.Struct, frozen=True):
@@ -109,49 +113,62 @@ class WheelCache(msgspec.Struct, frozen=True):
     def entry(self, pin: Pin) -> Path:
         """Return the folder for the packed wheel of a pin."""
         package = pin.package
-        facts = (METHOD, ENV_PREFIX, COMPRESSION, LEVEL, BLOCK_SIZE, self.base, self.tools, self.options)
         checked = self.site if package.name == TORCH else ""
         wheel = (package.name, package.version, sorted(package.sha256), checked)
-        digest = hashlib.sha256(json.dumps((*facts, *wheel)).encode()).hexdigest()
-        readable = re.sub(r"[^A-Za-z0-9.+-]", "_", f"{package.name}-{package.version}")  # a lock may contain any text
-        return self.cache / PACKED / f"{readable}-{digest[:32]}"
+        facts = (self.base, self.tools, self.options, *wheel)
+        return self.cache / PACKED / entry_name(package.name, package.version, facts)
 
     def find(self, pin: Pin) -> PackedWheel | None:
         """Return the packed wheel of a pin; None if it is missing or damaged."""
-        entry = self.entry(pin)
-        with suppress(OSError, msgspec.DecodeError):
-            stored, part = (entry / RECORD).read_bytes(), entry / PART
-            digest, text = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
-            if hashlib.sha256(text).digest() != digest:
-                return None
-            record = msgspec.msgpack.decode(text, type=WheelRecord)
-            if part_digest(describe_part(part, 0, part.stat().st_size), self.cache) == record.digest:
-                with suppress(OSError):  # another user's entry
-                    os.utime(entry)
-                return PackedWheel(record, part, {name_of_entry(entry): entry for entry in record.entries})
-        return None
+        return find_part(self.entry(pin), self.cache)
 
     def store(self, pin: Pin, wheel: PackedWheel) -> PackedWheel:
-        """Move a new part into the cache, and return the wheel with its place there.
+        """Move a new part into the cache, and return the wheel with its place there; see `store_part`."""
+        return store_part(self.entry(pin), wheel, self.cache)
 
-        Raises
-        ------
-        CheckFailed
-            If the cache cannot be written, or the disk is full.
-        """
-        entry = self.entry(pin)
-        make_folder(entry)
-        if not os.access(entry, os.W_OK):
-            return wheel  # a damaged entry of another user
-        text = msgspec.msgpack.encode(wheel.record)
-        # Another build may read this entry now: each file is replaced by a rename, and equal inputs give equal files.
-        with atomic_file(entry / PART, force=True, flush=False) as part:
-            shutil.move(wheel.part, part)
-        with atomic_file(entry / RECORD, force=True, flush=False) as record:
-            record.write_bytes(hashlib.sha256(text).digest() + text)
-        stored = entry / PART
-        remember_digest(describe_part(stored, 0, stored.stat().st_size), wheel.record.digest, self.cache)
-        return replace(wheel, part=stored)
+
+def entry_name(name: str, version: str, facts: Sequence[object]) -> str:
+    """Return the name of an entry: that of the package, and a digest of everything that its bytes depend on."""
+    digest = hashlib.sha256(json.dumps((METHOD, ENV_PREFIX, COMPRESSION, LEVEL, BLOCK_SIZE, *facts)).encode())
+    readable = re.sub(r"[^A-Za-z0-9.+-]", "_", f"{name}-{version}")  # a lock may contain any text
+    return f"{readable}-{digest.hexdigest()[:32]}"
+
+
+def find_part(entry: Path, cache: Path) -> PackedWheel | None:
+    """Return the packed package of an entry; None if it is missing or damaged."""
+    with suppress(OSError, msgspec.DecodeError):
+        stored, part = (entry / RECORD).read_bytes(), entry / PART
+        digest, text = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
+        if hashlib.sha256(text).digest() != digest:
+            return None
+        record = msgspec.msgpack.decode(text, type=WheelRecord)
+        if part_digest(describe_part(part, 0, part.stat().st_size), cache) == record.digest:
+            with suppress(OSError):  # another user's entry
+                os.utime(entry)
+            return PackedWheel(record, part, {name_of_entry(entry): entry for entry in record.entries})
+    return None
+
+
+def store_part(entry: Path, wheel: PackedWheel, cache: Path) -> PackedWheel:
+    """Move a new part into the cache, and return the package with its place there.
+
+    Raises
+    ------
+    CheckFailed
+        If the cache cannot be written, or the disk is full.
+    """
+    make_folder(entry)
+    if not os.access(entry, os.W_OK):
+        return wheel  # a damaged entry of another user
+    text = msgspec.msgpack.encode(wheel.record)
+    # Another build may read this entry now: each file is replaced by a rename, and equal inputs give equal files.
+    with atomic_file(entry / PART, force=True, flush=False) as part:
+        shutil.move(wheel.part, part)
+    with atomic_file(entry / RECORD, force=True, flush=False) as record:
+        record.write_bytes(hashlib.sha256(text).digest() + text)
+    stored = entry / PART
+    remember_digest(describe_part(stored, 0, stored.stat().st_size), wheel.record.digest, cache)
+    return replace(wheel, part=stored)
 
 
 def can_be_stored(pin: Pin) -> bool:

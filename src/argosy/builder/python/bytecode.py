@@ -202,25 +202,39 @@ def compile_layer(
 
 
 def compile_conda(
-    build_container: BuildContainer, layer: Path, work: Path, cache: BytecodeCache, changed: Collection[str], step: Step
+    build_container: BuildContainer,
+    layer: Path,
+    work: Path,
+    cache: BytecodeCache,
+    changed: Collection[str],
+    step: Step,
+    besides: Collection[str] = (),
 ) -> None:
     """Add byte code for every module of a new conda environment, replacing that of the packages.
 
     Parameters and errors are those of `compile_layer`; `changed` names packages of pip.
+
+    Parameters
+    ----------
+    besides
+        Paths in the layer of modules that do not get byte code.
     """
+    omitted = {f"{layer}/{path}" for path in besides}
     prefix = layer / ENV_PREFIX.lstrip("/")
     records = [decode_json(file.read_bytes(), Record).files for file in sorted(prefix.glob("conda-meta/*.json"))]
     for library in library_folders(layer):
         new = _wheels(library / "site-packages", changed)
         found = (path for _, path, _ in _modules(str(library), cache.tag))
-        rest = {path[len(f"{prefix}/") :] for path in found if not os.path.islink(path)}  # noqa: PTH114 - 10,000
+        files = (path for path in found if path not in omitted and not os.path.islink(path))  # noqa: PTH114 - 10,000
+        rest = {path[len(f"{prefix}/") :] for path in files}
         for package in new:
             rest -= {f"{package.root}/{path}"[len(f"{prefix}/") :] for path in package.paths}
-        for files in (*records, tuple(rest)):  # link scripts created the files that no package lists
-            own = tuple(sorted(rest.intersection(files)))
+        for listed in (*records, tuple(rest)):  # link scripts created the files that no package lists
+            own = tuple(sorted(rest.intersection(listed)))
             rest.difference_update(own)
             new.append(Modules(prefix, own))
-        _compile(build_container, (layer, library), work, cache, [package for package in new if package.paths], step)
+        packages = [package for package in new if package.paths]
+        _compile(build_container, (layer, library), work, cache, packages, step, omitted)
 
 
 def _wheels(site: Path, changed: Collection[str]) -> list[Modules]:
@@ -236,13 +250,15 @@ def _compile(
     cache: BytecodeCache,
     new: Collection[Modules],
     step: Step,
+    omitted: Collection[str] = (),
 ) -> None:
     """Compile the modules in a folder of the layer that have no byte code, and cache that of the new packages."""
     layer, folder = folders
     prefix = layer / ENV_PREFIX.lstrip("/")
     entries = ((package, cache.entry(package)) for package in new)
     missing = [(package, entry) for package, entry in entries if not cache.restore(package, entry)]
-    todo = [(path, size) for size, path, compiled in _modules(str(folder), cache.tag) if not compiled]
+    found = _modules(str(folder), cache.tag)
+    todo = [(path, size) for size, path, compiled in found if not compiled and path not in omitted]
     if not todo:
         return
     groups = _groups(dict(todo), [package for package, _ in missing])
@@ -278,6 +294,34 @@ def compile_wheels(
                 cache.drop(package)
             sizes = {path: size for size, path, _ in _modules(str(site), cache.tag)}
             for group in _groups(sizes, packages):
+                groups.append((sum(sizes[path] for path in group), render_group(root, prefix, group)))
+    if groups:
+        run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
+
+
+def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, Path], work: Path, python: str) -> None:
+    """Add byte code to conda packages that are linked each into a tree of its own, as `compile_conda` does in a layer.
+
+    Parameters
+    ----------
+    trees
+        The trees by the names of the packages, below `work`.
+    python
+        Version of the environment's Python.
+
+    Raises
+    ------
+    ToolFailed
+        If the environment's Python cannot run.
+    """
+    cache, groups = BytecodeCache(Path(), python), list[tuple[int, str]]()
+    for tree in trees.values():
+        root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
+        for library in library_folders(tree):
+            sizes = {path: size for size, path, _ in _modules(str(library), cache.tag)}
+            package = Modules(prefix, tuple(path[len(f"{prefix}/") :] for path in sizes))
+            cache.drop(package)
+            for group in _groups(sizes, [package]):
                 groups.append((sum(sizes[path] for path in group), render_group(root, prefix, group)))
     if groups:
         run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
