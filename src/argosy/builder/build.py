@@ -157,13 +157,14 @@ def _write_image(
         metadata = helper.submit(plan_metadata, sif, lock)  # while mksquashfs runs
         flat = layer.partitions.flat
         pieces = _join_layer(finished, layer, session, base, begun)
-        if not flat:
-            pieces = pieces or (_pack(layer.tree, session, time=lock.time),)
-            with atomic_file(output, force=request.force) as beside:
-                return write_delta(beside, base, lock, pieces, metadata.result(), begun)
+        if not (flat or pieces):
+            pieces = (_pack(layer.tree, session, time=lock.time),)
         if pieces:
-            whole = Whole(pieces, None if content.older else content.base)
-            with atomic_file(output, force=request.force) as beside:
+            # `write_sif` flushes the file to the disk. The rename may survive a crash that loses unflushed content.
+            with atomic_file(output, force=request.force, flush=False) as beside:
+                if not flat:
+                    return write_delta(beside, base, lock, pieces, metadata.result(), begun)
+                whole = Whole(pieces, None if content.older else content.base)
                 return write_whole(beside, whole, content, metadata.result(), begun) - content.base.length
     return write_output(request.form, output, content, sif, session, layer.tree.parent, force=request.force)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import signal
@@ -16,6 +17,12 @@ from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
 
 SIGPIPE_CODE = 141
+
+NEW_OBJECTS = 10_000
+"""Objects to create between two searches for cycles; Python's default is 700.
+
+Images have tens of thousands of files, and their records contain no cycles.
+"""
 
 COMPLETING = "_ARGOSY_COMPLETE"
 """Variable that a shell sets to get completions; click answers before any command runs, and exits."""
@@ -51,6 +58,7 @@ MACHINE_REFUSES = {
 def main() -> None:
     """Run the command line and exit with its exit code."""
     _use_utf8()
+    gc.set_threshold(NEW_OBJECTS)
     sys.exit(run_app(sys.argv[1:]))
 
 
