@@ -16,7 +16,10 @@ SHIPPED = src/argosy/core/scripts/*.sh src/argosy/jobs/live/data/*.sh src/argosy
 EACH = --no-loadscope-reorder -m "not soak" tests/lab tests/docs tests/examples tests/real tests/contract tests/bench
 AGAIN = echo "once more, alone, what failed:"; $(PY) -m pytest -q -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
-.PHONY: setup demo check test prepare soak bench gpu gpu-kit pythons dist bundle docs clean
+# Without byte code, each program that a test starts compiles all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo check static unit test prepare soak bench gpu gpu-kit pythons dist bundle docs clean
 
 setup: $(STAMP)
 
@@ -28,6 +31,9 @@ demo: $(STAMP)
 	@$(PY) examples/demo.py
 
 check: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 unit static
+
+static: $(STAMP)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
@@ -41,10 +47,12 @@ check: $(STAMP)
 	shellcheck -s sh -e SC2154 src/argosy/bench/data/settings.sh
 	shellcheck -e SC1091 src/argosy/cli/templates/tykky.sh src/argosy/cli/templates/completion.bash
 	shellcheck -x -P packaging/bundle packaging/modulefiles packaging/bundle/build packaging/bundle/*.sh
+
+unit: $(STAMP)
 	$(PY) -m pytest -q -n auto tests/unit
 
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 check prepare
+	@$(MAKE) --no-print-directory -j3 unit static prepare
 	$(PY) -m pytest -q -n 4 --dist loadgroup $(EACH) || { $(AGAIN) $(EACH); }
 
 prepare: $(STAMP)
