@@ -118,7 +118,9 @@ def run_job(inputs: Inputs, *, quick: bool) -> Outcome:
     remark = (
         "job: 2 nodes, 2 ranks each, Apptainer as an ordinary user; Argosy's script starts a container per node, the "
         "one by hand a container per rank; both scripts in one allocation, in turns; the interval is that of the "
-        "median of the differences, pair by pair"
+        "median of the differences, pair by pair. Of four containers, the first is ready earlier than of two, and the "
+        "last is ready later. Argosy's first rank also waits for the check that the port of the rendezvous is free "
+        "(10 ms: the kernel walks its table of connections) and for the Python program that starts the ranks of a node"
     )
     return Outcome(tuple(job_rows(*times)), (remark,))
 
