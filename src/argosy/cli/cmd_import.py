@@ -20,7 +20,7 @@ from argosy.recipes.user_config import configured_site
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 
-COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.NOT_READ: "yellow"}
+COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.UNTRANSLATED: "yellow"}
 LIST_SITES = "\n'argosy sites ls' lists the names of sites"
 
 
@@ -52,16 +52,18 @@ def import_job(
     argosy import job.sh
     argosy import job.sh --site lumi-g --name train --dry-run
     """
-    host = open_session(quiet=True).host
+    session = open_session(quiet=True)
+    host = session.host
     imported = import_script(
         str(script), read_script_text(script), name=name, site=load_site(site, host) if site else None
     )
     if as_json:
-        print_json({**asdict(imported), "unread": len(imported.unread)})
+        print_json({**asdict(imported), "untranslated": len(imported.untranslated)})
         ctx.exit(CheckFailed.code if imported.lost else 0)
-    lost = [each.lost_program for each in imported.lost]
+    lost = [each.loss for each in imported.lost]
     if imported.jobs and not dry_run:
-        write_jobs(output, imported.jobs, lost)  # before the list: a job of this name may exist
+        # Before the list, because a job of this name may exist.
+        write_jobs(output, imported.jobs, lost, waiting=session.waiting)
     _print_translations(imported)
     _refuse_script_without_program(imported)
     if dry_run:
@@ -88,20 +90,20 @@ def _refuse_script_without_program(imported: ImportedScript) -> None:
     if not imported.jobs:
         raise UsageError(
             f"{imported.path} starts no program that Argosy can translate",
-            evidence="\n".join(each.lost_program for each in imported.lost)
+            evidence="\n".join(each.loss for each in imported.lost)
             or "no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
             hint="move the start of the program to its own line, or write the table [job.NAME] yourself",
         )
 
 
 def _print_translations(imported: ImportedScript) -> None:
-    """Print the parts of the script with their translation: first programs that are lost, last other unread parts."""
-    rows = [each for each in imported.translations if each.fate is not Fate.NOT_READ]
-    unread = [each for each in imported.unread if each not in imported.lost]
-    for each in (*imported.lost, *rows, *unread):
-        fate = click.style(f"{each.fate:<8}", fg=COLORS[each.fate])
-        text = click.style(each.lost_program, fg="red", bold=True) if each.starts else each.text
-        click.echo(f"{each.line:>4}  {fate}  {text}\n                -> {each.note}")
-    if unread:
-        parts = "1 part was" if len(unread) == 1 else f"{len(unread)} parts were"
-        click.echo(f"\n{parts} not translated: translate the lines 'not read' yourself", err=True)
+    """Print the parts of the script with their translation: first lost programs, last other untranslated parts."""
+    rows = [each for each in imported.translations if each.fate is not Fate.UNTRANSLATED]
+    untranslated = [each for each in imported.untranslated if each not in imported.lost]
+    for each in (*imported.lost, *rows, *untranslated):
+        fate = click.style(f"{each.fate:<14}", fg=COLORS[each.fate])
+        text = click.style(each.loss, fg="red", bold=True) if each.lost_programs else each.text
+        click.echo(f"{each.line:>4}  {fate}  {text}\n                      -> {each.note}")
+    if untranslated:
+        parts = "1 part was" if len(untranslated) == 1 else f"{len(untranslated)} parts were"
+        click.echo(f"\n{parts} not translated: do it yourself", err=True)

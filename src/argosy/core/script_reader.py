@@ -69,9 +69,13 @@ class Statement(msgspec.Struct, frozen=True):
     exported
         Whether the assignment exports its variables.
     redirects
-        Redirections of a command, as they are written.
+        Redirections of a command's output, as they are written.
+    inputs
+        Files that the command reads as its standard input.
     background
         Whether ``&`` follows the command.
+    condition
+        ``&&`` or ``||`` if it stands before the statement: the statement depends on the one before it.
     commands
         Names of the commands inside a compound statement.
     """
@@ -84,7 +88,9 @@ class Statement(msgspec.Struct, frozen=True):
     assigned: tuple[tuple[str, tuple[Word, ...]], ...] = ()
     exported: bool = False
     redirects: str = ""
+    inputs: tuple[Word, ...] = ()
     background: bool = False
+    condition: str = ""
     commands: tuple[str, ...] = ()
 
 
@@ -133,7 +139,7 @@ def read_job_script(text: str) -> JobScript:
             )
         elif line.strip() and not line.lstrip().startswith("#"):
             into = late
-    return JobScript(tuple(options), tuple(late), tuple(_statements(root, background=False)), _commands(root), texts)
+    return JobScript(tuple(options), tuple(late), tuple(_statements(root)), _commands(root), texts)
 
 
 def read_commands(text: str) -> tuple[Statement, ...]:
@@ -159,7 +165,7 @@ OWNERS = frozenset({"command", "declaration_command"})
 def read_statements(text: str) -> tuple[Statement, ...]:
     """Read the statements of shell text, for example of the argument of ``bash -c``."""
     root = parse_bash(text)
-    return tuple(_statements(root, background=False))
+    return tuple(_statements(root))
 
 
 def _split(text: str) -> list[str]:
@@ -183,47 +189,73 @@ LISTS = frozenset({"program", "list"})
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
 
 
-def _statements(root: Node, *, background: bool) -> Iterator[Statement]:
+def _statements(root: Node) -> Iterator[Statement]:
     """Find the statements below a node in order; ``a && b`` and ``a; b`` are two.
 
     A list of a thousand commands is a tree of that depth, so this does not recurse.
     """
-    waiting = [(root, background)]
+    waiting = [(root, False, "")]
     while waiting:
-        node, is_background = waiting.pop()
+        node, background, condition = waiting.pop()
         if node.type not in LISTS:
-            yield _statement(node, background=is_background)
+            yield replace(_statement(node), background=background, condition=condition)
             continue
         children = node.children
-        pairs = zip_longest(children, children[1:])
-        waiting += reversed(
-            [
-                (child, is_background or (after is not None and after.type == "&"))
-                for child, after in pairs
-                if child.is_named and child.type != "comment"
-            ]
-        )
+        before = condition
+        found: list[tuple[Node, bool, str]] = []
+        for child, after in zip_longest(children, children[1:]):
+            if child.is_named and child.type != "comment":
+                found.append((child, background or (after is not None and after.type == "&"), before))
+            before = child.type if child.type in {"&&", "||"} else ""
+        waiting += reversed(found)
 
 
-def _statement(node: Node, *, background: bool) -> Statement:
-    line, end = _lines(node)
-    text = _source(node)
-    redirects = ""
+def _statement(node: Node) -> Statement:
     if node.type == "redirected_statement":
         body = node.child_by_field_name("body")
-        if body is None or body.type != "command" or "<<" in text:
+        if body is None or body.type != "command" or _document(node) or _document(body):
             return _compound(node)
-        redirects = " ".join(_source(each) for each in node.named_children if each != body)
-        node = body
+        return _redirected(body, whole=node)
     if node.type == "pipeline":
-        return _pipeline(node, background=background)
-    if node.type in ASSIGNMENTS:
+        return _pipeline(node)
+    if node.type in ASSIGNMENTS or node.type == "unset_command":
         return _simple(node)
-    if node.type == "unset_command":
-        return _simple(node)
-    if node.type != "command" or node.has_error:
+    if node.type != "command" or node.has_error or _document(node):
         return _compound(node)
-    return replace(_simple(node), line=line, end=end, text=text, redirects=redirects, background=background)
+    return _redirected(node, whole=node)
+
+
+def _document(node: Node) -> bool:
+    """Return whether a command has a here-document or a here-string."""
+    return any(child.type in {"heredoc_redirect", "herestring_redirect"} for child in node.named_children)
+
+
+def _redirected(command: Node, *, whole: Node) -> Statement:
+    """Read a command with its redirections, which may stand before, between and behind its arguments.
+
+    The grammar takes the arguments behind a redirection for further files of it.
+    """
+    line, end = _lines(whole)
+    parents = (command,) if command == whole else (command, whole)
+    redirects = [child for node in parents for child in node.named_children if child.type == "file_redirect"]
+    files = {each: each.children_by_field_name("destination") for each in redirects}
+    inputs = [each for each in redirects if any(child.type == "<" for child in each.children)]
+    arguments = [_word(word) for words in files.values() for word in words[1:]]
+    simple = _simple(command)
+    return replace(
+        simple,
+        line=line,
+        end=end,
+        text=_source(whole),
+        words=(*simple.words, *arguments),
+        redirects=" ".join(_redirect_text(each, words) for each, words in files.items() if each not in inputs),
+        inputs=tuple(_word(files[each][0]) for each in inputs if files[each]),
+    )
+
+
+def _redirect_text(redirect: Node, files: list[Node]) -> str:
+    text = redirect.text or b""
+    return (text[: files[0].end_byte - redirect.start_byte] if files else text).decode(errors="replace")
 
 
 def _simple(node: Node) -> Statement:
@@ -252,15 +284,15 @@ def _command_names(node: Node) -> Iterator[str]:
         yield from _command_names(child)
 
 
-def _pipeline(node: Node, *, background: bool) -> Statement:
+def _pipeline(node: Node) -> Statement:
     """Read ``COMMAND | tee FILE`` as COMMAND with a redirection; any other pipeline is not taken apart."""
     _, end = _lines(node)
     first, *others = node.named_children
     is_output = all(each.type == "command" and _source(each).startswith(("tee", "ts", "cat")) for each in others)
     if not is_output:
         return _compound(node)
-    inner = _statement(first, background=background)
-    redirects = " ".join(("|", *(_source(each) for each in others)))
+    inner = _statement(first)
+    redirects = " ".join((inner.redirects, "|", *(_source(each) for each in others))).strip()
     return replace(inner, text=_source(node), end=end, redirects=redirects)
 
 
@@ -310,7 +342,10 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
         case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
             yield Part("variable", "PWD", quoted=quoted)
         case "simple_expansion" | "expansion":
-            yield _variable(node, quoted=quoted)
+            variable = text.lstrip()
+            if variable != text:  # the grammar adds the blank of "$A $B" to the second variable
+                yield Part("text", text.removesuffix(variable), quoted=quoted)
+            yield _variable(variable, quoted=quoted)
         case "word" | "number" | "string_content" | "variable_name":
             yield _plain(text, quoted=quoted)
         case _:
@@ -350,8 +385,7 @@ def _plain(text: str, *, quoted: bool) -> Part:
     return Part("text", "".join(out), quoted=quoted)
 
 
-def _variable(node: Node, *, quoted: bool) -> Part:
-    text = _source(node)
+def _variable(text: str, *, quoted: bool) -> Part:
     inner = text[2:-1] if text.startswith("${") else text[1:]
     name, found, default = inner.partition(":-")
     if name.endswith(("[@]", "[*]")):

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import re
+
 from argosy.core.sbatch_options import Option, split_options
 from argosy.core.script_reader import Part
 from argosy.launch.import_script.program import NO_SHORT, Program
 
 _APPTAINER_FLAGS = """
     nv rocm nvccli contain containall cleanenv no-home writable-tmpfs fakeroot ipc pid uts net userns unsquash
-    writable compat keep-privs no-privs allow-setuid disable-cache no-init sharens no-umask no- eval no-https c C
-    e f i p u w silent quiet debug q s d
+    writable compat keep-privs no-privs allow-setuid disable-cache no-init sharens no-umask no-eval no-https nohttps
+    underlay docker-login no-pid no-setgroups tmp-sandbox no-tmp-sandbox oom-kill-disable no-rocm no-nv no-compat oci
+    no-oci verbose version help nocolor c C e f i p u w silent quiet debug q s d v h
 """
 APPTAINER_FLAGS = frozenset(_APPTAINER_FLAGS.split())
 """Options of ``apptainer exec``, and of apptainer itself, that take no value (apptainer_exec(1))."""
 
-DOCKER_FLAGS = frozenset("rm interactive tty it ti i t d detach init privileged gpu nccl mpi cuda-mpi".split())  # noqa: SIM905
+APPTAINER_VALUES = re.compile(
+    r"add-caps|app|apply-cgroups|authfile|B|bind|blkio-weight(-device)?|cdi-dirs|config|cpu-shares|cpus|cpuset-\w+|cwd"
+    r"|device|dns|docker-(host|username|password)|drop-caps|env|env-file|fusemount|H|home|hostname|memory[\w-]*|mount"
+    r"|network|network-args|no-mount|o|overlay|pem-path|pids-limit|pwd|S|scratch|security|shell|W|workdir"
+)
+"""Options of ``apptainer exec`` that take a value."""
+
+_DOCKER_FLAGS = """
+    rm rmi interactive tty it ti i t d detach init privileged gpu nccl mpi cuda-mpi cvmfs openmpi-pmi2 openmpi-pmix
+    mpich scratch cfs read-only read-only-tmpfs P publish-all sig-proxy no-healthcheck oom-kill-disable
+    disable-content-trust q quiet help tls-verify replace no-hosts no-hostname env-host http-proxy unsetenv-all
+    passwd use-api-socket
+"""
+DOCKER_FLAGS = frozenset(_DOCKER_FLAGS.split())
 """Options of ``docker run`` and ``podman-hpc run`` that take no value."""
+
+DOCKER_VALUES = re.compile(
+    r"add-host|annotation|arch|a|attach|blkio-weight|cap-(add|drop)|cgroup[\w-]*|cgroups|cidfile|conmon-pidfile|c|cpu[\w-]*"
+    r"|cpus|creds|decryption-key|detach-keys|device[\w-]*|dns[\w-]*|domainname|e|entrypoint|env|env-file|env-merge|expose"
+    r"|[gu]idmap|gpus|group-add|group-entry|h|hostname|health-\w[\w-]*|hooks-dir|image-volume|ip|ip6|init-path|ipc|isolation"
+    r"|kernel-memory|l|label|label-file|link|log-driver|log-opt|m|mac-address|memory[\w-]*|mount|name|net|network"
+    r"|network-alias|oom-score-adj|os|p|publish|passwd-entry|personality|pid|pids-limit|platform|pod|pull|requires|restart"
+    r"|rootfs|runtime|sdnotify|seccomp-policy|secret|security-opt|shm-size[\w-]*|stop-signal|stop-timeout|storage-opt"
+    r"|sub[gu]idname|sysctl|systemd|timeout|tmpfs|tz|u|ulimit|umask|unsetenv|user|userns|uts|v|variant|volume"
+    r"|volume-driver|volumes-from|w|workdir"
+)
+"""Options of ``docker run`` and ``podman run`` that take a value."""
+
+SHIFTER_VALUES = re.compile(r"i|image|V|volume|e|env|env-file|entrypoint|E|w|workdir|m|module")
+"""Options of shifter that take a value."""
 
 
 def read_container(program: Program) -> None:
@@ -24,12 +55,14 @@ def read_container(program: Program) -> None:
     _, before = split_options(texts[1:], flags=APPTAINER_FLAGS, short=NO_SHORT)
     verb = texts[1 + before] if len(texts) > 1 + before else ""
     if verb not in {"exec", "run"}:
-        program.unread.append(f"{program.name} {verb}: Argosy translates exec and run")
-        program.words = ()
+        program.is_done = True
+        if verb in {"shell", "instance"}:
+            program.obstacle = f"Argosy translates exec and run, not {verb}"
         return
     program.is_start = True
     start = 2 + before
     options, count = split_options(texts[start:], flags=APPTAINER_FLAGS, short=NO_SHORT, line=program.line)
+    program.check_options(options, APPTAINER_VALUES)
     for option in options:
         _container_option(program, option)
     program.skip(start + count)
@@ -47,8 +80,7 @@ def _container_option(program: Program, option: Option) -> None:
             program.add("bind", *option.value.split(","))
         case "env":
             for pair in option.value.split(","):
-                name, _, value = pair.partition("=")
-                program.keys.setdefault("env", {})[name] = value
+                _read_variable(program, pair)
         case "pwd" | "cwd" | "W":
             program.keys["workdir"] = option.value
         case "nv" | "rocm" | "nvccli":
@@ -56,49 +88,65 @@ def _container_option(program: Program, option: Option) -> None:
         case "contain" | "c" | "containall" | "C":
             program.keys["contain"] = True
         case "cleanenv" | "e":
-            program.unread.append("--cleanenv: Argosy passes your environment on, and drops what belongs to the host")
+            program.untranslated.append(
+                "--cleanenv: Argosy passes your environment on, and drops what belongs to the host"
+            )
         case name:
-            program.unread.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
+            program.untranslated.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
 
 
 def read_docker(program: Program) -> None:
     """Read ``docker run``, ``podman run`` and ``podman-hpc run``."""
     texts = program.texts
     if texts[1:2] != ["run"]:
-        return program.skip(len(texts))
+        program.is_done = True
+        if texts[1:2] in (["exec"], ["start"], ["compose"]):
+            program.obstacle = f"Argosy translates run, not {texts[1]}"
+        return
     program.is_start = True
     options, count = split_options(texts[2:], flags=DOCKER_FLAGS, short=NO_SHORT)
+    program.check_options(options, DOCKER_VALUES)
     for option in options:
         match option.name:
             case "v" | "volume":
                 program.add("bind", option.value)
             case "e" | "env":
-                name, _, value = option.value.partition("=")
-                program.keys.setdefault("env", {})[name] = value
+                _read_variable(program, option.value)
             case "w" | "workdir":
                 program.keys["workdir"] = option.value
             case "rm" | "it" | "ti" | "i" | "t" | "gpu" | "gpus" | "nccl" | "mpi" | "cuda-mpi" | "network" | "ipc":
                 program.replaced.append(f"{option}: Argosy starts the container")
             case name:
-                program.unread.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
+                program.untranslated.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
     program.skip(2 + count)
     if program.words:
         program.keys["image"] = f"docker://{program.texts[0]}"
         program.skip(1)
-    return None
+
+
+def _read_variable(program: Program, pair: str) -> None:
+    """Read ``NAME=VALUE``; NAME alone passes the variable of the script's shell on."""
+    name, given, value = pair.partition("=")
+    if given:
+        program.set_variable(name, value)
+    else:
+        program.untranslated.append(f"--env {name}: it passes your variable on; start the job with --env {name}")
 
 
 def read_shifter(program: Program) -> None:
     """Read ``shifter --image=…``."""
     program.is_start = True
-    options, count = split_options(program.texts[1:], short=NO_SHORT)
+    options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"clearenv", "v", "verbose"}))
+    program.check_options(options, SHIFTER_VALUES)
     for option in options:
-        if option.name == "image":
+        if option.name in {"image", "i"}:
             program.keys["image"] = f"docker://{option.value.removeprefix('docker:')}"
+        elif option.name in {"env", "e"}:
+            _read_variable(program, option.value)
         elif option.name in {"volume", "V"}:
             program.add("bind", *option.value.split(";"))
         else:
-            program.replaced.append(f"{option}: an option of shifter")
+            program.untranslated.append(f"{option}: an option of shifter")
     program.skip(1 + count)
 
 

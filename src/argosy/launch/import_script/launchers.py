@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.core.script_reader import Part, Word
+from argosy.core.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
+from argosy.core.script_reader import Part
 from argosy.launch.import_script.containers import pyxis_image
-from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.program import Program
 
 TORCHRUN_FLAGS = frozenset(
     {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}
@@ -21,15 +21,76 @@ RENDEZVOUS = re.compile(
 
 ACCELERATE_DONE = re.compile(
     r"(multi[-_]gpu|num[-_](machines|processes)|machine[-_]rank|main[-_]process[-_](ip|port)|rdzv[-_]\w+"
-    r"|same[-_]network)\Z"
+    r"|same[-_]network|cpu|debug|quiet)\Z"
 )
 """Options of ``accelerate launch`` that Argosy chooses itself."""
 
+_ACCELERATE_FLAGS = """
+    module multi_gpu use_deepspeed use_fsdp cpu debug quiet use_megatron_lm use_xpu use_mps_device tpu tpu_use_cluster
+    tpu_use_sudo no_python same_network no_tpu_cluster use_cpu use_parallelism_config enable_cpu_affinity
+    dynamo_use_fullgraph dynamo_use_dynamic dynamo_use_regional_compilation standalone
+"""
+ACCELERATE_FLAGS = frozenset(
+    form for name in _ACCELERATE_FLAGS.split() for form in (name, name.replace("_", "-"))
+) | {"m", "h", "q"}  # fmt: skip
+"""Options of ``accelerate launch`` that take no value (accelerate/commands/launch.py)."""
+
+ACCELERATE_VALUES = re.compile(
+    r"(deepspeed|fsdp|megatron[-_]lm|zero\d|offload|gradient|fp8|mpirun|parallelism[-_]config|dynamo|rdzv|tpu|num|main|aws)"
+    r"[-_]\w[\w-]*|config[-_]file|machine[-_]rank|mixed[-_]precision|gpu[-_]ids|max[-_]restarts|monitor[-_]interval"
+    r"|log[-_]dir|tee|role|env|downcast[-_]bf16|vm"
+)
+"""Options of ``accelerate launch`` that take a value."""
+
+_DEEPSPEED_FLAGS = """
+    bind_cores_to_rank no_ssh no_ssh_check module no_python no_local_rank force_multi save_pid elastic_training
+    use_pbs_nodefile m h
+"""
+DEEPSPEED_FLAGS = frozenset(_DEEPSPEED_FLAGS.split())
+"""Options of deepspeed that take no value (deepspeed/launcher/runner.py)."""
+
+DEEPSPEED_VALUES = re.compile(
+    r"H|hostfile|i|include|e|exclude|num_(nodes|gpus|accelerators)|(min|max)_elastic_nodes|master_(port|addr)|node_rank"
+    r"|launcher(_args)?|autotuning|bind_core_list|ssh_port|venv_script|enable_each_rank_log"
+)
+"""Options of deepspeed that take a value."""
+
 _MPI_FLAGS = """
-    bind-to-core bynode byslot display-map report-bindings oversubscribe allow-run-as-root tag-output v q
+    bind-to-core bynode byslot bycore bysocket display-map display-allocation display-devel-map report-bindings
+    oversubscribe nooversubscribe allow-run-as-root tag-output timestamp-output merge-stderr-to-stdout
+    nolocal novm debug debug-daemons do-not-launch enable-recovery disable-recovery use-hwthread-cpus
+    use-hw-threads-as-cpus v verbose q quiet h help V version l prepend-rank genvall genvnone envall envnone
+    no-transfer line-buffer silence-abort info pernode show-progress tv trace
+    check_mpi ordered-output no-envall no-vni no-abort-on-failure exclusive noprefix get-stack-traces
 """
 MPI_FLAGS = frozenset(_MPI_FLAGS.split())
-"""Options of mpirun that take no value."""
+"""Options of mpirun that take no value (Open MPI 4 and 5, MPICH, Intel MPI, PALS)."""
+
+_MPI_VALUES = """
+    n np c ppn perhost npernode npersocket N host hosts H hostfile machinefile default-hostfile f bind-to map-by rank-by
+    bind_to map_by cpu-bind cpu-set cpu-list mem-bind gpu-bind depth d rankfile rf wdir wd path prefix x genvlist
+    envlist env genvexcl iface bootstrap launcher rmk rr grr configfile pmi-aggregate output-filename output
+    report-uri stdin timeout ompi-server pmixmca prtemca am tune personality preload-files tmpdir outfile-pattern
+    outfile errfile-pattern hostlist line-label app file arch soft initial-errhandler runtime-options display topolib
+    localhost binding umask host-list node-list cc network pmi jobname
+"""
+MPI_VALUES = re.compile("|".join(map(re.escape, _MPI_VALUES.split())))
+"""Options of mpirun that take a value."""
+
+TORCHRUN_VALUES = re.compile(
+    r"(nproc|rdzv|max|monitor|start|log|local|master|node|logs|signals)[-_]\w[\w-]*|nnodes|nproc|role|r|redirects|t|tee"
+    r"|virtual[-_]local[-_]rank|event[-_]log[-_]handler|duplicate[-_]\w[\w-]*"
+)
+"""Options of torchrun that take a value."""
+
+SRUN_VALUES = re.compile(
+    "|".join(sorted(SBATCH_OPTIONS)) + r"|accel-bind|bcast|bcast-exclude|compress|cpu[-_]bind|epilog|het-group|mpi"
+    r"|msg-timeout|pack-group|prolog|relative|slurmd-debug|task-epilog|task-prolog|threads|treewidth|immediate"
+    r"|environment|[a-zA-Z]"
+)
+"""Options of srun that take a value (srun(1))."""
+
+OTHER_PROGRAMS = "a colon separates several programs: write a job for each"
 
 MPI_RANKS = {
     **dict.fromkeys(("n", "np", "c"), "ntasks"),
@@ -37,7 +98,7 @@ MPI_RANKS = {
 }
 """Options of mpirun for the number of ranks, in all and on each node -> srun's name."""
 
-MPI_VALUES = {"mca": 2, "gmca": 2, "genv": 2, "env": 2}
+MPI_COUNTS = {"mca": 2, "gmca": 2, "genv": 2, "env": 2, "pmixmca": 2, "prtemca": 2}
 """Number of values of the options that take more than one."""
 
 
@@ -46,6 +107,7 @@ def read_srun(program: Program) -> None:
     options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
     program.is_start = True
     program.launcher = program.launcher or "srun"
+    program.check_options(options, SRUN_VALUES)
     program.skip(1 + count)
     kept: list[Option] = []
     for option in options:
@@ -59,8 +121,12 @@ def read_srun(program: Program) -> None:
             case "mpi":
                 program.keys["mpi"] = option.value
                 program.launcher = "mpi" if option.value.startswith(("pmi", "cray")) else program.launcher
+            case "input" if not re.fullmatch(r"all|none|\d+|.*[%$].*", option.value):
+                program.inputs = ((Part("text", option.value),),)
+            case "multi-prog":
+                program.obstacle = "the programs are in the file: write a job for each of its lines"
             case "pty":
-                program.unread.append("--pty: an interactive step; use argosy launch --interactive")
+                program.untranslated.append("--pty: an interactive step; use argosy launch --interactive")
             case _:
                 kept.append(option)
     program.step_options = tuple(kept)
@@ -73,19 +139,26 @@ def read_mpirun(program: Program) -> None:
     at = 1
     while at < len(texts) and texts[at].startswith("-"):
         name = texts[at].lstrip("-")
-        takes = 0 if "=" in name or name in MPI_FLAGS else MPI_VALUES.get(name, 1)
+        takes = 0 if "=" in name or name in MPI_FLAGS else MPI_COUNTS.get(name, 1)
         values = texts[at + 1 : at + 1 + takes]
+        if takes == 1:
+            program.check_options([Option(program.line, name, " ".join(values))], MPI_VALUES)
         if name in MPI_RANKS and values:
             _read_ranks(program, texts[at], values[0])
-        elif name == "x" and values and "=" in values[0]:
+        elif name in {"x", "env"} and values and "=" in values[0]:
             key, _, value = values[0].partition("=")
-            program.keys.setdefault("env", {})[key] = value
+            program.set_variable(key, value)
+            takes = 1
+        elif name in {"genv", "env"} and len(values) > 1:
+            program.set_variable(*values)
         else:
             program.replaced.append(
                 f"{' '.join((texts[at], *values))}: Argosy starts the MPI ranks on the nodes of the job"
             )
         at += 1 + takes
     program.skip(at)
+    if ":" in program.texts:
+        program.obstacle = OTHER_PROGRAMS
 
 
 def _read_ranks(program: Program, option: str, value: str) -> None:
@@ -103,6 +176,7 @@ def read_torchrun(program: Program) -> None:
     texts = program.texts
     options, count = split_options(texts[1:], flags=TORCHRUN_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
+    program.check_options(options, TORCHRUN_VALUES)
     module, plain = False, False
     for option in options:
         name = option.name.replace("_", "-")
@@ -117,45 +191,50 @@ def read_torchrun(program: Program) -> None:
         else:
             program.add("torchrun_arg", str(option))
     program.skip(1 + count)
-    if not plain:
-        program.words = (*_python(module=module), *program.words)
+    _add_python(program, module=module, plain=plain)
 
 
 def read_accelerate(program: Program) -> None:
     """Read ``accelerate launch``: the program runs under torchrun."""
     if program.texts[1:2] != ["launch"]:
-        return program.skip(len(program.words))
-    flags = frozenset({"module", "multi_gpu", "multi-gpu", "use_deepspeed", "use_fsdp"})
-    options, count = split_options(program.texts[2:], flags=flags, short={"m": "module"})
+        program.is_done = True
+        return
+    options, count = split_options(program.texts[2:], flags=ACCELERATE_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    module = False
+    program.check_options(options, ACCELERATE_VALUES)
+    names = {option.name.replace("-", "_") for option in options}
     for option in options:
-        if option.name == "module":
-            module = True
-        elif option.name in {"mixed_precision", "mixed-precision"}:
-            program.keys.setdefault("env", {})["ACCELERATE_MIXED_PRECISION"] = option.value
+        if option.name in {"module", "no_python", "no-python"}:
+            continue
+        if option.name in {"mixed_precision", "mixed-precision"}:
+            program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
         elif ACCELERATE_DONE.match(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
         else:
-            program.unread.append(f"{option}: an option of accelerate launch; set it in your program")
+            program.untranslated.append(f"{option}: an option of accelerate launch; set it in your program")
     program.skip(2 + count)
-    program.words = (*_python(module=module), *program.words)
-    return None
+    _add_python(program, module="module" in names, plain="no_python" in names)
 
 
-def _python(*, module: bool) -> tuple[Word, ...]:
-    """Return the beginning of the command: launchers start Python themselves."""
-    return tuple((Part("text", each),) for each in (("python", "-m") if module else ("python",)))
+def _add_python(program: Program, *, module: bool, plain: bool) -> None:
+    """Add the beginning of the command: launchers start Python themselves, unless the command is `plain`."""
+    if not program.words:
+        program.obstacle = program.obstacle or "no program follows its options"
+    if not plain:
+        python = ("python", "-m") if module else ("python",)
+        program.words = (*((Part("text", each),) for each in python), *program.words)
 
 
 def read_deepspeed(program: Program) -> None:
     """Read ``deepspeed``: the program runs under torchrun."""
-    options, count = split_options(program.texts[1:], short=NO_SHORT)
+    options, count = split_options(program.texts[1:], flags=DEEPSPEED_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
+    program.check_options(options, DEEPSPEED_VALUES)
+    names = {option.name for option in options}
     for option in options:
-        if option.name == "num_gpus":
+        if option.name in {"num_gpus", "num_accelerators"}:
             program.processes = parse_int(option.value)
-        else:
+        elif option.name not in {"module", "no_python"}:
             program.replaced.append(f"{option}: Argosy starts the ranks")
     program.skip(1 + count)
-    program.words = (*_python(module=False), *program.words)
+    _add_python(program, module="module" in names, plain="no_python" in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -15,7 +16,7 @@ class Fate(StrEnum):
     KEPT = "kept"
     REPLACED = "replaced"
     LEFT_OUT = "left out"
-    NOT_READ = "not read"
+    UNTRANSLATED = "not translated"
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -28,14 +29,14 @@ class Translation(msgspec.Struct, frozen=True):
     text
         The part as it is written, on one line.
     fate
-        ``kept``: a key of ``argosy.toml`` says the same; ``replaced``: Argosy does it itself; ``left out``: a job in a
-        container does not need it; ``not read``: the user has to translate it.
+        ``kept``: a key of ``argosy.toml`` has the same effect; ``replaced``: Argosy does it itself; ``left out``: a job
+        in a container does not need it; ``not translated``: the user has to do it.
     note
         The key with its value, or the reason.
     end
         Last line of a part over several lines, else 0.
-    starts
-        The programs that a part starts which was not read, for example ``train.py in a loop``: no job contains them.
+    lost_programs
+        The programs that a part starts and that no job contains, for example ``train.py in a loop``.
     """
 
     line: int
@@ -43,14 +44,25 @@ class Translation(msgspec.Struct, frozen=True):
     fate: Fate
     note: str
     end: int = 0
-    starts: str = ""
+    lost_programs: str = ""
 
     @property
-    def lost_program(self) -> str:
+    def loss(self) -> str:
         """Return a sentence about the programs that no job contains."""
         is_block = self.end > self.line
         lines = f"lines {self.line}-{self.end} start" if is_block else f"line {self.line} starts"
-        return f"{lines} {self.starts} and {'are' if is_block else 'is'} NOT translated"
+        return f"{lines} {self.lost_programs} and {'are' if is_block else 'is'} NOT translated"
+
+
+WIDEST = 60
+"""Longest text of a statement in a translation, in characters."""
+
+
+def translate(line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> Translation:
+    """Make the translation of a statement; its text is put on one line, and shortened."""
+    shown = re.sub(r"\s*\\?\n\s*", " ", text)
+    shown = shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+    return Translation(line, shown, fate, note, end, lost_programs)
 
 
 class ImportedJob(msgspec.Struct, frozen=True):
@@ -70,11 +82,11 @@ class ImportedScript(msgspec.Struct, frozen=True):
     translations: tuple[Translation, ...]
 
     @property
-    def unread(self) -> tuple[Translation, ...]:
+    def untranslated(self) -> tuple[Translation, ...]:
         """The parts that the user has to translate."""
-        return tuple(each for each in self.translations if each.fate is Fate.NOT_READ)
+        return tuple(each for each in self.translations if each.fate is Fate.UNTRANSLATED)
 
     @property
     def lost(self) -> tuple[Translation, ...]:
         """The parts that start a program which no job contains."""
-        return tuple(each for each in self.translations if each.starts)
+        return tuple(each for each in self.translations if each.lost_programs)

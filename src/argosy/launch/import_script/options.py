@@ -53,7 +53,6 @@ NOTES = {
 FLAGS = frozenset({"exclusive", "requeue"})
 
 DONE = {
-    "export": "Argosy passes your environment on, and variables of --env",
     "cpu-bind": "Argosy binds ranks to cores by the site profile",
     "cpu_bind": "Argosy binds ranks to cores by the site profile",
     "gpu-bind": "Argosy gives each rank its GPUs by the site profile",
@@ -106,6 +105,9 @@ def translate_options(options: Iterable[Option], shape: Shape, *, of_step: bool 
     """Translate options of ``#SBATCH`` lines, or of srun (`of_step`), which change the shape that is given."""
     keys: dict[str, Any] = {}
     found: list[Translation] = []
+    options = list(options)
+    if of_step and any(option.name == "ntasks" and parse_int(option.value) for option in options):
+        shape = replace(shape, ntasks_per_node=0)  # srun -n overrides the #SBATCH line
     for option in options:
         fate, note, changed = _translate(option, keys, shape, of_step=of_step)
         shape = changed
@@ -118,7 +120,7 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
     name = option.name if option.name in DONE else complete_option(option.name)
     value = option.value
     if "$" in value and not of_step:
-        return Fate.NOT_READ, "sbatch expands no variables in this line", shape
+        return Fate.UNTRANSLATED, "sbatch expands no variables in this line", shape
     if name in NUMBERS:
         return _number(name, value, shape)
     if name in {"gres", "gpus", "gpus-per-node"}:
@@ -128,18 +130,34 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
 
 def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
     """Translate an srun option that does not change the shape."""
+    if name == "export":
+        return _export(option.value, keys)
     if name in DONE:
         return Fate.REPLACED, DONE[name]
     if name == "label":
         keys["label"] = True
         return Fate.KEPT, "label = true"
+    if name in TEXTS and "$" in option.value:
+        return Fate.UNTRANSLATED, "the shell computes the value"
     if name in TEXTS and name not in {"output", "error", "job-name"}:
         return _text(name, option.value, keys)
-    return Fate.NOT_READ, "an srun option that Argosy does not use"
+    return Fate.UNTRANSLATED, "an srun option that Argosy does not use"
+
+
+def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
+    """Translate ``--export=ALL,NAME=VALUE``; a comma separates two variables only before a name."""
+    pairs = (each.partition("=") for each in re.split(r",(?=[A-Za-z_]\w*(?:[=,]|$))", value))
+    variables = {name: text for name, given, text in pairs if given}
+    if not variables:
+        return Fate.REPLACED, "Argosy passes your environment on, and variables of --env"
+    keys.setdefault("env", {}).update(variables)
+    return Fate.KEPT, ", ".join(f'env.{name} = "{text}"' for name, text in variables.items())
 
 
 def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
     """Translate an sbatch option that does not change the shape."""
+    if name == "export":
+        return _export(option.value, keys)
     if name in DONE:
         return Fate.REPLACED, DONE[name]
     if name in FLAGS:
@@ -164,7 +182,7 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
         note = (
             f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
         )
-        return Fate.NOT_READ, note, replace(shape, computed_ranks=True)
+        return Fate.UNTRANSLATED, note, replace(shape, computed_ranks=True)
     if "$" in value:
         return Fate.REPLACED, "the job's own number", shape
     if name == "gpus-per-task":
@@ -172,7 +190,7 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     number = parse_int(value, -1)
     if number < 0:
         hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
-        return Fate.NOT_READ, f"not one number{hint}", shape
+        return Fate.UNTRANSLATED, f"not one number{hint}", shape
     changed: dict[str, Any] = {field: number}
     return Fate.KEPT, NOTES[field].format(value), replace(shape, **changed)
 
@@ -205,9 +223,9 @@ def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
             given: dict[str, Any] = {key: value}
             check_options(JobOptions(**given))
     except UsageError as error:
-        return Fate.NOT_READ, error.what
+        return Fate.UNTRANSLATED, error.what
     if not value:
-        return Fate.NOT_READ, "it has no value"
+        return Fate.UNTRANSLATED, "it has no value"
     keys[key] = value
     return Fate.KEPT, f'{key} = "{value}"'
 
@@ -216,7 +234,7 @@ def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
     """Pass an option on to sbatch unless sbatch does not have it."""
     if len(name) > 1 and name not in SBATCH_OPTIONS:
         near = suggest_word(name, SBATCH_OPTIONS)
-        return Fate.NOT_READ, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
+        return Fate.UNTRANSLATED, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
     text = f"-{name}{option.value}" if len(name) == 1 else str(Option(option.line, name, option.value))
     keys.setdefault("sbatch_arg", []).append(text)
     return Fate.KEPT, f'sbatch_arg = ["{text}"]'

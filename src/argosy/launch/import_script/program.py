@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,16 +27,20 @@ class Program(msgspec.Struct):
         Shell commands that the program's shell runs first, for example ``export X="$Y"``.
     step_options
         Options of srun.
+    inputs
+        Files that srun passes to the program as its standard input.
     keys
         Keys of ``argosy.toml``: image, bind, env, workdir, gpu, contain, torchrun_arg, mpi.
     launcher
         Launcher by its name in Argosy; empty for a program without one.
     processes
         Processes for each node (torchrun), or of the whole job (mpirun); 0 if the script leaves them to the launcher.
-    replaced, unread
+    replaced, untranslated
         Notes about parts that Argosy does itself, and parts that the user has to translate.
+    obstacle
+        Reason why the command cannot be translated although it starts programs; empty if it can.
     is_start
-        Whether something in the command starts a program of the job.
+        Whether a launcher or a container command starts the program.
     is_done
         Whether nothing is left to take apart.
     """
@@ -46,13 +50,15 @@ class Program(msgspec.Struct):
     values: Values
     prelude: list[str] = msgspec.field(default_factory=list)
     step_options: tuple[Option, ...] = ()
+    inputs: tuple[Word, ...] = ()
     keys: dict[str, Any] = msgspec.field(default_factory=dict)
     launcher: str = ""
     processes: int = 0
+    obstacle: str = ""
     is_start: bool = False
     is_done: bool = False
     replaced: list[str] = msgspec.field(default_factory=list)
-    unread: list[str] = msgspec.field(default_factory=list)
+    untranslated: list[str] = msgspec.field(default_factory=list)
 
     @property
     def texts(self) -> list[str]:
@@ -72,17 +78,33 @@ class Program(msgspec.Struct):
         """Add values to a list of the keys."""
         self.keys.setdefault(key, []).extend(value for value in values if value)
 
+    def set_variable(self, name: str, value: str) -> None:
+        """Set a variable of the program."""
+        self.keys.setdefault("env", {})[name] = value
 
-def command_of(program: Program) -> tuple[list[str], bool]:
+    def check_options(self, options: Iterable[Option], known: re.Pattern[str]) -> None:
+        """Record an obstacle if an option took the next argument as its value, and it may be the program.
+
+        `known` matches the names of the options that have a value.
+        """
+        texts = self.texts
+        for option in options:
+            names = [text for text in texts if text.lstrip("-") == option.name and text.startswith("-")]
+            if names and option.value and not known.fullmatch(option.name):
+                self.obstacle = f"Argosy does not know whether {names[0]} has a value: write {names[0]}=VALUE"
+
+
+def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str], bool]:
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
-    Words without variables become arguments as they are.  A command with variables that only the job knows runs as
-    ``sh -c 'exec …'``.
+    Words without variables become arguments as they are.  A command with variables that only the job knows, or that
+    reads a file as its standard input, runs as ``sh -c 'exec …'``.
     """
     texts = [plain_text(word) for word in program.words]
-    if all(text is not None for text in texts) and not program.prelude:
+    if all(text is not None for text in texts) and not program.prelude and not inputs:
         return [text for text in texts if text is not None], False
-    return ["sh", "-c", "; ".join((*program.prelude, f"exec {shell_line(program.words)}"))], True
+    line = " ".join((shell_line(program.words), *(f"< {shell_line((each,))}" for each in inputs)))
+    return ["sh", "-c", "; ".join((*program.prelude, f"exec {line}"))], True
 
 
 def shell_line(words: tuple[Word, ...]) -> str:

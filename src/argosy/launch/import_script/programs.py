@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
-from argosy.core.script_reader import Part, Statement, Values, expand, read_commands, read_statements, source_text
+from argosy.core.script_reader import Part, Statement, Values, expand, read_statements, source_text
 from argosy.launch.import_script.containers import read_container, read_docker, read_shifter
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.roles import ROLES, Role
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -24,30 +25,13 @@ ACTIVATION = re.compile(
 
 NOT_ACTIVATED = "Argosy does not activate it in the container; check with 'argosy run IMAGE -- which python'"
 
-_PRINTS = """
-    echo printf date hostname pwd env printenv nvidia-smi rocm-smi amd-smi xpu-smi which type ls squeue scontrol
-    sacct nproc lscpu numactl free cat uname df du id whoami module-info sstat seff top ibstat tput head tail grep wc
-    lsb_release mpstat vmstat module_list getconf
-"""
-PRINTS = frozenset(_PRINTS.split())
-"""Commands that only print something."""
+PREPARATION = frozenset({Role.PRINT, Role.CONTROL, Role.MODULE})
+"""Roles of the commands before a program that its job does not need."""
 
-_CONTROL = """
-    true : set ulimit shopt exit trap wait sleep time clear alias unset return break continue local read shift let hash
-    command test [
-"""
-CONTROL = frozenset(_CONTROL.split())
-"""Commands that only control the shell of the script."""
-
-PROGRAM = re.compile(
-    r"(.*/)?(python[\d.]*|ipython|bash|sh|julia|Rscript|R|perl|java|mojo)$|\.?/|\S+\.(py|sh|exe|out|x)$"
+PREFIX_FLAGS = frozenset(
+    "p v V foreground preserve-status verbose i 0 ignore-environment null l t w wait f fork".split()  # noqa: SIM905
 )
-"""Commands that start a program of the job without a launcher."""
-
-INSTALLERS = frozenset({"pip", "pip3", "conda", "mamba", "micromamba"})
-"""Commands that install packages; ``conda run`` starts a program."""
-
-STARTS = re.compile(r"\b(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*\s|mpirun|srun)\b")
+"""Options without a value of the commands that start another one, for example ``time -p``."""
 
 
 def environment_of(command: str, arguments: Sequence[str]) -> str:
@@ -60,62 +44,33 @@ def environment_of(command: str, arguments: Sequence[str]) -> str:
 
 
 def read_program(statement: Statement, values: Values) -> Program:
-    """Take a command apart; `Program.is_start` says whether something in it starts a program of the job."""
+    """Take a command apart, until the program itself is left."""
     words = tuple(expanded for word in statement.words for expanded in expand(word, values))
     program = Program(words, statement.line, values)
     for name, value in statement.assigned:
-        program.keys.setdefault("env", {})[name] = source_text(value[0]) if value else ""
+        program.set_variable(name, source_text(value[0]) if value else "")
     while program.words and not program.is_done and (layer := _layer(program)):
         layer(program)
     return program
 
 
-def starts_program(program: Program) -> bool:
-    """Return whether a command that was taken apart starts a program of the job."""
-    if not program.words or program.name in PRINTS | CONTROL:
-        return False
-    return program.is_start or bool(PROGRAM.match(program.texts[0]))
-
-
-def program_name(program: Program) -> str:
-    """Return the file or module that a command starts: ``train.py`` for ``python -u train.py --lr 1``."""
-    first, *arguments = program.texts
-    files = [each for each in arguments if not each.startswith("-")]
-    is_interpreter = program.name.startswith(("python", "ipython")) or program.name in {"bash", "sh"}
-    return files[0] if is_interpreter and files and "-c" not in arguments else first
-
-
-def unread_program(program: Program) -> str:
-    """Name a command that is not translated but starts a program, for example ``parallel srun …``; else empty."""
-    installs = program.name in INSTALLERS and program.texts[1:2] != ["run"]
-    is_known = installs or program.name in {"source", ".", "sed", "awk", "rm", "mv"}
-    return program.name if not is_known and STARTS.search(" ".join(program.texts)) else ""
-
-
-def started_programs(text: str, values: Values) -> str:
-    """Name the programs that shell text starts, at any depth; empty if it starts none."""
-    names: list[str] = []
-    for statement in read_commands(text):
-        program = read_program(statement, values)
-        if starts_program(program):
-            names.append(program_name(program))
-        text = text.replace(statement.text, "")
-    if not names and STARTS.search(text):  # a here-document, or text that is not valid bash
-        return "a program"
-    return " and ".join(dict.fromkeys(names))
-
-
 def _layer(program: Program) -> Callable[[Program], None] | None:
     texts = program.texts
-    if len(texts) > 1 and program.name.startswith("python") and texts[1] == "-m" and len(texts) > 2:  # noqa: PLR2004
-        return _python_module(texts[2])
+    if program.name.startswith("python") and (module := PYTHON_MODULE.match(" ".join(texts[1:]))):
+        return _python_module(module[2], module[1].count("-"))
+    if program.name == "command" and texts[1:2] in (["-v"], ["-V"]):
+        return None
     if program.name in {"bash", "sh"}:
         return _shell if len(texts) > 2 and texts[1] in {"-c", "-lc", "-ec"} else None  # noqa: PLR2004
     return LAYERS.get(program.name)
 
 
-def _python_module(name: str) -> Callable[[Program], None] | None:
-    """Return the reader of ``python -m NAME`` if the module is a launcher."""
+PYTHON_MODULE = re.compile(r"((?:-[a-zA-Z]+ )*?)-m (\S+)")
+"""Arguments of ``python -u -m NAME``."""
+
+
+def _python_module(name: str, options: int) -> Callable[[Program], None] | None:
+    """Return the reader of ``python -u -m NAME`` if the module is a launcher; `options` stand before ``-m``."""
     layers = {
         "torch.distributed.run": read_torchrun,
         "torch.distributed.launch": read_torchrun,
@@ -125,7 +80,7 @@ def _python_module(name: str) -> Callable[[Program], None] | None:
         return None
 
     def read(program: Program) -> None:
-        program.skip(2)
+        program.skip(2 + options)
         if name.startswith("accelerate"):
             program.words = (program.words[0], (Part("text", "launch"),), *program.words[1:])
         layers[name](program)
@@ -134,12 +89,16 @@ def _python_module(name: str) -> Callable[[Program], None] | None:
 
 
 def _prefix(program: Program) -> None:
-    """Remove ``exec``, ``time``, ``nohup``, and ``env NAME=VALUE``."""
-    is_env = program.name == "env"
-    program.skip(1)
-    while is_env and program.words and "=" in program.texts[0]:
-        name, _, value = program.texts[0].partition("=")
-        program.keys.setdefault("env", {})[name] = value
+    """Remove ``exec``, ``time``, ``nice -n 5``, ``timeout 3h``, and ``env NAME=VALUE`` with their options."""
+    name = program.name
+    _, count = split_options(program.texts[1:], flags=PREFIX_FLAGS, short=NO_SHORT)
+    program.skip(1 + count)
+    if name == "timeout" and program.words:
+        program.untranslated.append(f"timeout {program.texts[0]}: set time, the limit of the job")
+        program.skip(1)
+    while name == "env" and program.words and "=" in program.texts[0]:
+        variable, _, value = program.texts[0].partition("=")
+        program.set_variable(variable, value)
         program.skip(1)
 
 
@@ -158,8 +117,15 @@ def _shell(program: Program) -> None:
     statements = [each for each in whole if not _is_preparation(each)]
     exports = [each for each in statements if each.kind == "assignment"]
     commands = [each for each in statements if each.kind == "command"]
-    if len(commands) != 1 or len(exports) + len(commands) != len(statements) or len(program.words) > 3:  # noqa: PLR2004
-        program.is_start = program.is_start or bool(STARTS.search(text))
+    if (
+        len(commands) != 1
+        or len(exports) + len(commands) != len(statements)
+        or len(program.words) > 3  # noqa: PLR2004 - the arguments of the text
+        or any(each.condition == "||" for each in whole)
+        or commands[0].redirects
+        or commands[0].inputs
+        or commands[0].background
+    ):
         program.words = tuple((Part("text", each),) for each in ("bash", "-c", text))
         program.is_done = True
         return
@@ -167,25 +133,26 @@ def _shell(program: Program) -> None:
     if "image" in program.keys:
         # LUMI's PyTorch images need it: their python on PATH is not the one with torch.
         activations = [each.text for each in whole if each.kind == "command" and ACTIVATION.match(each.text)]
-        program.unread += [f"{each}: {NOT_ACTIVATED}" for each in activations]
+        program.untranslated += [f"{each}: {NOT_ACTIVATED}" for each in activations]
     inner = commands[0]
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, program.values))
     for name, value in inner.assigned:
-        program.keys.setdefault("env", {})[name] = source_text(value[0]) if value else ""
+        program.set_variable(name, source_text(value[0]) if value else "")
 
 
 def _is_preparation(statement: Statement) -> bool:
     if statement.kind != "command":
         return False
     name = source_text(statement.words[0]) if statement.words else ""
-    return bool(ACTIVATION.match(statement.text)) or name in {"module", "ml"} | PRINTS | CONTROL
+    return bool(ACTIVATION.match(statement.text)) or (name not in LAYERS and ROLES.get(name) in PREPARATION)
 
 
+_PREFIXES = "exec time nohup env command timeout nice ionice stdbuf setsid unbuffer"
 LAYERS: Mapping[str, Callable[[Program], None]] = MappingProxyType(
     {
-        **dict.fromkeys(("exec", "time", "nohup", "env", "command"), _prefix),
+        **dict.fromkeys(_PREFIXES.split(), _prefix),
         **dict.fromkeys(("numactl", "taskset"), _binding),
-        **dict.fromkeys(("mpirun", "mpiexec", "orterun"), read_mpirun),
+        **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),
         **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), read_container),
         **dict.fromkeys(("docker", "podman", "podman-hpc"), read_docker),
         "srun": read_srun,

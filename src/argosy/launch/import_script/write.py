@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import tomlkit
 from tomlkit.items import Table
 
 from argosy.core.errors import UsageError
+from argosy.core.locks import Owner, hold_lock
 from argosy.core.store import write_text
 from argosy.core.toml_lines import load_toml
 from argosy.launch.import_script.model import ImportedJob
@@ -31,6 +32,12 @@ def render_jobs(jobs: Sequence[ImportedJob], text: str = "", comments: Sequence[
     """
     document = tomlkit.parse(text)
     tables = document.setdefault("job", tomlkit.table(is_super_table=True))
+    if not isinstance(tables, Table):
+        raise UsageError(
+            "argosy.toml has a key 'job' that is not a table",
+            evidence=f"job = {tables}",
+            hint="remove it, or write to another file with -o",
+        )
     for number, job in enumerate(jobs):
         if job.name in tables:
             raise UsageError(
@@ -57,8 +64,15 @@ def _table(job: ImportedJob, comments: Sequence[str]) -> Table:
     return table
 
 
-def write_jobs(file: Path, jobs: Sequence[ImportedJob], comments: Sequence[str] = ()) -> None:
+def write_jobs(
+    file: Path, jobs: Sequence[ImportedJob], comments: Sequence[str] = (), *, waiting: Callable[[Owner], None]
+) -> None:
     """Add jobs to a project file, which is made if it does not exist.
+
+    Parameters
+    ----------
+    waiting
+        Called with the process that writes to the file, if this process must wait for it.
 
     Raises
     ------
@@ -67,8 +81,13 @@ def write_jobs(file: Path, jobs: Sequence[ImportedJob], comments: Sequence[str] 
     """
     text = ""
     try:
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        write_text(file, render_jobs(jobs, text, comments))
+        with hold_lock(file.with_name(f".{file.name}.lock"), what=f"writing {file.name}", waiting=waiting):
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+            write_text(file, render_jobs(jobs, text, comments))
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} is not valid TOML: it is not UTF-8", evidence=str(error), hint="save it as UTF-8"
+        ) from error
     except OSError as error:
         raise UsageError(
             f"cannot write {file}: {error.strerror}", evidence=str(error), hint="choose another file with -o"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.locks import hold_lock
 from argosy.core.records import replace
 from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script, read_script_text
@@ -95,7 +98,7 @@ def test_a_number_of_ranks_that_the_script_computes_is_reported_and_left_to_the_
     job = keys(script)
     assert not {"ranks", "ranks_per_node"} & set(job)
     told, note = fate(import_script("j", script), "--ntasks")
-    assert told is Fate.NOT_READ
+    assert told is Fate.UNTRANSLATED
     assert "set ranks" in note
 
 
@@ -166,13 +169,13 @@ def test_forms_that_the_field_uses(line: str, expected: dict[str, Any]) -> None:
 )
 def test_parts_that_cannot_be_translated_are_named_with_advice(line: str, note: str) -> None:
     imported = import_script("job.sh", f"#!/bin/bash\n{line}\npython b.py\n")
-    assert any(each.line == 2 and note in each.note for each in imported.unread)
+    assert any(each.line == 2 and note in each.note for each in imported.untranslated)
 
 
 def test_a_value_that_a_condition_sets_is_not_guessed() -> None:
     text = "#!/bin/bash\nif [ $1 = a ]; then\n  X=1\nelse\n  X=2\nfi\npython a.py $X\n"
     imported = import_script("job.sh", text)
-    assert fate(imported, "$X")[0] is Fate.NOT_READ
+    assert fate(imported, "$X")[0] is Fate.UNTRANSLATED
 
 
 def test_directives_below_the_first_command_are_not_read_by_sbatch() -> None:
@@ -231,16 +234,16 @@ def test_an_invalid_project_file_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "argosy.toml"
     file.write_text("x = [\n")
     with pytest.raises(UsageError, match="is not valid TOML") as caught:
-        write_jobs(file, import_script("a.sh", LUMI).jobs)
+        write_jobs(file, import_script("a.sh", LUMI).jobs, waiting=print)
     assert "Invalid" in caught.value.evidence
     assert file.read_text() == "x = [\n"
 
 
 def test_an_activation_in_the_container_is_reported() -> None:
     script = "srun apptainer exec x.sif bash -c 'source /opt/env/bin/activate; python a.py'"
-    unread = import_script("job.sh", script).unread
-    assert [each.text for each in unread] == ["source /opt/env/bin/activate"]
-    assert "does not activate it in the container" in unread[0].note
+    untranslated = import_script("job.sh", script).untranslated
+    assert [each.text for each in untranslated] == ["source /opt/env/bin/activate"]
+    assert "does not activate it in the container" in untranslated[0].note
 
 
 def test_values_that_the_shell_computes_are_not_copied_as_text() -> None:
@@ -249,8 +252,8 @@ def test_values_that_the_shell_computes_are_not_copied_as_text() -> None:
     assert keys(text)["bind"] == [".:/work"]
     assert keys(text)["env"] == {"A": "1"}
     imported = import_script("job.sh", text)
-    assert fate(imported, "bind ${DATA}:/data")[0] is Fate.NOT_READ
-    assert fate(imported, "SEED=${SLURM_ARRAY_TASK_ID}")[0] is Fate.NOT_READ
+    assert fate(imported, "bind ${DATA}:/data")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "SEED=${SLURM_ARRAY_TASK_ID}")[0] is Fate.UNTRANSLATED
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_a_script_without_a_number_of_tasks_starts_one_as_slurm_does(head: str, 
             (Fate.REPLACED, "mounts the folders"),
         ),
         ("lumi-g", "module load PyTorch/2.7", (Fate.LEFT_OUT, "the image has the software")),
-        ("nvidia-apptainer", "module load apptainer", (Fate.NOT_READ, "add it to load in [modules]")),
+        ("nvidia-apptainer", "module load apptainer", (Fate.UNTRANSLATED, "add it to load in [modules]")),
         ("mn5-acc", "module load singularity", (Fate.REPLACED, "loads it")),
     ],
 )
@@ -324,8 +327,8 @@ def test_paths_with_several_variables_stay_whole_and_are_reported() -> None:
     assert job.keys["image"] == "${PROJECT}/${USER}/my.sif"
     assert job.keys["command"][-1].endswith("/data")
     assert "workdir" not in job.keys
-    assert fate(imported, "image ")[0] is Fate.NOT_READ
-    assert fate(imported, "workdir ")[0] is Fate.NOT_READ
+    assert fate(imported, "image ")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "workdir ")[0] is Fate.UNTRANSLATED
 
 
 @pytest.mark.parametrize(
@@ -360,11 +363,9 @@ srun singularity exec x.sif python eval.py
 
 def test_a_loop_that_starts_a_program_is_reported_as_lost_and_named_in_the_table() -> None:
     imported = import_script("llm.sh", LOOP)
-    assert [each.lost_program for each in imported.lost] == [
-        "lines 3-6 start train.py in a loop and are NOT translated"
-    ]
+    assert [each.loss for each in imported.lost] == ["lines 3-6 start train.py in a loop and are NOT translated"]
     assert [(job.line, job.program) for job in imported.jobs] == [(7, "eval.py")]
-    text = render_jobs(imported.jobs, comments=[each.lost_program for each in imported.lost])
+    text = render_jobs(imported.jobs, comments=[each.loss for each in imported.lost])
     assert text.startswith("[job.llm]\n# lines 3-6 start train.py in a loop")
 
 
@@ -377,6 +378,38 @@ def test_a_loop_that_starts_a_program_is_reported_as_lost_and_named_in_the_table
         ("python a.py | grep -v x", "a.py"),
         ("parallel srun python ::: a.py b.py", "parallel"),
         ("conda run -n env python a.py", "conda"),
+        ("python a.py <<< x", "a.py"),
+        ("( cd sub && ./go.x )", "./go.x"),
+        ("if ! srun python a.py; then echo bad; fi", "a.py in a condition"),
+        ("trap 'python save.py' EXIT", "trap"),
+        ('echo "acc $(python eval.py)"', "echo"),
+        ("ACC=$(python eval.py)", "eval.py"),
+        ("N=$(python -c 'print(1)')", ""),
+        ("find . -name '*.in' -exec ./solver {} ';'", "find"),
+        ("find . -name core -exec rm {} ';'", ""),
+        ("ls | xargs -n1 -P4 python conv.py", "xargs"),
+        ("ls | xargs -n1 gzip", ""),
+        ("ssh node2 python a.py", "ssh"),
+        ('eval "$CMD"', "eval"),
+        ("${LAUNCHER} ./x.out", "${LAUNCHER}"),
+        ("sbatch next.sh", "sbatch"),
+        ("srun ray start --head --block &", "ray"),
+        ("test -f data.bin || python prepare.py", "prepare.py"),
+        ("[ -f model.pt ] && python a.py", "a.py"),
+        ("grep -q done log && echo x && ./a.out", "./a.out"),
+        ("srun --multi-prog programs.conf", "a program"),
+        ("mpirun -np 2 ./a : -np 2 ./b", "a program"),
+        ("mpirun --frobnicate ./a.out in.txt", "a program"),
+        ("accelerate launch --shiny a.py", "a program"),
+        ("deepspeed --shiny a.py", "a program"),
+        ("deepspeed --no_ssh", "a program"),
+        ("srun --shiny python a.py", "a program"),
+        ("apptainer exec --shiny i.sif python a.py", "a program"),
+        ("docker run --shiny img:1 python a.py", "a program"),
+        ("python --version", ""),
+        ("scontrol show job 1", ""),
+        ("singularity pull docker://x", ""),
+        ("ray stop", ""),
         ("conda create -n env python numpy", ""),
         ("for n in $(scontrol show hostnames); do srun -w $n hostname; done", ""),
         ("for i in 1 2; do gzip $i; done", ""),
@@ -384,7 +417,137 @@ def test_a_loop_that_starts_a_program_is_reported_as_lost_and_named_in_the_table
 )
 def test_parts_that_start_a_program_are_told_from_others(part: str, starts: str) -> None:
     imported = import_script("j.sh", f"#!/bin/bash\n{part}\npython b.py\n")
-    assert "".join(each.starts for each in imported.lost) == starts
+    assert "".join(each.lost_programs for each in imported.lost) == starts
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("srun pw.x -nk 4 < scf.in > scf.out", {"command": ["sh", "-c", "exec pw.x -nk 4 < scf.in"]}),
+        ("srun pw.x < scf.in | tee scf.out", {"command": ["sh", "-c", "exec pw.x < scf.in"]}),
+        ("IN=a.in\nmpirun -np 4 lmp < $IN -var x 1", {"command": ["sh", "-c", "exec lmp -var x 1 < a.in"]}),
+        ("srun -i scf.in pw.x", {"command": ["sh", "-c", "exec pw.x < scf.in"]}),
+        ("srun bash -c 'pw.x < scf.in > scf.out'", {"command": ["bash", "-c", "pw.x < scf.in > scf.out"]}),
+        ("srun python a.py > log --lr 1", {"command": ["python", "a.py", "--lr", "1"]}),
+        ("timeout 3h python -u a.py", {"command": ["python", "-u", "a.py"]}),
+        ("nice -n 10 stdbuf -oL python ./a.py", {"command": ["python", "./a.py"]}),
+        ("env -u FOO A=1 ./a.out", {"command": ["./a.out"], "env": {"A": "1"}}),
+        ("gmx mdrun -deffnm md", {"command": ["gmx", "mdrun", "-deffnm", "md"], "launcher": "none"}),
+        ("deepspeed --bind_cores_to_rank a.py --lr 1", {"command": ["python", "a.py", "--lr", "1"]}),
+        ("deepspeed --no_ssh a.py", {"command": ["python", "a.py"]}),
+        ("deepspeed --module pkg.train", {"command": ["python", "-m", "pkg.train"]}),
+        ("accelerate launch --cpu a.py", {"command": ["python", "a.py"]}),
+        ("accelerate launch --debug a.py", {"command": ["python", "a.py"]}),
+        ("accelerate launch --use_megatron_lm a.py", {"command": ["python", "a.py"]}),
+        ("mpiexec -l ./a.out in.txt", {"launcher": "mpi", "command": ["./a.out", "in.txt"]}),
+        ("mpirun -np 4 --quiet python a.py", {"ranks": 4, "command": ["python", "a.py"]}),
+        ("mpiexec -n 8 --ppn 4 --depth=8 --cpu-bind depth --env A=8 ./a",
+         {"ranks": 8, "command": ["./a"], "env": {"A": "8"}}),
+        ("mpiexec.hydra -genv A 5 -n 2 ./a", {"ranks": 2, "command": ["./a"], "env": {"A": "5"}}),
+        ("srun bash -c 'python -u -m torch.distributed.run --nproc_per_node 4 a.py'",
+         {"launcher": "torchrun", "ranks_per_node": 4, "command": ["python", "a.py"]}),
+        ("apptainer exec --no-eval i.sif python a.py", {"image": "i.sif", "command": ["python", "a.py"]}),
+        ("podman run --read-only img:1 python a.py", {"image": "docker://img:1", "command": ["python", "a.py"]}),
+        ("podman run -P -e X -e Y=1 img:1 python a.py", {"image": "docker://img:1", "env": {"Y": "1"}}),
+        ("shifter --env A=1 --image=x:1 python a.py", {"image": "docker://x:1", "env": {"A": "1"}}),
+        ("srun --export=ALL,A=1,B=x python a.py", {"env": {"A": "1", "B": "x"}}),
+        ('A=1\nB=2\nCMD="python a.py $A $B"\nsrun $CMD', {"command": ["python", "a.py", "1", "2"]}),
+    ],
+)  # fmt: skip
+def test_the_program_of_a_command_keeps_its_arguments_and_its_input(line: str, expected: dict[str, Any]) -> None:
+    job = keys(f"#!/bin/bash\n#SBATCH --nodes=1\n{line}\n")
+    assert {name: job.get(name) for name in expected} == expected
+
+
+def test_a_variable_that_a_container_inherits_is_reported() -> None:
+    imported = import_script("j.sh", "#!/bin/bash\npodman run -e TOKEN img:1 python a.py\n")
+    assert "start the job with --env TOKEN" in fate(imported, "--env TOKEN")[1]
+
+
+def test_variables_of_export_become_variables_of_the_job() -> None:
+    text = "#!/bin/bash\n#SBATCH --export=ALL,LR=0.1\nsrun --export=ALL,STEPS=$N,SEED=1 python a.py\n"
+    assert keys(text)["env"] == {"LR": "0.1", "SEED": "1"}
+    assert fate(import_script("j.sh", text), "--export=ALL,LR=0.1") == (Fate.KEPT, 'env.LR = "0.1"')
+    assert fate(import_script("j.sh", text), "STEPS=")[0] is Fate.UNTRANSLATED
+
+
+@pytest.mark.parametrize("between", ["\n", " && "])
+def test_the_order_of_programs_is_reported(between: str) -> None:
+    imported = import_script("s.sh", f"#!/bin/bash\nsrun python a.py{between}srun python b.py\n")
+    assert fate(imported, "[job.s-2]") == (
+        Fate.UNTRANSLATED, "it runs after line 2: launch s-2 with --after and the number of that job",
+    )  # fmt: skip
+    assert not imported.lost
+
+
+@pytest.mark.parametrize(
+    "line", ["srun a.out || scontrol requeue $SLURM_JOB_ID", "mkdir x || cd y", "test -f x && MODE=fast"]
+)
+def test_a_command_under_a_condition_is_reported(line: str) -> None:
+    imported = import_script("s.sh", f"#!/bin/bash\n{line}\npython b.py\n")
+    assert any("depends on the result of the command before it" in each.note for each in imported.untranslated)
+
+
+def test_a_program_that_sbatch_starts_once_is_not_started_on_each_node() -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks=8\n#SBATCH --gpus=16\npython driver.py\n"
+    job, imported = keys(text), import_script("j.sh", text)
+    assert (job["nodes"], job["gpus"], "ranks" in job) == (1, 8, False)
+    assert fate(imported, "nodes = 1")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "--ntasks=8") == (Fate.LEFT_OUT, "the script starts its program once, on the first node")
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [("srun -n 1 ./real.exe", (1, 1, None)), ("srun --ntasks=8 ./a", (2, 8, None)), ("srun ./a", (2, None, 64))],
+)
+def test_a_number_of_ranks_of_srun_overrides_that_of_the_job(
+    line: str, shape: tuple[int, int | None, int | None]
+) -> None:
+    job = keys(f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=64\n{line}\n")
+    assert (job["nodes"], job.get("ranks"), job.get("ranks_per_node")) == shape
+
+
+@pytest.mark.parametrize(
+    "line", ["cat > in.txt << EOF\nsteps 1\nEOF", "echo 'steps 1' > in.txt", "for i in 1 2; do echo $i >> in.txt; done"]
+)
+def test_a_file_that_the_script_writes_is_reported(line: str) -> None:
+    imported = import_script("j.sh", f"#!/bin/bash\n{line}\n./a.out < in.txt\n")
+    assert [each.line for each in imported.untranslated if "it writes a file" in each.note] == [2]
+    assert not imported.lost
+
+
+def test_a_call_of_a_function_has_the_programs_of_the_function() -> None:
+    text = "#!/bin/bash\nlog() { echo $1; }\nrun() { srun python a.py; }\nlog x\nfor i in 1 2; do log $i; done\nrun\n"
+    lost = import_script("j.sh", text).lost
+    assert [(each.line, each.lost_programs) for each in lost] == [(3, "a.py"), (6, "a.py")]
+
+
+def test_a_folder_of_an_earlier_program_is_not_kept() -> None:
+    text = "#!/bin/bash\ncd /data\nsrun ./a\ncd $SLURM_SUBMIT_DIR\nsrun ./b\n"
+    assert [job.keys.get("chdir") for job in import_script("j.sh", text).jobs] == ["/data", None]
+
+
+def test_concurrent_imports_into_one_file_lose_no_table(tmp_path: Path) -> None:
+    file, jobs = tmp_path / "argosy.toml", import_script("a.sh", LUMI).jobs
+    waited = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        with hold_lock(tmp_path / ".argosy.toml.lock", what="test", waiting=print):
+            writer = pool.submit(write_jobs, file, jobs, waiting=lambda _: waited.set())
+            assert waited.wait(60)
+            file.write_text("[job.other]\ncommand = ['x']\n")
+        writer.result(60)
+    assert set(tomllib.loads(file.read_text())["job"]) == {"a", "other"}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"), [(b"# caf\xe9\n", "is not valid TOML"), (b"job = 3\n", "a key 'job' that is not a table")]
+)
+def test_a_project_file_that_cannot_hold_a_table_is_refused(data: bytes, what: str, tmp_path: Path) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_bytes(data)
+    with pytest.raises(UsageError, match=what):
+        write_jobs(file, import_script("a.sh", LUMI).jobs, waiting=print)
+    assert file.read_bytes() == data
 
 
 def argosy_import(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *options: str) -> Result:
@@ -427,10 +590,14 @@ def test_a_job_that_exists_is_refused_before_the_list(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("line", "start", "expected"),
     [
-        ("source venv/bin/activate", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of venv")),
-        ("source activate env", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of env")),
-        ("conda activate env", "srun apptainer exec x.sif", (Fate.NOT_READ, "must contain the packages of env")),
-        ("conda activate env", "srun", (Fate.NOT_READ, "activate it in your shell")),
+        (
+            "source venv/bin/activate",
+            "srun apptainer exec x.sif",
+            (Fate.UNTRANSLATED, "must contain the packages of venv"),
+        ),
+        ("source activate env", "srun apptainer exec x.sif", (Fate.UNTRANSLATED, "must contain the packages of env")),
+        ("conda activate env", "srun apptainer exec x.sif", (Fate.UNTRANSLATED, "must contain the packages of env")),
+        ("conda activate env", "srun", (Fate.UNTRANSLATED, "activate it in your shell")),
         ("source /p/venv/bin/activate", "srun", (Fate.KEPT, 'image = "bare:/p/venv"')),
         ("source ~/.bashrc", "srun", (Fate.LEFT_OUT, "prepares the shell")),
     ],

@@ -1,0 +1,110 @@
+"""Decide whether a command of a job script starts a program of the job, and which; pure.
+
+A command that `roles` does not list is a program of the job, so that none is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+from argosy.core.script_reader import Part, Values, read_commands
+from argosy.launch.import_script.program import Program
+from argosy.launch.import_script.programs import read_program
+from argosy.launch.import_script.roles import HARMLESS, ROLES, SUBCOMMANDS, Role
+
+STARTS = re.compile(
+    r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
+    r"(?!\w)"
+)
+"""Text that starts a program, for example in the arguments of ``xargs`` or in a here-document."""
+
+INTERPRETER = re.compile(r"i?python[\d.]*|bash|sh|julia|Rscript|perl")
+"""Programs whose first argument is the file that they run."""
+
+SUBSTITUTION = re.compile(r"\$\(([^(].*)\)|`(.*)`", re.DOTALL)
+
+ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
+"""Arguments with which a program only prints."""
+
+
+def classify(program: Program) -> Role:
+    """Return the role of a command that was taken apart."""
+    if program.obstacle:
+        return Role.LOST
+    if not program.words:
+        return Role.LOST if program.is_start else Role.CONTROL
+    role = _role_of(program)
+    return Role.LOST if role in HARMLESS and _hidden_start(program) else role
+
+
+def _role_of(program: Program) -> Role:
+    name, arguments = program.name, program.texts[1:]
+    if role := SUBCOMMANDS.get((name, *arguments[:1])):
+        return role
+    role = ROLES.get(name, Role.PROGRAM)
+    if role in HARMLESS:
+        return role
+    if len(arguments) == 1 and arguments[0] in ASKS:
+        return Role.PRINT
+    if program.is_start:
+        return Role.PROGRAM
+    is_variable = len(program.words[0]) == 1 and program.words[0][0].kind != "text"  # for example ${MPIRUN}
+    return Role.LOST if is_variable or _passes_start(name, arguments) else role
+
+
+def _passes_start(name: str, arguments: Sequence[str]) -> bool:
+    """Return whether ``find … -exec`` or ``xargs`` starts a program of the job."""
+    match name:
+        case "find":
+            pairs = pairwise(arguments)
+            return any(option in {"-exec", "-execdir"} and ROLES.get(after) is None for option, after in pairs)
+        case "xargs":
+            return bool(arguments) and not ROLES.keys() & set(arguments)
+    return False
+
+
+def _hidden_start(program: Program) -> bool:
+    """Return whether ``trap '…' EXIT`` or a ``$(…)`` in the arguments starts a program."""
+    texts = program.texts[1:2] if program.name == "trap" else []
+    texts += [computed for word in program.words for part in word if (computed := computing_commands(part))]
+    return any(started_programs(text, program.values) for text in texts)
+
+
+def computing_commands(part: Part) -> str:
+    """Return the commands of ``$(COMMANDS)``; empty for any other part of a word."""
+    found = SUBSTITUTION.fullmatch(part.text) if part.kind == "shell" else None
+    return (found[1] or found[2]) if found else ""
+
+
+def started_programs(text: str, values: Values, harmless: Collection[str] = ()) -> str:
+    """Name the programs that shell text starts, at any depth; empty if it starts none.
+
+    `harmless` has the names of functions that start no program.
+    """
+    names = [each for each in dict.fromkeys(_program_names(text, values)) if each not in harmless]
+    rest = text
+    for statement in read_commands(text):
+        rest = rest.replace(statement.text, "")
+    if not names and STARTS.search(rest):  # a here-document, or text that is not valid bash
+        return "a program"
+    return " and ".join(names)
+
+
+def _program_names(text: str, values: Values) -> Iterator[str]:
+    for statement in read_commands(text):
+        if not statement.words:
+            continue
+        program = read_program(statement, values)
+        if classify(program) in {Role.PROGRAM, Role.LOST}:
+            yield program_name(program)
+
+
+def program_name(program: Program) -> str:
+    """Return the file or module that a command starts: ``train.py`` for ``python -u train.py --lr 1``."""
+    if program.obstacle or not program.words:
+        return "a program"
+    files = [each for each in program.texts[1:] if not each.startswith("-")]
+    is_interpreter = INTERPRETER.fullmatch(program.name) and files and "-c" not in program.texts
+    return files[0] if is_interpreter else program.texts[0]
