@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from argosy.core.bash_tree import parse_bash
-from argosy.core.script_reader import expand, plain_text, read_commands
+from argosy.core.script_reader import read_commands
+from argosy.core.script_words import expand, plain_text
 
 VALUES = {"A": "one", "B": "two", "C": "three"}
 

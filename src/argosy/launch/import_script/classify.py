@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from argosy.core.script_reader import Part, Values, read_commands
+from argosy.core.script_reader import read_commands
+from argosy.core.script_words import Part, Values
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS, ROLES, SUBCOMMANDS, Role

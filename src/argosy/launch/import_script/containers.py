@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from argosy.core.sbatch_options import Option, split_options
-from argosy.core.script_reader import Part
+from argosy.core.script_words import Part
 from argosy.launch.import_script.program import NO_SHORT, Program
 
 _APPTAINER_FLAGS = """

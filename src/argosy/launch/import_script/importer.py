@@ -10,7 +10,8 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Part, Statement, Word, expand, plain_text, read_job_script, source_text
+from argosy.core.script_reader import JobScript, Statement, read_job_script
+from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, program_name, started_programs
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.job import SUBMIT_FOLDER, ShellState, make_job

@@ -10,7 +10,8 @@ import msgspec
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.core.script_reader import Part, Statement, Word, expand
+from argosy.core.script_reader import Statement
+from argosy.core.script_words import Part, Word, expand
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation, translate
 from argosy.launch.import_script.options import Shape, shape_keys, translate_options

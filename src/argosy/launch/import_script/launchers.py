@@ -6,7 +6,7 @@ import re
 
 from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.core.script_reader import Part
+from argosy.core.script_words import Part
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import Program
 

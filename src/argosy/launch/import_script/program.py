@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.sbatch_options import Option
-from argosy.core.script_reader import Part, Values, Word, plain_text, source_text
+from argosy.core.script_words import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
 
 NO_SHORT: Mapping[str, str] = MappingProxyType({})

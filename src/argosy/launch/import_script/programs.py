@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
-from argosy.core.script_reader import Part, Statement, Values, expand, read_statements, source_text
+from argosy.core.script_reader import Statement, read_statements
+from argosy.core.script_words import Part, Values, expand, source_text
 from argosy.launch.import_script.containers import read_container, read_docker, read_shifter
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program

@@ -11,16 +11,8 @@ from typing import NamedTuple
 
 from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
-from argosy.core.script_reader import (
-    Part,
-    Statement,
-    Values,
-    Word,
-    expand,
-    read_commands,
-    read_job_script,
-    source_text,
-)  # fmt: skip
+from argosy.core.script_reader import Statement, read_commands, read_job_script
+from argosy.core.script_words import Part, Values, Word, expand, source_text
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
 

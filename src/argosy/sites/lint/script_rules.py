@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding
 from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_OPTIONS, complete_option
-from argosy.core.script_reader import SHELL, Part
+from argosy.core.script_reader import SHELL
+from argosy.core.script_words import Part
 from argosy.core.suggest import suggest_word
 from argosy.sites.lint.job_script import NO_SITE, Job, Script, flat_parts, option_values
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN

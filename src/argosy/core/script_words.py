@@ -1,0 +1,103 @@
+"""Represent the words of a shell script with their variables, and expand them as the shell does; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+PartKind = Literal["text", "variable", "shell"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a word.
+
+    Attributes
+    ----------
+    kind
+        ``text``: plain text; ``variable``: a variable by its name; ``shell``: anything else that the shell expands,
+        for example ``$(date)`` or ``*.py``, as it is written.
+    text
+        The text, the variable's name, or the expression.
+    default
+        Text after ``:-`` in ``${NAME:-text}``; None if there is none.
+    quoted
+        Whether the part is inside double quotes, so that its value is not split into words.
+    """
+
+    kind: PartKind
+    text: str
+    default: str | None = None
+    quoted: bool = False
+
+
+Word = tuple[Part, ...]
+"""One word of a command as it is written: ``--nodes=$N`` is the text ``--nodes=`` and the variable ``N``."""
+
+Values = Mapping[str, tuple[Word, ...]]
+"""Variables of a script: name -> words; an array has several words, any other variable has one."""
+
+
+def expand(word: Word, values: Values) -> tuple[Word, ...]:
+    """Replace the variables of a word by their values, and split unquoted values into words, as the shell does.
+
+    A variable without a value takes its default, or stays as it is.
+    """
+    fields: list[list[Part]] = [[]]
+    for part in word:
+        found = _value(part, values)
+        if found is None:
+            fields[-1].append(part)
+            continue
+        for number, each in enumerate(found):
+            if number:
+                fields.append([])
+            for inner in each:
+                _append(fields, inner, split=part.kind == "variable" and not part.quoted)
+    kept = [tuple(field) for field in fields if field]
+    return tuple(kept)
+
+
+def _value(part: Part, values: Values) -> tuple[Word, ...] | None:
+    if part.kind != "variable":
+        return ((part,),)
+    if part.text in values:
+        found = values[part.text]
+        return tuple(piece for word in found for piece in expand(tuple(_quote(word)), {**values, part.text: ()})) or (
+            (Part("text", "", quoted=True),),
+        )
+    if part.default is not None and "$" not in part.default:
+        return ((Part("text", part.default.strip("\"'"), quoted=part.quoted),),)
+    return None
+
+
+def _quote(word: Word) -> Iterator[Part]:
+    """Mark the parts of a value as quoted: values are split once, in the word that they are used in."""
+    for part in word:
+        yield Part(part.kind, part.text, part.default, quoted=True)
+
+
+def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
+    if not split or part.kind != "text":
+        fields[-1].append(part)
+        return
+    pieces = part.text.split()
+    if part.text[:1].isspace() and fields[-1]:
+        fields.append([])
+    for number, piece in enumerate(pieces):
+        if number:
+            fields.append([])
+        fields[-1].append(Part("text", piece, quoted=True))
+    if part.text[-1:].isspace() and pieces:
+        fields.append([])
+
+
+def plain_text(word: Word) -> str | None:
+    """Return the text of a word; None if it contains a variable or another expression of the shell."""
+    return "".join(part.text for part in word) if all(part.kind == "text" for part in word) else None
+
+
+def source_text(word: Word) -> str:
+    """Return the text of a word with its variables and expressions as they are written, without quotes."""
+    return "".join(f"${{{part.text}}}" if part.kind == "variable" else part.text for part in word)
