@@ -76,8 +76,8 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
 def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> Brought:
     """Create the image of `recipe` from `old`, which lacks only the last packages and the scripts `after` them.
 
-    Only the layer is packed again. If the new packages need other versions of those in `old`, the image is rebuilt from
-    the sources.
+    Only the new packages are packed, unless a script may change others. If they need other versions of those in `old`,
+    the image is rebuilt from the sources.
 
     Raises
     ------
