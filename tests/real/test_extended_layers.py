@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from argosy.images.flat import layer_source
 from argosy.images.open import open_image
 from argosy.images.sif.format import PartKind
+from argosy.images.tree_digests import digest_tree
+from argosy.images.unpack import unpack_source
 from tests.real.conftest import Shop
 from tests.real.test_forged import forge
 from tests.real.test_packed_wheels import build as build_over_base
 from tests.real.test_packed_wheels import own
+from tests.unit.machines import real_session
 
 __all__ = ["own"]
 
@@ -118,8 +122,23 @@ def test_a_wrapped_environment_and_its_update_use_packed_wheels(own: Shop, form:
     updated = own.argosy("wrap", "update", prefix, "another")
     assert updated.code == 0, updated.err
     assert is_flat(prefix, 2) == (form == "flat")
+    see_linked_trees(own, prefix)
     for name, said in (("tinypkg", "tinypkg 2.0"), ("another", "another 0.3")):
         assert subprocess.run([prefix / "bin" / name], capture_output=True, text=True, check=True).stdout == f"{said}\n"
+
+
+def see_linked_trees(shop: Shop, prefix: Path) -> None:
+    """See that the versions share the files of unchanged packages, and that the tree of the second is complete."""
+    modules = list(
+        (prefix / "cache/trees").glob("*/root/opt/argosy/env/lib/python3*/site-packages/tinypkg/__init__.py")
+    )
+    assert len(modules) == 2
+    assert modules[0].samefile(modules[1])
+    [added] = (prefix / "cache/trees").glob("*/root/opt/argosy/env/bin/another")
+    layer = layer_source(open_image(prefix / "versions/2/image.sif").image)
+    assert layer
+    unpack_source(real_session(shop.folder), layer, shop.folder / "unpacked", doing="unpacking")
+    assert digest_tree(added.parents[4]) == digest_tree(shop.folder / "unpacked")
 
 
 def is_flat(prefix: Path, version: int) -> bool:

@@ -16,14 +16,26 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.cache_pins import pin_entry
-from argosy.core.errors import CheckFailed, ImageError
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError
 from argosy.core.layout import ENV_PREFIX, LOCK
 from argosy.core.session import Session
 from argosy.core.store import fill_once, is_owned
 from argosy.images.flat import FlatLayer
 from argosy.images.part_digest import tree_name
+from argosy.images.sif.write import FileSlice
+from argosy.images.squashfs.pack import run_unsquashfs
 from argosy.images.squashfs.source import Source
-from argosy.images.tree_digests import NOTES, Note, Notes, is_unchanged, note_of, notes_beside, read_notes, write_notes
+from argosy.images.tree_digests import (
+    NOTES,
+    Entries,
+    Note,
+    Notes,
+    is_unchanged,
+    note_of,
+    notes_beside,
+    read_notes,
+    write_notes,
+)
 from argosy.images.unpack import unpack_source
 
 LAYERS = "layers"
@@ -196,6 +208,66 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
             (folder / "root" / NOTES).unlink(missing_ok=True)
             if notes.files:
                 write_notes(source / NOTES, Notes(notes.device, lender.noted))
+
+
+class LayerTree(msgspec.Struct, frozen=True):
+    """The tree of an image's layer in a cache.
+
+    Attributes
+    ----------
+    key
+        As for `unpack_cached`.
+    packed
+        The squashfs that contains the layer.
+    entries
+        All entries of the layer but its lock.
+    """
+
+    key: str
+    packed: FileSlice
+    entries: Entries
+
+
+def link_unchanged(session: Session, old: LayerTree, new: LayerTree) -> None:
+    """Make a tree from another one in the cache: link its unchanged files, and unpack the others.
+
+    Nothing changes these trees, so the links are safe. If this fails, `unpack_cached` unpacks all files.
+    """
+    known, entry = (session.paths.cache / "trees" / tree_name(each.key) for each in (old, new))
+    if not _is_trusted(known, old.key):
+        return
+    with (
+        suppress(OSError, ArgosyError),
+        fill_once(entry, what="linking the layer", waiting=session.waiting) as folder,
+    ):
+        if folder is not None:
+            (folder / KEY).write_text(new.key, encoding="utf-8")
+            tree, packed = folder / "root", new.packed
+            others = tuple(name for name, each in new.entries.items() if old.entries.get(name) != each)
+            files = (*(name for name in others if not _is_folder(new.entries[name])), LOCK.lstrip("/"))
+            run_unsquashfs(session, packed.path, packed.offset, tree, "-no-xattrs", doing="unpacking", parts=files)
+            _link_entries(f"{known}/root", str(tree), new.entries)
+
+
+def _link_entries(source: str, target: str, entries: Entries) -> None:
+    """Make the folders that are missing in `target`, and hard links to the files, from sorted entries."""
+    for name, entry in entries.items():
+        path = f"{target}/{name}"
+        if os.path.lexists(path):
+            continue
+        if _is_folder(entry):
+            os.mkdir(path)  # noqa: PTH102 - here and below: 20,000 of them
+            os.chmod(path, stat.S_IMODE(_mode_of(entry)))  # noqa: PTH101
+        else:
+            os.link(f"{source}/{name}", path, follow_symlinks=False)
+
+
+def _is_folder(entry: bytes) -> bool:
+    return stat.S_ISDIR(_mode_of(entry))
+
+
+def _mode_of(entry: bytes) -> int:
+    return int(entry.partition(b" ")[0], 8)
 
 
 def _one_disk(one: Path, other: Path) -> bool:

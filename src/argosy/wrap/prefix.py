@@ -20,20 +20,20 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import fill_once, remove_tree
-from argosy.images.open import OpenedImage, inspect_squashfs, layer_key, open_image
+from argosy.images.open import OpenedImage, inspect_squashfs, open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
-from argosy.images.rootfs_cache import link_layer
 from argosy.recipes.lock import PackageKind
 from argosy.recipes.user_config import configured_site
 from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import layer_tree_key, open_container
+from argosy.runtimes.open_container import open_container
 from argosy.sites.detect import sites_here
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
+from argosy.wrap.layer_tree import link_layer_tree
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.plan import (
     chosen_inside,
@@ -310,9 +310,8 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     if brought.inside is None:
         judge_missing(paths, opened.image, shown=str(recipe))
-    plan = _prepare_start(
-        opened, settings, replace(session, paths=replace(session.paths, cache=prefix / CACHE)), session
-    )
+    there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
+    plan = _prepare_start(opened, image_of_prefix(prefix), settings, there, session)
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, brought, session)
     commands = plan_commands(inside, paths, image=str(recipe))
@@ -340,11 +339,15 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     return version
 
 
-def _prepare_start(opened: OpenedImage, settings: Settings, there: Session, session: Session) -> ContainerPlan:
+def _prepare_start(
+    opened: OpenedImage, before: Path | None, settings: Settings, there: Session, session: Session
+) -> ContainerPlan:
     """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
 
     Parameters
     ----------
+    before
+        The image of the version before; None if there is none.
     there
         The session with the cache of the prefix.
     """
@@ -352,9 +355,8 @@ def _prepare_start(opened: OpenedImage, settings: Settings, there: Session, sess
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
         draft = open_container(request, image, there, dry=True)
-        key = layer_tree_key(opened, draft.entry.attach, there) if draft.runtime.traits.unpacks else ""
-        if key:
-            link_layer(session, layer_key(opened.lock), there.paths.cache, key)
+        if draft.runtime.traits.unpacks:
+            link_layer_tree(opened, before, draft.entry.attach, there, session)
     plan = open_container(request, image, there)
     judge_runtime(plan.runtime.name)
     return plan

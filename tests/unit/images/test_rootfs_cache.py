@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,15 @@ from argosy.core.layout import LOCK
 from argosy.core.session import Session
 from argosy.images import rootfs_cache as trees
 from argosy.images import tree_digests
-from argosy.images.rootfs_cache import link_layer, return_layer, store_layer, take_layer, unpack_cached
+from argosy.images.rootfs_cache import (
+    LayerTree,
+    link_layer,
+    link_unchanged,
+    return_layer,
+    store_layer,
+    take_layer,
+    unpack_cached,
+)
 from argosy.images.sif.write import FileSlice, whole_of
 from argosy.images.squashfs.pack import run_pack, run_unsquashfs
 from argosy.images.tree_digests import NOTES, describe_with_notes, digest_entries, digest_tree, file_clock, notes_beside
@@ -249,3 +258,47 @@ def test_an_image_that_changes_while_it_is_unpacked_leaves_no_tree(session: Sess
     with pytest.raises(ImageError, match="changed while it was unpacked"):
         unpack_cached(session, whole_of(packed), key="sha256:11", look_again=lambda: "sha256:22")
     assert not (session.paths.cache / "trees/sha256-11").exists()
+
+
+def describe(session: Session, layer: Path, key: str) -> LayerTree:
+    """Pack a layer, and describe its tree."""
+    entries = {name: entry for name, entry in tree_digests.describe_entries(layer).items() if name != LOCK[1:]}
+    (layer / LOCK[1:]).write_text(f"lock of {key}\n")
+    packed = layer.with_name(f"{key}.sqfs")
+    run_pack(session, layer, packed, time=7)
+    return LayerTree(key, whole_of(packed), entries)
+
+
+def change(layer: Path) -> None:
+    (layer / f"{SITE}/top.py").write_text("other\n")
+    (layer / f"{SITE}/pkg/data/a.py").unlink()
+    (layer / "opt/argosy/env/lib64").unlink()
+    (layer / "opt/argosy/env/lib64").symlink_to("other")
+    (layer / f"{SITE}/new/empty").mkdir(parents=True)
+    (layer / f"{SITE}/new/b.py").write_text("new\n")
+
+
+def test_a_tree_is_made_of_links_to_the_unchanged_files_of_another(session: Session, layer: Path) -> None:
+    old = describe(session, layer, "old")
+    first = unpack_cached(session, old.packed, key="old")
+    change(layer)
+    new = describe(session, layer, "new")
+    link_unchanged(session, old, new)
+    tree = session.paths.cache / "trees/new/root"
+    assert digest_tree(tree) == digest_tree(layer)
+    assert unpack_cached(session, new.packed, key="new") == tree
+    assert (tree / "opt/argosy/enter").samefile(first / "opt/argosy/enter")
+    assert not (tree / f"{SITE}/top.py").samefile(first / f"{SITE}/top.py")
+
+
+@pytest.mark.parametrize("lacking", ["opt/argosy/enter", "."])
+def test_a_layer_is_unpacked_if_the_other_tree_is_not_complete(session: Session, layer: Path, lacking: str) -> None:
+    old = describe(session, layer, "old")
+    unpack_cached(session, old.packed, key="old")
+    missing = session.paths.cache / "trees/old/root" / lacking
+    missing.unlink() if missing.is_file() else shutil.rmtree(missing.parent)
+    change(layer)
+    new = describe(session, layer, "new")
+    link_unchanged(session, old, new)
+    assert not list((session.paths.cache / "trees").glob("*new*"))
+    assert digest_tree(unpack_cached(session, new.packed, key="new")) == digest_tree(layer)
