@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from argosy.builder.packed.make import BATCH, FIRST_BATCH
 from tests.real.conftest import Shop, Wheel
 
 pytestmark = pytest.mark.real
@@ -132,6 +133,24 @@ def test_wheels_packed_in_different_builds_give_the_same_image(own: Shop) -> Non
     for packages in ("tinypkg\n", "second\n", "first\n"):
         build(other, packages, "one.sif")
     assert build(other, "first\nsecond\ntinypkg\n", "warm.sif")["cached"] == 5
+    assert read(other, "warm.sif") == read(own, "cold.sif")
+
+
+@pytest.mark.soak
+def test_wheels_of_overlapping_batches_give_the_image_of_wheels_in_other_batches(own: Shop) -> None:
+    folder = own.folder / "many-wheels"
+    shutil.copytree(own.wheels, folder)
+    names = [f"many{number}" for number in range(100, 100 + FIRST_BATCH + 2 * BATCH)]
+    for name in names:
+        Wheel(name, "1.0").write(folder)
+    own = replace(own, wheels=folder)
+    build(own, "\n".join(names), "cold.sif")
+    ask = f"print(*sorted(__import__(name).__name__ for name in {names}))"
+    assert own.run(own.folder / "cold.sif", "python", "-c", ask).out.split() == names
+    other = replace(own, cache=own.folder / "other-cache")
+    other.cache.mkdir()
+    build(other, "\n".join(names[1::2]), "half.sif")
+    build(other, "\n".join(names), "warm.sif")
     assert read(other, "warm.sif") == read(own, "cold.sif")
 
 
