@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from argosy.images.flat import layer_source
 from argosy.images.open import open_image
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.unpack import unpack_source
+from bench.conda_channel import conda_channel, environment_file
 from bench.inputs import Inputs, bench_cache, bench_folder, open_session
 from bench.meter import Usage, run_metered
 from bench.place import lab, new_file_system, run_task, why_no_lab
@@ -58,6 +59,8 @@ ALL_SEEN = Budget(2)
 OF_THE_FLOOR = Budget(1.2)
 DISK = Budget(1)
 MEMORY = Budget(1000)
+
+CONDA_BUILDS = {"cold": "cold", "warm": "warm", "more": "one package more"}
 
 FLOOR = (
     "the floor is the CPU time of three programs divided by the number of cores: zipfile unpacks the wheels, "
@@ -100,6 +103,7 @@ def run_building(inputs: Inputs, *, quick: bool) -> Outcome:
         seen = argosy("more.txt", "--base", base, "-o", "seen.sif")
         changed = argosy("one.txt", "--base", str(inputs.delta), "-o", "changed.sif")
         rows = [*_our_rows(cold, warm), *_later_rows(again, seen, changed), *_floor_rows(cold, warm, folder, wheels)]
+        rows += _conda_rows(argosy, base, folder, wheels)
         missing = why_no_lab()
         rows += [] if missing else _cotainr_rows(cold, warm, inputs, folder, wheels)
     remarks = [
@@ -189,6 +193,25 @@ def _later_rows(again: Built, seen: Built, changed: Built) -> list[Row]:
         one("building.changed.size", "image with one package more: its packages, unpacked", new, "MB"),
         one("building.changed", "one package more: wall", changed.usage.wall, "s", budget=ONE_CHANGED),
         one("building.changed.cpu", "one package more: CPU", changed.usage.cpu, "s"),
+    ]
+
+
+def _conda_rows(argosy: Callable[..., Built], base: str, folder: Path, wheels: Path) -> list[Row]:
+    """Build the same packages as conda packages: cold, warm, and with one package more."""
+    channel = conda_channel(wheels)
+    if channel is None:
+        return []
+    (folder / "many.yml").write_text(environment_file(channel, without=(ONE_MORE,)))
+    (folder / "more.yml").write_text(environment_file(channel))
+    builds = {"cold": "many.yml", "warm": "many.yml", "more": "more.yml"}
+    usages = {name: argosy(file, "--base", base, "-o", f"conda-{name}.sif").usage for name, file in builds.items()}
+    return [
+        row
+        for name, usage in usages.items()
+        for row in (
+            one(f"building.conda.{name}", f"conda packages, {CONDA_BUILDS[name]}: wall", usage.wall, "s"),
+            one(f"building.conda.{name}.cpu", f"conda packages, {CONDA_BUILDS[name]}: CPU", usage.cpu, "s"),
+        )
     ]
 
 

@@ -94,6 +94,7 @@ def test_an_image_of_packed_packages_is_that_of_a_cold_build(own: Shop, channel:
     own.nothing_left()
 
 
+@pytest.mark.soak
 def test_one_package_more_is_packed_alone(own: Shop, channel: Channel) -> None:
     build(own, environment(channel.url, "python", "greet"), "less.sif")
     text = environment(channel.url, "python", "greet", "onemore")
@@ -103,6 +104,7 @@ def test_one_package_more_is_packed_alone(own: Shop, channel: Channel) -> None:
     assert read(own, "more.sif") == read(own, "cold.sif")
 
 
+@pytest.mark.soak
 def test_the_content_is_that_of_packages_that_are_packed_together(own: Shop, channel: Channel) -> None:
     text = environment(channel.url, "python", "greet", "own-code", "tool", "linked", pip=("tinypkg",))
     apart = build(own, text, "apart.sif")
@@ -125,6 +127,7 @@ def test_changes_by_link_scripts_and_pip_are_packed_with_the_rest(own: Shop, cha
     assert own.run(image, "printenv", "TOOL_HOME").out == "/opt/argosy/env/share\n"
 
 
+@pytest.mark.soak
 def test_packages_that_share_a_file_are_packed_with_the_rest(own: Shop, channel: Channel) -> None:
     text = environment(channel.url, "first", "second", "plain")
     build(own, text, "cold.sif")
