@@ -23,7 +23,7 @@ CAUSES = [
     ("definition-step", "FATAL:   While performing build: failed to run %setup script: exit status 2"),
     ("no-code-for-gpu", "FATAL: this function is for sm80, but was built for sm750"),
     ("no-code-for-gpu", "F ./core/gpu_launch_config.h:174] Check failed: err == hipSuccess (98 vs. 0)"),
-    ("mpi-pmi", "MPID_Init(636).......:  PMI2 init failed: 1"),
+    ("mpi-no-launcher", "MPID_Init(636).......:  PMI2 init failed: 1"),
     ("command-missing", "/usr/bin/env: 'python': No such file or directory"),
     ("no-interface", f"{NCCL}Net : connecting to address  with family 33621 is neither AF_INET(2) nor AF_INET6(10)"),
     ("killed", "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 7)"),
@@ -196,7 +196,7 @@ CAUSES = [
     ("rendezvous-unreachable", "RuntimeError: connect() timed out. Original timeout was 900000 ms."),
     ("cxi-resources", "cxil_map: write error"),
     (
-        "mpi-pmi",
+        "mpi-no-launcher",
         "MPI startup(): PMI server not found. Please set I_MPI_PMI_LIBRARY variable if it is not a singleton",
     ),
     ("ssh-between-nodes", "n2: Host key verification failed."),

@@ -22,7 +22,8 @@ REPORTED = re.compile(
 REFUSED = re.compile(
     r"(?i)\b(?:failed|failure|cannot|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
     r"|unrecognized|unknown option|unsupported|not supported|undefined|mismatch|exceeded|timed out|expired"
-    r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible|unexpectedly|marked dead)\b"
+    r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible|unexpectedly|marked dead"
+    r"|must be used with)\b"
 )
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
@@ -32,6 +33,7 @@ HARMLESS = re.compile(
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: )[IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
+    r"|no version information available"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
