@@ -75,9 +75,9 @@ def require_recorded_output(facts: JobFacts) -> None:
     UsageError
         If it is a run on this machine without --log-dir.
     """
-    if facts.nodes == HERE and not facts.output:
+    if facts.is_local and not facts.output:
         raise UsageError(
-            f"the output of run {facts.id} was not recorded",
+            f"the output of {facts.subject} was not recorded",
             evidence=f"it {facts.meaning}",
             hint=f"run it again: {recording_command(Path(facts.record))}",
         )
@@ -118,7 +118,7 @@ def read_local_run(record: Path, hostname: str) -> JobFacts:
     advice = f"its output was not recorded; run it again: {recording_command(record)}"
     return JobFacts(
         id=record.name, state="RUNNING" if kind == RUNNING else "FAILED" if code else "COMPLETED", kind=kind,
-        meaning=meaning, reason="", nodes=HERE, code=code,
+        meaning=meaning, reason="", nodes=HERE, is_local=True, code=code,
         output=first, outputs=files, restarts=0, record=str(record),
         runs=(Run(record.name, 0, code, HERE, begun, ended),),
         advice=advice if code and not files else "",

@@ -42,7 +42,7 @@ def read_output(facts: JobFacts, *, rank: int | None = None) -> Iterator[bytes]:
     files = _output_files(facts, rank)
     there = [file for file in files if can_read(file)]
     if not there:
-        raise _nothing(facts, files, f"job {facts.id}" if rank is None else f"rank {rank} of job {facts.id}")
+        raise _nothing(facts, files, facts.subject if rank is None else f"rank {rank} of {facts.subject}")
     if rank is not None and not _is_split(facts):
         yield from _of_rank(facts, there, rank)
         return

@@ -100,6 +100,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         Folder with the script and its plan; empty if Argosy did not submit the job.
     partition, account, time_limit
         Values of Slurm; empty if it does not know the job any more.
+    is_local
+        Whether it is a run on this machine, without Slurm.
     """
 
     id: str
@@ -125,13 +127,19 @@ class JobFacts(msgspec.Struct, frozen=True):
     partition: str = ""
     account: str = ""
     time_limit: str = ""
+    is_local: bool = False
+
+    @property
+    def subject(self) -> str:
+        """``job 7``, or ``run NAME`` for a run on this machine."""
+        return f"{'run' if self.is_local else 'job'} {self.id}"
 
     @property
     def verdict(self) -> str:
         """How the job ended, in one line."""
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
-        return f"job {self.id} {self.meaning} (code {self.code}){why}{advice}"
+        return f"{self.subject} {self.meaning} (code {self.code}){why}{advice}"
 
 
 def list_jobs(session: Session) -> tuple[JobRow, ...]:

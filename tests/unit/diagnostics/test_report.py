@@ -79,7 +79,6 @@ MEASURED = BenchResult(
     expected={2: 100.0},
 )  # fmt: skip
 CASE = Case(
-    subject="job 7",
     facts=FACTS,
     plan=PLAN,
     findings=(Finding("network", State.FAIL, HOSTILE, "use --debug net"), Finding("ranks", State.OK, "4")),
@@ -210,7 +209,7 @@ def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown
 
 
 def test_a_failed_check_is_explained_by_the_only_difference_from_the_last_run_that_passed() -> None:
-    slow = Case("job 7", GOOD, COMMAND, (SLOW,), compared=CHANGED)
+    slow = Case(GOOD, COMMAND, (SLOW,), compared=CHANGED)
     assert explain_cause(slow) == (
         "The network check failed: TCP over eth0, not InfiniBand; NCCL 2.27 says 'No device'. "
         "In the launch, the argument 'sockets' (before: 'ib') is the only difference from job 5, which passed with "
@@ -235,7 +234,7 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     search = search_arguments("/x/train.py", CHANGED.changes[0])
     low = Finding("bandwidth", State.FAIL, "1.1 GB/s")
     tcp = NetFacts(networks=("Socket",))
-    case = Case("job 7", RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
+    case = Case(RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
     assert explain_cause(case).endswith(
         "For 'sockets', line 21 of the program contains this value of NCCL_IB_HCA. NCCL read NCCL_IB_HCA=mlx4 "
@@ -279,7 +278,7 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
     )
     lines = ((22, "BATCHES: list[int] = [1]", False), (61, "    return BATCHES[step]", True))
     case = Case(
-        "job 7", replace(RECORDED, last_lines=("rank 3 step 2", "", *TRACEBACK)),
+        replace(RECORDED, last_lines=("rank 3 step 2", "", *TRACEBACK)),
         replace(PLAN, command=("python", "train.py", "ib", "3")), raised=Raised("KeyError: 'label'", frames),
         compared=replace(CHANGED, changes=(Change("arguments", "ib", "ib 3"),)), excerpt=Excerpt("/x/train.py", lines),
     )  # fmt: skip
@@ -331,9 +330,7 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
     frames = (Frame("/x/train.py", 75, "<module>", "train(int(sys.argv[2]))"), Frame("/x/train.py", 51, "load"))
     change = Change("arguments", "ib", "ib 3")
     plan = replace(PLAN, command=("python", "train.py", "ib", "3"))
-    case = Case(
-        "job 7", FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames)
-    )
+    case = Case(FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames))
     assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(case)
     two = replace(case, compared=replace(case.compared, changes=(replace(change, now="ib 3 4"),)))
     assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(two)
@@ -343,9 +340,7 @@ def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
 
 def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     raised = Raised("KeyError", (Frame("/x/train.py", 51, "load"),))
-    case = Case(
-        "job 7", RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y"
-    )
+    case = Case(RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y")
     read, back, again = list_steps(case)
     assert read.command == "sed -n 49,62p /x/train.py"
     assert read.where == "Type it on a login node; costs no GPU hours."
@@ -380,7 +375,7 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
 
 def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job() -> None:
     search = search_arguments("/x/train.py", CHANGED.changes[0])
-    slow = Case("job 7", replace(GOOD, record="/r"), COMMAND, (SLOW,), compared=CHANGED, search=search)
+    slow = Case(replace(GOOD, record="/r"), COMMAND, (SLOW,), compared=CHANGED, search=search)
     find, repeat, check, devices = list_steps(slow)
     assert find.command == "grep -nF -e sockets -e NCCL_ /x/train.py"
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"
@@ -529,8 +524,8 @@ def test_an_exception_of_the_program_is_found_with_its_place_in_the_users_code()
 
 
 def test_the_summary_says_what_happened() -> None:
-    def said(facts: JobFacts, subject: str = "job 7", **more: Any) -> str:
-        return summarize(Case(subject, facts, **more))
+    def said(facts: JobFacts, **more: Any) -> str:
+        return summarize(Case(facts, **more))
 
     early = replace(FACTS, first=None, submitted="2026-01-02T03:04:05")
     assert said(FACTS) == "Job 7 failed: rank 3 on node2 failed first (code 3)."
@@ -547,7 +542,7 @@ def test_the_summary_says_what_happened() -> None:
     assert said(early) == "Job 7 failed before its first rank started (code 3)."
     output = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"
     assert said(early, output=output).endswith("started: what runs before the ranks failed (code 3).")
-    assert said(replace(GOOD, kind="running", meaning="runs"), "run x") == "Run x runs."
+    assert said(replace(GOOD, id="x", is_local=True, kind="running", meaning="runs")) == "Run x runs."
 
 
 def test_a_job_that_ended_well_with_a_failed_check_is_not_marked_as_good() -> None:

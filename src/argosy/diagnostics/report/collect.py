@@ -41,7 +41,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.local_run import HERE, find_run
+from argosy.jobs.local_run import find_run
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import can_read, read_command_line, read_submitted
 from argosy.sites.load import load_site
@@ -91,7 +91,7 @@ def collect_report(session: Session, job: str) -> Report:
     facts = find_run(session, job)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = _network_logs(facts, output)
-    case = _collect_case(session, facts, output, logs, is_job=facts.nodes != HERE)
+    case = _collect_case(session, facts, output, logs)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,
@@ -116,13 +116,12 @@ def collect_report(session: Session, job: str) -> Report:
     )
 
 
-def _collect_case(session: Session, facts: JobFacts, output: str, logs: str, *, is_job: bool) -> Case:
+def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> Case:
     """Collect what decides what the report says."""
     plan, submitted = _plan(facts.record), read_submitted(Path(facts.record)) if facts.record else {}
     net = parse_netlog(logs)
     compared = _compared(session, facts, net)
     case = Case(
-        subject=f"{'job' if is_job else 'run'} {facts.id}",
         facts=facts,
         plan=plan,
         findings=relevant_findings(_verified(session, facts), plan, facts, compared),
@@ -130,7 +129,7 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str, *, 
         compared=compared,
         raised=find_exception(facts.last_lines) if facts.code else None,
         net=net,
-        results=_measured(session, facts.id, compared.job) if is_job else (),
+        results=_measured(session, facts.id, compared.job) if not facts.is_local else (),
         output=output,
         typed=redact(read_command_line(facts.record)),
         profile=submitted.get("profile", ""),

@@ -218,8 +218,6 @@ class Case(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    subject
-        ``job 7``, or ``run NAME`` for a run on this machine.
     plan
         The plan of the job; None if the job has no record.
     findings
@@ -246,7 +244,6 @@ class Case(msgspec.Struct, frozen=True):
         Login node, for a job that was submitted by ssh.
     """
 
-    subject: str
     facts: JobFacts
     plan: LaunchPlan | None = None
     findings: tuple[Finding, ...] = ()

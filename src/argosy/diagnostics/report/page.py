@@ -30,7 +30,6 @@ from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.local_run import HERE
 from argosy.jobs.query import JobFacts
 from argosy.slurm.text import ENDED
 
@@ -81,7 +80,7 @@ def render_page(report: Report) -> str:
         report=report,
         case=report.case,
         facts=report.case.facts,
-        is_local=report.case.facts.nodes == HERE,
+        is_local=report.case.facts.is_local,
         plan=report.case.plan,
         told=" ".join((report.cause, *(step.text for step in report.steps))),
         state=_state(report),

@@ -30,7 +30,7 @@ BANDWIDTH = "bandwidth"
 
 def summarize(case: Case) -> str:
     """Say what happened to a job or run; of a job that failed early, the script wrote to the output what failed."""
-    facts, name = case.facts, sentence(case.subject)
+    facts, name = case.facts, sentence(case.facts.subject)
     restarts = f", after {count(facts.restarts, 'restart')}" if facts.restarts else ""
     if facts.kind != ENDED:
         return f"{name} {facts.meaning}{restarts}."

@@ -19,7 +19,7 @@ from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests,
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
-from argosy.jobs.local_run import HERE, find_run, names_run
+from argosy.jobs.local_run import find_run, names_run
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import read_submitted, recording_command, session_of
 from argosy.launch.model import LaunchRequest
@@ -70,12 +70,11 @@ def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evi
     """Verify a job whose facts are known; parameters and errors as `verify_job`."""
     evidence = read_evidence(facts)
     if not evidence.ranks and not evidence.files:
-        is_local = facts.nodes == HERE
         hint = f"see its output: argosy logs {facts.id}" if facts.kind == ENDED else "wait until it starts"
-        if is_local:
+        if facts.is_local:
             hint = f"run it again: {recording_command(Path(facts.record), 'verify')}"
         raise UsageError(
-            f"cannot verify {'run' if is_local else 'job'} {facts.id}: it left no logs",
+            f"cannot verify {facts.subject}: it left no logs",
             evidence=f"it {facts.meaning}",
             hint=hint,
         )

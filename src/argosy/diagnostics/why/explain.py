@@ -88,7 +88,7 @@ def explain_log(session: Session, log: str) -> Explained:
     if facts is None:
         end = describe_first_rank(text, found)
     else:
-        end = facts.verdict if facts.kind == ENDED else f"job {facts.id} {facts.meaning}"
+        end = facts.verdict if facts.kind == ENDED else f"{facts.subject} {facts.meaning}"
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
 
 
@@ -119,7 +119,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     require_recorded_output(facts)
     if not facts.output or not can_read(facts.output):
         raise UsageError(
-            f"job {facts.id} has no output",
+            f"{facts.subject} has no output",
             evidence=f"it {facts.meaning}; output: {facts.output}",
             hint=f"see its state and its reason: argosy jobs show {facts.id}",
         )
