@@ -675,6 +675,20 @@ def test_a_folder_that_contains_itself_is_refused(tmp_path: Path) -> None:
         join_squashfs(whole_of(base), (whole_of(layer),), time=0)
 
 
+@pytest.mark.parametrize(("content", "kind"), [("a", Kind.LINK), ("/a", Kind.FILE), ("/a", Kind.FIFO)])
+def test_an_inode_of_another_kind_than_its_entry_is_refused(tmp_path: Path, content: str, kind: Kind) -> None:
+    base = pack(make(tmp_path / "b", {"a": "a"}), tmp_path / "b.sqfs", *ZSTD)
+    layer = pack(make(tmp_path / "l", {"x": content}), tmp_path / "l.sqfs", *ZSTD, "-noI", "-no-xattrs")
+    with open_tables(whole_of(layer)) as tables:
+        (inside,) = tables.walk()
+        at = tables.numbers.inode_table + 2 + (inside.place & 0xFFFF)
+    data = bytearray(layer.read_bytes())
+    struct.pack_into("<H", data, at, kind)
+    layer.write_bytes(data)
+    with pytest.raises(ImageError, match="complete squashfs"):
+        join_squashfs(whole_of(base), (whole_of(layer),), time=0)
+
+
 @pytest.mark.parametrize(
     ("base", "layer", "alike"),
     [

@@ -134,6 +134,8 @@ def join_squashfs(
 class _Inode:
     """A new inode; its hard links share it. It has no place until it is written."""
 
+    __slots__ = ("data", "place", "target")
+
     def __init__(self, data: bytes, target: bytes) -> None:
         self.data = data
         self.target = target
@@ -262,10 +264,11 @@ class _Joint:
                 elif kind == Kind.CHARACTER_DEVICE and is_whiteout(layer, inside):
                     folder.items.pop(name, None)
                 else:
-                    if inside not in inodes:
+                    new = inodes.get(inside)
+                    if new is None:
                         target = link_target(layer, inside) if kind == Kind.LINK else b""
-                        inodes[inside] = _Inode(relocate_inode(layer, inside, by), target)
-                    folder.items[name] = _Item(kind, by.numbers + number, inode=inodes[inside])
+                        new = inodes[inside] = _Inode(relocate_inode(layer, inside, kind, by), target)
+                    folder.items[name] = _Item(kind, by.numbers + number, 0, new)
 
     def _folder_in(self, folder: _Folder, name: bytes, number: int) -> _Folder:
         """Return the subfolder with a name: an existing one, the target of a link, or a new folder."""

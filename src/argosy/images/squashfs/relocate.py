@@ -28,6 +28,8 @@ from argosy.images.squashfs.tables import (
 SIZE = struct.Struct("<2I")
 """A symbolic link after the head: links, size of the target. A device: links, its number."""
 OWNER = struct.Struct("<I")
+FILE_INODE = struct.Struct(HEAD.format + FILE.format.lstrip("<"))
+"""A file with its head."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -87,31 +89,44 @@ def is_whiteout(tables: Tables, device: int) -> bool:
     return SIZE.unpack_from(raw, HEAD.size)[1:] == (0,)
 
 
-def relocate_inode(tables: Tables, place: int, by: Move) -> bytes:
-    """Return an inode, except a folder's, as it is after the move."""
-    kind, mode, user, group, time, number = HEAD.unpack(tables.inode(place, HEAD.size))
-    kind, body = _relocate_body(tables, kind, place, by)
-    return HEAD.pack(kind, mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number) + body
+def relocate_inode(tables: Tables, place: int, kind: int, by: Move) -> bytes:
+    """Return an inode, except a folder's, as it is after the move.
 
-
-def _relocate_body(tables: Tables, kind: int, place: int, by: Move) -> tuple[int, bytes]:
-    """Return an inode's kind and its fields after the head."""
+    Parameters
+    ----------
+    kind
+        The kind that the entry in the folder has.
+    """
     if kind == Kind.FILE:
-        raw = tables.inode(place, HEAD.size + FILE.size)
-        block, fragment, offset, size = FILE.unpack_from(raw, HEAD.size)
-        sizes = block_sizes(tables, place, len(raw), size, fragment)
-        block, fragment = block + by.data, _move_fragment(fragment, by)
-        if block <= NOTHING:
-            return kind, FILE.pack(block, fragment, offset, size) + sizes
-        # Only extended inodes can refer to positions above 4 GiB.
-        return kind + EXTENDED, LARGE_FILE.pack(block, size, 0, 1, fragment, offset, NOTHING) + sizes
-    if kind == Kind.FILE + EXTENDED:
+        return _relocate_file(tables, place, by)
+    own, mode, user, group, time, number = HEAD.unpack(tables.inode(place, HEAD.size))
+    _check_kind(own, kind)
+    body = tables.inode(place, HEAD.size + _plain_size(tables, own, place))[HEAD.size :]
+    return HEAD.pack(own, mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number) + body
+
+
+def _relocate_file(tables: Tables, place: int, by: Move) -> bytes:
+    raw = tables.inode(place, FILE_INODE.size)  # an extended inode is longer
+    kind, mode, user, group, time, number, block, fragment, offset, size = FILE_INODE.unpack(raw)
+    holes, links, xattrs = 0, 1, NOTHING
+    if kind != Kind.FILE:
+        _check_kind(kind, Kind.FILE)
         raw = tables.inode(place, HEAD.size + LARGE_FILE.size)
         block, size, holes, links, fragment, offset, xattrs = LARGE_FILE.unpack_from(raw, HEAD.size)
-        sizes = block_sizes(tables, place, len(raw), size, fragment)
-        block, fragment = block + by.data, _move_fragment(fragment, by)
-        return kind, LARGE_FILE.pack(block, size, holes, links, fragment, offset, xattrs) + sizes
-    return kind, tables.inode(place, HEAD.size + _plain_size(tables, kind, place))[HEAD.size :]
+    sizes = block_sizes(tables, place, len(raw), size, fragment)
+    block, fragment = block + by.data, _move_fragment(fragment, by)
+    head = mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number
+    if kind == Kind.FILE and block <= NOTHING:
+        return FILE_INODE.pack(kind, *head, block, fragment, offset, size) + sizes
+    # Only extended inodes can refer to positions above 4 GiB.
+    body = LARGE_FILE.pack(block, size, holes, links, fragment, offset, xattrs)
+    return HEAD.pack(Kind.FILE + EXTENDED, *head) + body + sizes
+
+
+def _check_kind(own: int, kind: int) -> None:
+    """Refuse an inode whose kind is not that of its entry: the fields would have another meaning."""
+    if own not in {kind, kind + EXTENDED}:
+        raise ValueError(f"an inode of kind {own} in an entry of kind {kind}")
 
 
 def _move_fragment(fragment: int, by: Move) -> int:

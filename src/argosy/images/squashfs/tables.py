@@ -171,14 +171,15 @@ class Tables:
 
     def block(self, at: int) -> tuple[bytes, int]:
         """Return the unpacked metadata block at byte `at`, and the position of the next block."""
-        if at not in self._blocks:
+        block = self._blocks.get(at)
+        if block is None:
             (length,) = LENGTH.unpack(self.read(at, LENGTH.size))
             data = self.read(at + LENGTH.size, length & ~PLAIN)
             unpacked = data if length & PLAIN else self._unpack(data)
             if len(unpacked) > BLOCK:
                 raise _fault(self.source, f"more than {BLOCK} bytes in the block at byte {at}", f"at most {BLOCK}")
-            self._blocks[at] = unpacked, at + LENGTH.size + len(data)
-        return self._blocks[at]
+            block = self._blocks[at] = unpacked, at + LENGTH.size + len(data)
+        return block
 
     def stream(self, table: int, block: int, offset: int, size: int) -> bytes:
         """Return `size` bytes from a position in a stream."""
@@ -188,8 +189,8 @@ class Tables:
             more, after = self.block(after)
             if not more:
                 raise _fault(self.source, f"an empty block before byte {after}", f"{size - len(data)} bytes more")
-            data += more
-        return data[:size]
+            data += more[: size - len(data)]
+        return data
 
     def inode(self, place: int, size: int) -> bytes:
         """Return the first `size` bytes of an inode."""
