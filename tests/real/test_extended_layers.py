@@ -122,20 +122,30 @@ def test_a_wrapped_environment_and_its_update_use_packed_wheels(own: Shop, form:
     updated = own.argosy("wrap", "update", prefix, "another")
     assert updated.code == 0, updated.err
     assert is_flat(prefix, 2) == (form == "flat")
-    see_linked_trees(own, prefix)
+    see_linked_trees(own, prefix / "cache/trees", prefix / "versions/2/image.sif")
     for name, said in (("tinypkg", "tinypkg 2.0"), ("another", "another 0.3")):
         assert subprocess.run([prefix / "bin" / name], capture_output=True, text=True, check=True).stdout == f"{said}\n"
 
 
-def see_linked_trees(shop: Shop, prefix: Path) -> None:
-    """See that the versions share the files of unchanged packages, and that the tree of the second is complete."""
-    modules = list(
-        (prefix / "cache/trees").glob("*/root/opt/argosy/env/lib/python3*/site-packages/tinypkg/__init__.py")
-    )
+@pytest.mark.soak
+def test_an_image_of_with_shares_the_unpacked_files_of_its_base(own: Shop) -> None:
+    image = own.folder / "first.sif"
+    build_over_base(own, "tinypkg\n", image.name)
+    assert own.run(image, "tinypkg").code == 0
+    started = own.argosy("run", "--with", "another", image, "another")
+    assert (started.code, started.out) == (0, "another 0.3\n"), started.err
+    assert "unpack" not in started.err
+    [added] = (own.cache / "with").glob("*/first.sif")
+    see_linked_trees(own, own.cache / "trees", added)
+
+
+def see_linked_trees(shop: Shop, trees: Path, image: Path) -> None:
+    """See that two layers share the files of unchanged packages, and that the tree of the second is complete."""
+    modules = list(trees.glob("*/root/opt/argosy/env/lib/python3*/site-packages/tinypkg/__init__.py"))
     assert len(modules) == 2
     assert modules[0].samefile(modules[1])
-    [added] = (prefix / "cache/trees").glob("*/root/opt/argosy/env/bin/another")
-    layer = layer_source(open_image(prefix / "versions/2/image.sif").image)
+    [added] = trees.glob("*/root/opt/argosy/env/bin/another")
+    layer = layer_source(open_image(image).image)
     assert layer
     unpack_source(real_session(shop.folder), layer, shop.folder / "unpacked", doing="unpacking")
     assert digest_tree(added.parents[4]) == digest_tree(shop.folder / "unpacked")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from argosy.builder.build import build_image
+from argosy.builder.layer_tree import link_layer_tree
 from argosy.builder.records import BuildRequest
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import hold_lock
-from argosy.core.model import ImageKind
+from argosy.core.model import ContainerRequest, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -80,6 +82,9 @@ def add_packages(
     with hold_lock(folder.with_name(f"{key}.lease"), what=f"building {output.name}", waiting=session.waiting):
         if not output.exists():
             _build(base, packages, output, form, session)
+            # Another machine may start the image, with another runtime.
+            with suppress(ArgosyError):
+                link_layer_tree(open_image(output), base, ContainerRequest(runtime=runtime), session, session)
     return str(output)
 
 

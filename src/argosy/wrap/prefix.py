@@ -13,6 +13,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from argosy.builder.layer_tree import link_layer_tree
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Bind, ContainerRequest, GpuMode
 from argosy.core.progress import render_commands
@@ -33,7 +34,6 @@ from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import check_gpu_build
-from argosy.wrap.layer_tree import link_layer_tree
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.plan import (
     chosen_inside,
@@ -354,9 +354,7 @@ def _prepare_start(
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
-        draft = open_container(request, image, there, dry=True)
-        if draft.runtime.traits.unpacks:
-            link_layer_tree(opened, before, draft.entry.attach, there, session)
+        link_layer_tree(opened, before, request, there, session)
     plan = open_container(request, image, there)
     judge_runtime(plan.runtime.name)
     return plan

@@ -1,4 +1,4 @@
-"""Provide the unpacked layer of a new version, for runtimes that start containers from folders."""
+"""Provide the unpacked layer of an image that extends another one, for runtimes that start containers from folders."""
 
 from __future__ import annotations
 
@@ -8,27 +8,40 @@ from pathlib import Path
 from argosy.builder.base_layer import packed_layer
 from argosy.builder.packed.entries import recall_entries
 from argosy.core.errors import ArgosyError
-from argosy.core.model import Attach
+from argosy.core.model import Attach, ContainerRequest
 from argosy.core.session import Session
 from argosy.images.open import OpenedImage, layer_key, open_image
 from argosy.images.rootfs_cache import LayerTree, link_layer, link_unchanged
-from argosy.runtimes.open_container import layer_tree_key
+from argosy.runtimes.open_container import layer_tree_key, open_container
 
 
-def link_layer_tree(opened: OpenedImage, before: Path | None, attach: Attach, there: Session, session: Session) -> None:
+def link_layer_tree(
+    opened: OpenedImage, before: Path | None, request: ContainerRequest, there: Session, session: Session
+) -> None:
     """Make the tree of an image's layer from hard links if possible; otherwise the runtime unpacks the layer.
 
-    The files are those of the tree that a build kept, or of the version before.
+    The files are those of the tree that a build kept, or of the image before.
 
     Parameters
     ----------
     before
-        The image of the version before; None if there is none.
+        The image that `opened` extends; None if there is none.
+    request
+        The container that will be started.
     there
-        The session with the cache of the prefix.
+        The session with the cache for the tree.
+
+    Raises
+    ------
+    ArgosyError
+        If the container cannot be planned.
     """
+    draft = open_container(request, opened.image.path, there, dry=True)
+    if opened.lock is None or not draft.runtime.traits.unpacks:
+        return
+    attach = draft.entry.attach
     key = layer_tree_key(opened, attach, there)
-    if opened.lock is None or not key:
+    if not key:
         return
     link_layer(session, layer_key(opened.lock), there.paths.cache, key)
     if before is None:
