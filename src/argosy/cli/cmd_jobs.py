@@ -180,7 +180,7 @@ def show_job(job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    hidden = {"first", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
+    hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
     for name, value in asdict(facts).items():
         text = ", ".join(value) if name == "outputs" else _known(str(value))
         if text and name not in hidden:
