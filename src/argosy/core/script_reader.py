@@ -183,19 +183,24 @@ def _statements(root: Node) -> Iterator[Statement]:
 def _statement(node: Node) -> Statement:
     if node.type == "redirected_statement":
         body = node.child_by_field_name("body")
-        if body is None or body.type != "command" or _document(node) or _document(body):
+        if body is None or body.type != "command" or _has_document(node) or _has_document(body):
             return _compound(node)
         return _redirected(body, whole=node)
     if node.type == "pipeline":
         return _pipeline(node)
     if node.type in ASSIGNMENTS or node.type == "unset_command":
         return _simple(node)
-    if node.type != "command" or node.has_error or _document(node):
+    if node.type != "command" or node.has_error or _has_document(node) or _joins_lines(node):
         return _compound(node)
     return _redirected(node, whole=node)
 
 
-def _document(node: Node) -> bool:
+def _joins_lines(command: Node) -> bool:
+    r"""Return whether the grammar took two lines for one command: it does so if the second one begins with ``\cp``."""
+    return any((child.text or b"").startswith(b"\n") for child in command.named_children)
+
+
+def _has_document(node: Node) -> bool:
     """Return whether a command has a here-document or a here-string."""
     return any(child.type in {"heredoc_redirect", "herestring_redirect"} for child in node.named_children)
 

@@ -30,20 +30,25 @@ ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
 
-def classify(program: Program) -> Role:
-    """Return the role of a command that was taken apart."""
+def classify(program: Program, harmless: Collection[str] = ()) -> Role:
+    """Return the role of a command that was taken apart.
+
+    `harmless` has the names of functions that start no program.
+    """
     if program.obstacle:
         return Role.LOST
     if not program.words:
         return Role.LOST if program.is_start else Role.CONTROL
     role = _role_of(program)
-    return Role.LOST if role in HARMLESS and _hidden_start(program) else role
+    return Role.LOST if role in HARMLESS and _hidden_start(program, harmless) else role
 
 
 def _role_of(program: Program) -> Role:
     name, arguments = program.name, program.texts[1:]
     if role := SUBCOMMANDS.get((name, *arguments[:1])):
         return role
+    if name.startswith("python") and arguments[:2] in (["-m", "pip"], ["-m", "venv"]):
+        return Role.INSTALL
     role = ROLES.get(name, Role.PROGRAM)
     if role in HARMLESS:
         return role
@@ -66,11 +71,11 @@ def _passes_start(name: str, arguments: Sequence[str]) -> bool:
     return False
 
 
-def _hidden_start(program: Program) -> bool:
+def _hidden_start(program: Program, harmless: Collection[str]) -> bool:
     """Return whether ``trap '…' EXIT`` or a ``$(…)`` in the arguments starts a program."""
     texts = program.texts[1:2] if program.name == "trap" else []
     texts += [computed for word in program.words for part in word if (computed := computing_commands(part))]
-    return any(started_programs(text, program.values) for text in texts)
+    return any(started_programs(text, program.values, harmless) for text in texts)
 
 
 def computing_commands(part: Part) -> str:
@@ -80,11 +85,8 @@ def computing_commands(part: Part) -> str:
 
 
 def started_programs(text: str, values: Values, harmless: Collection[str] = ()) -> str:
-    """Name the programs that shell text starts, at any depth; empty if it starts none.
-
-    `harmless` has the names of functions that start no program.
-    """
-    names = [each for each in dict.fromkeys(_program_names(text, values)) if each not in harmless]
+    """Name the programs that shell text starts, at any depth; empty if it starts none; `harmless` as in `classify`."""
+    names = [each for each in dict.fromkeys(_program_names(text, values, harmless)) if each not in harmless]
     rest = text
     for statement in read_commands(text):
         rest = rest.replace(statement.text, "")
@@ -93,12 +95,12 @@ def started_programs(text: str, values: Values, harmless: Collection[str] = ()) 
     return " and ".join(names)
 
 
-def _program_names(text: str, values: Values) -> Iterator[str]:
+def _program_names(text: str, values: Values, harmless: Collection[str]) -> Iterator[str]:
     for statement in read_commands(text):
         if not statement.words:
             continue
         program = read_program(statement, values)
-        if classify(program) in {Role.PROGRAM, Role.LOST}:
+        if classify(program, harmless) in {Role.PROGRAM, Role.LOST}:
             yield program_name(program)
 
 

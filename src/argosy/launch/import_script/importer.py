@@ -275,7 +275,7 @@ class _Reader:
             self.after_test = True
             return self.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
         self.state.conditional |= set(ASSIGNED.findall(statement.text))
-        harmless = [name for name, programs in self.functions.items() if not programs]
+        harmless = self.harmless_functions()
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
@@ -302,7 +302,7 @@ class _Reader:
         """Translate a command: the start of a program, preparation, or output."""
         text, program = statement.text, read_program(statement, self.state.values)
         first = source_text(statement.words[0]) if statement.words else ""
-        role = classify(program)
+        role = classify(program, self.harmless_functions())
         self.after_test = role is Role.TEST
         if program.name in self.functions:
             return self.call_function(statement, program.name)
@@ -337,6 +337,10 @@ class _Reader:
             case _:
                 self.add(statement.line, text, Fate.UNTRANSLATED, self.advise(program.name, role))
 
+    def harmless_functions(self) -> list[str]:
+        """Return the functions of the script that start no program."""
+        return [name for name, programs in self.functions.items() if not programs]
+
     def call_function(self, statement: Statement, name: str) -> None:
         """Translate the call of a function of the script."""
         if programs := self.functions[name]:
@@ -355,10 +359,8 @@ class _Reader:
         """Return what to do about a command that is not translated."""
         if role is Role.SOURCE:
             return "the file is not read: put its variables into env; a program that it starts needs its own job"
-        if role is Role.INSTALL and "pip" not in name and not name.endswith(("conda", "mamba")):
-            return "do it once before the launch: build the image with argosy build, or pull it"
         if role is Role.INSTALL:
-            return "add the packages to the environment file of the image"
+            return ADVICE.get(name, "add the packages to the environment file of the image")
         if self.jobs:
             return "it runs after the program: make it a separate job with --after"
         return "if the job needs it, add it to before = [...]"

@@ -141,7 +141,9 @@ def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate,
         return Fate.UNTRANSLATED, "the shell computes the value"
     if name in TEXTS and name not in {"output", "error", "job-name"}:
         return _text(name, option.value, keys)
-    return Fate.UNTRANSLATED, "an srun option that Argosy does not use"
+    is_output = name in {"output", "error"}
+    note = f"set {name}, the file of the job" if is_output else "an srun option that Argosy does not use"
+    return Fate.UNTRANSLATED, note
 
 
 def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:

@@ -76,6 +76,7 @@ def _python_module(name: str, options: int) -> Callable[[Program], None] | None:
         "torch.distributed.run": read_torchrun,
         "torch.distributed.launch": read_torchrun,
         "accelerate.commands.launch": read_accelerate,
+        "deepspeed.launcher.runner": read_deepspeed,
     }
     if name not in layers:
         return None

@@ -60,12 +60,17 @@ SUBCOMMANDS: Mapping[tuple[str, ...], Role] = {
     ("scontrol", "show"): Role.PRINT,
     ("ray", "start"): Role.LOST,
     ("ray", "stop"): Role.CONTROL,
+    **dict.fromkeys((("uv", "pip"), ("uv", "sync"), ("uv", "venv"), ("poetry", "install")), Role.INSTALL),
     **{(name, "run"): Role.LOST for name in ("conda", "mamba", "micromamba")},
 }
 """Name and first argument of a command -> its role."""
 
 ADVICE = {
     "ray": "Argosy starts Ray on all nodes: set launcher = ray in the job of the program",
+    **dict.fromkeys(
+        ("apptainer", "singularity", "bsc_singularity", "docker", "podman", "podman-hpc", "shifterimg"),
+        "do it once before the launch: build the image with argosy build, or pull it",
+    ),
     "sbatch": "it submits another script: import that script, too",
 }
 """Name of a command that is not translated -> what to do."""
