@@ -105,5 +105,5 @@ def _print_translations(imported: ImportedScript) -> None:
         text = click.style(each.loss, fg="red", bold=True) if each.lost_programs else each.text
         click.echo(f"{each.line:>4}  {fate}  {text}\n                      -> {each.note}")
     if untranslated:
-        parts = "1 part was" if len(untranslated) == 1 else f"{len(untranslated)} parts were"
-        click.echo(f"\n{parts} not translated: do it yourself", err=True)
+        parts = "1 part is" if len(untranslated) == 1 else f"{len(untranslated)} parts are"
+        click.echo(f"\n{parts} not translated: correct the table by hand", err=True)

@@ -85,7 +85,7 @@ def computing_commands(part: Part) -> str:
 
 
 def started_programs(text: str, values: Values, harmless: Collection[str] = ()) -> str:
-    """Name the programs that shell text starts, at any depth; empty if it starts none; `harmless` as in `classify`."""
+    """Name the programs that shell text starts, at any depth; empty if it starts none."""
     names = [each for each in dict.fromkeys(_program_names(text, values, harmless)) if each not in harmless]
     rest = text
     for statement in read_commands(text):
