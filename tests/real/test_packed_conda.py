@@ -154,6 +154,17 @@ def test_a_lock_and_a_delta_image_use_the_same_parts(own: Shop, channel: Channel
     assert read(own, "flat.sif") == read(own, "first.sif")
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["userns", "proot"])
+def test_each_build_backend_makes_the_same_parts(own: Shop, channel: Channel, backend: str) -> None:
+    text = environment(channel.url, "python", "greet", "tool", pip=("tinypkg",))
+    build(own, text, "root.sif")
+    other = with_cache(own, "other-cache")
+    for out, cached in (("cold.sif", 0), ("warm.sif", 4)):
+        assert build(other, text, out, "--build-backend", backend)["cached"] == cached
+        assert read(own, out) == read(own, "root.sif")
+
+
 def test_the_cache_lists_packed_packages(own: Shop, channel: Channel) -> None:
     build(own, environment(channel.url, "plain"), "one.sif")
     told = json.loads(own.argosy("cache", "info", "--json").out)
