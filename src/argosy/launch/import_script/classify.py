@@ -35,12 +35,22 @@ def classify(program: Program, harmless: Collection[str] = ()) -> Role:
 
     `harmless` has the names of functions that start no program.
     """
+    role = _own_role(program, harmless)
+    texts = (computing_commands(part) for word in program.words for part in word)
+    if role in HARMLESS and any(started_programs(text, program.values, harmless) for text in texts if text):
+        return Role.LOST  # for example echo "$(python eval.py)"
+    return role
+
+
+def _own_role(program: Program, harmless: Collection[str]) -> Role:
+    """Return the role of a command without the commands of ``$(…)`` in its arguments."""
     if program.obstacle:
         return Role.LOST
     if not program.words:
         return Role.LOST if program.is_start else Role.CONTROL
-    role = _role_of(program)
-    return Role.LOST if role in HARMLESS and _hidden_start(program, harmless) else role
+    if program.name == "trap" and started_programs("".join(program.texts[1:2]), program.values, harmless):
+        return Role.LOST
+    return _role_of(program)
 
 
 def _role_of(program: Program) -> Role:
@@ -71,13 +81,6 @@ def _passes_start(name: str, arguments: Sequence[str]) -> bool:
     return False
 
 
-def _hidden_start(program: Program, harmless: Collection[str]) -> bool:
-    """Return whether ``trap '…' EXIT`` or a ``$(…)`` in the arguments starts a program."""
-    texts = program.texts[1:2] if program.name == "trap" else []
-    texts += [computed for word in program.words for part in word if (computed := computing_commands(part))]
-    return any(started_programs(text, program.values, harmless) for text in texts)
-
-
 def computing_commands(part: Part) -> str:
     """Return the commands of ``$(COMMANDS)``; empty for any other part of a word."""
     found = SUBSTITUTION.fullmatch(part.text) if part.kind == "shell" else None
@@ -100,7 +103,7 @@ def _program_names(text: str, values: Values, harmless: Collection[str]) -> Iter
         if not statement.words:
             continue
         program = read_program(statement, values)
-        if classify(program, harmless) in {Role.PROGRAM, Role.LOST}:
+        if _own_role(program, harmless) in {Role.PROGRAM, Role.LOST}:
             yield program_name(program)
 
 

@@ -263,7 +263,7 @@ class _Reader:
         if any(part.kind == "shell" for word in words for part in word):
             if NODES.search(value):
                 return self.add(statement.line, statement.text, Fate.REPLACED, "Argosy finds the nodes of the job")
-            note = "a command computes the value: set the variable yourself, and pass it with env = NAME"
+            note = "a command computes the value: set the variable yourself, and pass it with --env NAME"
             return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         self.state.prelude.append(f"export {name}={_double_quoted(words)}")
         return self.add(statement.line, statement.text, Fate.KEPT, "the shell of each rank sets it")
@@ -280,6 +280,7 @@ class _Reader:
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
+        self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
             return self.add(statement.line, first, Fate.REPLACED, "Argosy finds the nodes of the job")
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE}:

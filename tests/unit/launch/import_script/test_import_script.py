@@ -397,6 +397,7 @@ def test_a_loop_that_starts_a_program_is_reported_as_lost_and_named_in_the_table
         ("test -f data.bin || python prepare.py", "prepare.py"),
         ("[ -f model.pt ] && python a.py", "a.py"),
         ("grep -q done log && echo x && ./a.out", "./a.out"),
+        ("tail log | grep -q done && ./a.out", "./a.out"),
         ("srun --multi-prog programs.conf", "a program"),
         ("mpirun -np 2 ./a : -np 2 ./b", "a program"),
         ("mpirun --frobnicate ./a.out in.txt", "a program"),
@@ -526,6 +527,11 @@ def test_a_call_of_a_function_has_the_programs_of_the_function() -> None:
     text = "#!/bin/bash\nlog() { echo $1; }\nrun() { srun python a.py; }\nlog x\nfor i in 1 2; do log $i; done\nrun\n"
     lost = import_script("j.sh", text).lost
     assert [(each.line, each.lost_programs) for each in lost] == [(3, "a.py"), (6, "a.py")]
+
+
+def test_commands_in_each_other_are_read_once() -> None:
+    nested = "echo $(" * 40 + "python a.py" + ")" * 40
+    assert [each.lost_programs for each in import_script("j.sh", f"#!/bin/bash\n{nested}\n").lost] == ["echo"]
 
 
 def test_a_folder_of_an_earlier_program_is_not_kept() -> None:
