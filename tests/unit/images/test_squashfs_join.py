@@ -118,16 +118,23 @@ def joined(folder: Path, base: Tree, layer: Tree, *options: str) -> Path:
     return joined_all(folder, base, [layer], *options)
 
 
-def layer_names(layers: Sequence[Tree]) -> list[str]:
+def layer_names(layers: Sequence[Tree | Path]) -> list[str]:
     """Give the names of their files."""
     return ["l.sqfs", *(f"l{number}.sqfs" for number in range(2, len(layers) + 1))][: len(layers)]
 
 
 def joined_all(folder: Path, base: Tree, layers: Sequence[Tree], *options: str) -> Path:
     """Give the image of a base and layers."""
-    below = pack(make(folder / "b", base), folder / "b.sqfs", *options)
+    names = layer_names(layers)
+    made = [make((folder / name).with_suffix(""), layer) for name, layer in zip(names, layers, strict=True)]
+    return joined_folders(folder, make(folder / "b", base), made, *options)
+
+
+def joined_folders(folder: Path, base: Path, layers: Sequence[Path], *options: str) -> Path:
+    """Give the image of trees that are made."""
+    below = pack(base, folder / "b.sqfs", *options)
     above = [
-        whole_of(pack(make((folder / name).with_suffix(""), layer), folder / name, "-no-xattrs", *options))
+        whole_of(pack(layer, folder / name, "-no-xattrs", *options))
         for name, layer in zip(layer_names(layers), layers, strict=True)
     ]
     return written(join_squashfs(whole_of(below), above, time=77), folder / "j.sqfs")
@@ -290,9 +297,18 @@ LARGE_BASE: Tree = many("base", "b", 700) | many("both", "b", 700) | {"base-few/
 LARGE_LAYER: Tree = many("layer", "l", 3000) | many("both", "l", 700) | {"layer-few/l": "l", "both-few/l": "l"}
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Give the folders of a base and a layer with 5,100 files."""
+    folder = tmp_path_factory.mktemp("large")
+    return make(folder / "b", LARGE_BASE), make(folder / "l", LARGE_LAYER)
+
+
 @pytest.mark.parametrize("options", [ZSTD, (*ZSTD, "-noI"), (*ZSTD, "-b", "4096")])
-def test_large_folders_have_an_index_after_joining(tmp_path: Path, options: tuple[str, ...]) -> None:
-    image = joined(tmp_path, LARGE_BASE, LARGE_LAYER, *options)
+def test_large_folders_have_an_index_after_joining(
+    tmp_path: Path, large: tuple[Path, Path], options: tuple[str, ...]
+) -> None:
+    image = joined_folders(tmp_path, large[0], large[1:], *options)
     of_base, of_layer = check_index(tmp_path / "b.sqfs"), check_index(tmp_path / "l.sqfs")
     counts = check_index(image)
     assert set(counts) == {"/base", "/both", "/layer"}
@@ -370,8 +386,8 @@ def listed(image: Path) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.usefixtures("with_kernel")
-def test_the_kernel_finds_each_name_of_large_folders(tmp_path: Path) -> None:
-    image = joined(tmp_path, LARGE_BASE, LARGE_LAYER, *ZSTD)
+def test_the_kernel_finds_each_name_of_large_folders(tmp_path: Path, large: tuple[Path, Path]) -> None:
+    image = joined_folders(tmp_path, large[0], large[1:], *ZSTD)
     expected = LARGE_BASE | LARGE_LAYER
     with kernel_mount(image, tmp_path / "mounted") as mounted:
         for name in reversed(expected):
