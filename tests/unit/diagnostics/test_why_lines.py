@@ -11,6 +11,21 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("fortran-open", "forrtl: severe (29): file not found, unit 10, file /home/ada/input.dat"),
+    ("fortran-open", "FIO-F-209/OPEN/unit=10/'OLD' specified for file which does not exist."),
+    ("fortran-format", "forrtl: severe (61): format/variable-type mismatch, unit 6, file /home/ada/x.out"),
+    ("fortran-end-of-file", "fatal Fortran runtime error(./src/fm104.f:196): End of file during input"),
+    ("sycl-call", "RuntimeError: level_zero backend failed with error: 45 (UR_RESULT_ERROR_INVALID_ARGUMENT)"),
+    ("sycl-kernel", "RuntimeError: The program was built for 1 devices"),
+    ("enroot-mount", "enroot-mount: failed to mount: tmpfs at /raid/x: Operation not permitted"),
+    ("slurm-no-such-node", "srun: error: Unable to allocate resources: Requested node configuration is not available"),
+    ("slurm-cpus", "srun: error: Unable to create step for job 7: Requested node configuration is not available"),
+    ("registry-failed", "[ERROR] URL https://registry/v2/x returned error code: 500 Internal Server Error"),
+    ("image-missing", "FATAL: stat /home/ada/train.sif: no such file or directory"),
+    ("no-user-namespace-space", "ERROR  : Failed to create container process: No space left on device"),
+    ("compiler-library", "./vasp_std: error while loading shared libraries: libimf.so: cannot open shared object file"),
+    ("nccl-shm", f"{NCCL}Call to shm_open failed : Permission denied"),
+    ("wrong-interface", f"{NCCL}Connect to 172.18.0.1<49273> failed : Connection refused"),
     ("memory-fault", "RuntimeError: cuda runtime error (4) : unspecified launch failure at /pytorch/x.cu:265"),
     ("slurm-task-start", "srun: error: timeout waiting for task launch, started 0 of 1 tasks"),
     ("slurm-in-container", "[n1:7] [[1,0],0] ORTE_ERROR_LOG: Not found in file plm_slurm_module.c at line 420"),
@@ -97,7 +112,10 @@ CAUSES = [
     ("locked-memory", f"{NCCL}Call to ibv_reg_mr failed with error Cannot allocate memory"),
     ("no-user-namespace-space", "FATAL:   Failed to create user namespace: user namespace disabled"),
     ("no-user-namespace-space", "enroot-nsenter: failed to create user namespace: Operation not permitted"),
-    ("hdf5-lock", "BlockingIOError: Unable to open file (unable to lock file, errno = 11, error message = 'busy')"),
+    (
+        "hdf5-lock-held",
+        "BlockingIOError: Unable to open file (unable to lock file, errno = 11, error message = 'busy')",
+    ),
     ("session-folder", "FATAL:   failed to resolve session directory /opt/mnt/session: lstat /opt/mnt: no such file"),
     ("loop-devices", "FATAL:   while mounting image: failed to find loop device: no loop devices available"),
     ("container-cgroups", "FATAL:   container creation failed: while applying cgroups config: permission denied"),
@@ -164,7 +182,7 @@ CAUSES = [
     ("nccl-gave-up", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
     ("gpu-memory", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
     ("gpu-memory", "tensorflow.errors.ResourceExhaustedError: OOM when allocating tensor with shape[256,1024]"),
-    ("gpu-memory", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
+    ("vllm-memory", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
     ("node-memory", "[77.1] Out of memory: Killed process 4242 (python) total-vm:64000000kB"),
     ("shared-memory", "RuntimeError: It is possible that dataloader's workers are out of shared memory."),
     ("processes", "libgomp: Thread creation failed: Resource temporarily unavailable"),
@@ -234,6 +252,11 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "Note: The following floating-point exceptions are signalling: IEEE_UNDERFLOW_FLAG IEEE_DENORMAL",
+    "flash_attn is not installed, using the default attention",
+    "INFO engine.py:5] Initializing an engine with config: model='x', trust_remote_code=True, seed=0",
+    "QStandardPaths: XDG_RUNTIME_DIR not set, defaulting to '/tmp/runtime-ada'",
+    "INFO:    squashfuse not found, will not be able to mount SIF or other squashfs files",
     "NOTE: start the container with --ulimit memlock=-1 --ulimit stack=67108864 for large models",
     "n1:7:9 [0] NCCL INFO NCCL_COMM_ID set by environment to n1:29500",
     "n1:7:9 [0] graph/search.cc:7 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
