@@ -5,6 +5,8 @@ which the content digest of an image is computed. Its name contains a digest of 
 hashes of the wheel, which uv checks, the content of the base, whose Python compiles the modules, the prefix, and the
 versions and options of the tools. A damaged entry does not match its digests, and is made again.
 
+Packed conda packages have the same form; `argosy.builder.packed.conda` names their entries.
+
 The base counts with the digest of its bytes. Its Python's own version is not enough: another image may claim the same
 version, and would then provide byte code for builds over this base.
 """
