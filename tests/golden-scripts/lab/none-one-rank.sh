@@ -160,7 +160,7 @@ start_rank() {
 # In one container per rank: RANKS_PER_NODE RECORD PROGRAM...
 # A single program gets no rank variables: ranks that it starts itself would inherit them.
 start_task() {
-    [ "$SLURM_NTASKS" -eq 1 ] || start_rank "$@"
+    [ "${SLURM_NTASKS:-1}" -eq 1 ] || start_rank "$@"
     shift 2
     exec "$@"
 }

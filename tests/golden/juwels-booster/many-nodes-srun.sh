@@ -164,9 +164,9 @@ Needs only the standard library of Python 3.6.  The text travels in a job script
 apostrophe, and its lines are at most 100 columns wide.
 """
 
-import _signal as signal  # signal.py imports enum, which takes longer than the rest of this program
 import os
 import select
+import signal
 import sys
 import time
 
