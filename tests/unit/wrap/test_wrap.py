@@ -42,6 +42,7 @@ from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import Start, render_join, render_names
+from argosy.wrap.templates import read_template
 from argosy.wrap.versions import refuse_prefix, sweep, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
@@ -110,6 +111,20 @@ def test_the_probes_output_is_found_among_the_images() -> None:
     assert found is not None
     assert (found.path, found.programs, found.venv) == ("/usr/bin", ("/usr/bin/a:b",), (("home", "/usr/bin"),))
     assert parse_look(text.replace("argosy:end:yes\n", "")) is None
+
+
+@pytest.mark.parametrize("order", [("usr/bin/python3", "venv/bin/python"), ("venv/bin/python", "usr/bin/python3")])
+def test_of_several_pythons_the_one_in_a_venv_gives_the_packages(tmp_path: Path, order: tuple[str, ...]) -> None:
+    for name in order:
+        program = tmp_path / name
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+    words = ["/bin/sh", "-c", read_template("look.sh"), "sh", *(str(tmp_path / name) for name in order)]
+    found = parse_look(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert found is not None
+    assert found.venv == (("home", "/usr/bin"),)
 
 
 def test_a_container_that_does_not_start_is_tried_alone_in_the_next_step() -> None:

@@ -14,9 +14,13 @@ say glibc "$(getconf GNU_LIBC_VERSION 2> /dev/null)"
 for folder in /*/; do
     for entry in "$folder"*; do [ ! -e "$entry" ] || { say folder "${folder%/}"; break; }; done
 done
-# The folder of the first Python, or else of the first path. The prefix shows the files next to this folder, so that
-# Python finds the pyvenv.cfg of its venv.
-first="" home=""
+# The folder of the first Python in a venv, or else of the first Python, or else of the first path. The prefix shows the
+# files next to this folder, so that Python finds the pyvenv.cfg of its venv.
+first="" home="" venv=""
+note_python() {
+    home=${home:-$1}
+    [ ! -r "${1%/*}/pyvenv.cfg" ] || venv=${venv:-$1}
+}
 for wanted in "$@"; do
     place=$wanted
     case $wanted in */*) ;; *) place=$(find_on_path "$wanted") || { say missing "$wanted"; continue; } ;; esac
@@ -25,15 +29,15 @@ for wanted in "$@"; do
         for file in "$place"/*; do
             if [ -f "$file" ] && [ -x "$file" ]; then say program "$file"; found=yes; fi
         done
-        if [ -x "$place/python" ] || [ -x "$place/python3" ]; then home=${home:-$folder}; fi
+        if [ -x "$place/python" ] || [ -x "$place/python3" ]; then note_python "$folder"; fi
     elif [ -f "$place" ] && [ -x "$place" ]; then
         say program "$place"; found=yes folder=${place%/*}
-        case ${place##*/} in python | python[0-9]*) home=${home:-$folder} ;; esac
+        case ${place##*/} in python | python[0-9]*) note_python "$folder" ;; esac
     fi
     [ -n "$found" ] || say missing "$place"
     first=${first:-$folder}
 done
-home=${home:-$first} above=${home%/*}
+home=${venv:-${home:-$first}} above=${home%/*}
 [ ! -x "$home/python" ] || say python "$(readlink -f "$home/python")"
 case $above in
 "" | /usr | /usr/*) ;;
