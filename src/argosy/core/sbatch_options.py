@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -127,3 +127,22 @@ def split_options(
             at += 1
         found.append(Option(line, name, value))
     return tuple(found), at
+
+
+def join_gres(options: Iterable[str]) -> Iterator[str]:
+    """Join the resources of all --gres options, because sbatch uses the last option only.
+
+    If an option requests a resource again, for example other GPUs, it replaces the earlier request.
+    """
+    others, resources = [], dict[str, tuple[str, ...]]()
+    for option in options:
+        if not option.startswith("--gres="):
+            others.append(option)
+            continue
+        if not resources:
+            others.append("--gres=")
+        asked = option.removeprefix("--gres=").split(",")
+        names = [each.partition(":")[0] for each in asked]
+        resources |= {name: tuple(each for each in asked if each.partition(":")[0] == name) for name in names}
+    joined = ",".join(each for several in resources.values() for each in several)
+    return (f"{option}{joined}" if option == "--gres=" else option for option in others)

@@ -42,6 +42,14 @@ def classify(program: Program, harmless: Collection[str] = ()) -> Role:
     return role
 
 
+def handled_signals(arguments: Sequence[str]) -> str:
+    """Name the signals that ``trap HANDLER SIGNAL...`` handles; empty if it ignores or resets them."""
+    if not arguments or arguments[0] in {"", "-", ":"}:
+        return ""
+    names = (each.removeprefix("SIG") for each in arguments[1:])
+    return " and ".join(each for each in names if each not in {"EXIT", "ERR", "DEBUG", "RETURN", "0"})
+
+
 def _own_role(program: Program, harmless: Collection[str]) -> Role:
     """Return the role of a command without the commands of ``$(…)`` in its arguments."""
     if program.obstacle:

@@ -12,7 +12,13 @@ from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_job_script
 from argosy.core.script_words import Part, Word, expand, plain_text, source_text
-from argosy.launch.import_script.classify import classify, computing_commands, program_name, started_programs
+from argosy.launch.import_script.classify import (
+    classify,
+    computing_commands,
+    handled_signals,
+    program_name,
+    started_programs,
+)
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.job import SUBMIT_FOLDER, ShellState, make_job
 from argosy.launch.import_script.model import WIDEST, Fate, ImportedJob, ImportedScript, Translation, translate
@@ -331,6 +337,9 @@ class _Reader:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects) and not NODES.search(text):
                 self.add(statement.line, text, Fate.UNTRANSLATED, WRITTEN)
+            case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
+                note = f"the job passes {signals} to each rank: handle it in the program"
+                self.add(statement.line, text, Fate.UNTRANSLATED, note)
             case Role.PRINT | Role.CONTROL | Role.TEST:
                 self.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
             case Role.FILES if not self.jobs:

@@ -42,11 +42,11 @@ RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}
 """Fields of `Shape` for the number of ranks -> key."""
 
 NOTES = {
-    "nodes": "nodes = {}",
-    "ntasks": "{} task(s): see ranks in the table",
-    "ntasks_per_node": "{} task(s) on each node: see ranks_per_node in the table",
-    "cpus_per_task": "{} core(s) for each task: see cpus_per_rank in the table",
-    "gpus_per_task": "{} GPU(s) for each task: see gpus_per_node in the table",
+    "nodes": "see nodes in the table",
+    "ntasks": "see ranks in the table",
+    "ntasks_per_node": "see ranks_per_node in the table",
+    "cpus_per_task": "see cpus_per_rank in the table",
+    "gpus_per_task": "see gpus_per_node in the table",
 }
 """Field of `Shape` -> the note about it."""
 
@@ -194,7 +194,7 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
         hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
         return Fate.UNTRANSLATED, f"not one number{hint}", shape
     changed: dict[str, Any] = {field: number}
-    return Fate.KEPT, NOTES[field].format(value), replace(shape, **changed)
+    return Fate.KEPT, NOTES[field], replace(shape, **changed)
 
 
 def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fate, str, Shape]:

@@ -14,6 +14,7 @@ import msgspec
 
 from argosy.core.model import ImageKind
 from argosy.core.records import replace
+from argosy.core.sbatch_options import join_gres
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, escape_colons, join_words, merge_helpers, quote
 from argosy.launch.cores import CORES_PER_RANK, spare_cores
 from argosy.launch.script.container_step import (
@@ -273,6 +274,10 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
     """Yield the sbatch options, with the shape first."""
+    return join_gres(_directives(facts))
+
+
+def _directives(facts: SlurmFacts) -> Iterator[str]:
     shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
     tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
     yield f"--job-name={facts.script.name}"

@@ -636,3 +636,17 @@ def test_an_activated_environment_is_not_assumed_in_the_image(
 def test_what_only_the_script_needs_has_its_reason(line: str, note: str) -> None:
     text = f"#!/bin/bash\n{line}\nif true; then echo $LOOPED; fi\npython a.py $USED\n"
     assert fate(import_script("j.sh", text), line)[1] == note
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("trap 'touch stop' USR1", "the job passes USR1 to each rank: handle it in the program"),
+        ("trap 'echo end' SIGTERM USR2 EXIT", "the job passes TERM and USR2 to each rank: handle it in the program"),
+        ("trap '' USR1", "it controls the shell of the script"),
+        ("trap 'rm -f lock' EXIT", "it controls the shell of the script"),
+    ],
+)
+def test_a_handled_signal_is_not_dropped(line: str, note: str) -> None:
+    found = import_script("s.sh", f"#!/bin/bash\n{line}\nsrun ./a.out\n").translations
+    assert [each.note for each in found if each.line == 2] == [note]
