@@ -136,8 +136,10 @@ def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice
     each = gpus * max(1, site.node.devices_per_gpu)
     why = (
         f"{count(shape.ranks_per_node, 'rank')} on a node with {count(gpus, 'GPU')}; "
-        f"for a rank per GPU: --ranks {each * shape.nodes}, or remove ranks from argosy.toml"
+        f"for a rank per GPU: --ranks {each * shape.nodes}"
     )
+    if {"ranks", "ranks_per_node"} & set(request.given):
+        why = f"{why}, or remove the number of ranks from argosy.toml"
     return (Choice("--ranks", str(ranks), why, "option", mark=Mark.DOUBTFUL),)
 
 

@@ -30,7 +30,7 @@ LONGEST = 1 << 20
 def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *, start: bool) -> ContainerPlan:
     """Refuse a program that imports a framework that the image certainly lacks; return the container.
 
-    A plan that is only shown gets a choice with the same text instead.
+    A plan that is only shown gets a choice with the same text instead, and so does a program that does not exist.
 
     Parameters
     ----------
@@ -43,9 +43,14 @@ def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *,
         If the image does not contain a framework that the program imports.
     """
     image = container.entry.image
+    program = _find_program(request, cwd)
+    # An absolute path, or one in --workdir, may exist in the image only.
+    is_outside = program and str(program) not in request.command and not request.container.workdir
+    if start and program and is_outside and program.parent.is_dir() and not program.exists():
+        row = Choice("program", program.name, f"no such file in {program.parent}", "option", mark=Mark.DOUBTFUL)
+        return replace(container, choices=(*container.choices, row))
     if request.no_check or not image.complete or container.entry.dev or adds_packages(request.container):
         return container
-    program = _find_program(request, cwd)
     lacking = FRAMEWORKS - {name.replace("-", "_") for name in image.packages}
     missing = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
     if not missing or not program or _is_beside(program, missing):

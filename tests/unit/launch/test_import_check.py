@@ -74,7 +74,6 @@ def test_a_program_that_may_run_without_a_framework_passes(tmp_path: Path, text:
 @pytest.mark.parametrize(
     "command",
     [
-        ("python", "absent.py"),
         ("python", "-m", "train"),
         ("python",),
         ("sh", "train.py"),
@@ -108,3 +107,12 @@ def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
             check(tmp_path, request=replace(inside, command=(python, *inside.command[1:])))
     with pytest.raises(CheckFailed):
         check(tmp_path, request=replace(REQUEST, options=replace(REQUEST.options, chdir=str(tmp_path / "code"))))
+
+
+def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: Path) -> None:
+    typo = replace(REQUEST, command=("python", "trian.py"))
+    assert check(tmp_path, request=typo) == [f"program trian.py: no such file in {tmp_path}"]
+    assert check(tmp_path, request=typo, start=False) == []
+    assert check(tmp_path, request=replace(REQUEST, command=("python", str(tmp_path / "trian.py")))) == []
+    in_image = replace(typo, container=ContainerRequest(workdir=str(tmp_path)))
+    assert check(tmp_path, request=in_image) == []
