@@ -100,7 +100,7 @@ def test_packages_from_outside_the_image_pass(tmp_path: Path) -> None:
 def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("import torch\n")
-    assert check(tmp_path) == []
+    assert check(tmp_path) == [f"program train.py: no such file in {tmp_path}"]
     inside = replace(REQUEST, command=("python3", "-u", "code/train.py"))
     for python in ("python3", "/usr/bin/python3"):
         with pytest.raises(CheckFailed):
