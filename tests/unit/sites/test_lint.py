@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from argosy.core.findings import render_findings
+from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.lint.job_script import Script, count_gpus
 from argosy.sites.lint.known_variables import FAMILIES, KNOWN
-from argosy.sites.lint.profile_rules import PROFILE_RULES, lint_profile
+from argosy.sites.lint.profile_rules import PROFILE_RULES, RUNTIME_NAMES, lint_profile
 from argosy.sites.lint.script_rules import SCRIPT_RULES, lint_script, meant_variable
 from argosy.sites.lint.site_rules import SITE_RULES
 from argosy.sites.read import DATA, read_site, site_names
@@ -184,6 +185,8 @@ PROFILES = (
         '\n[launcher]\ndefault = "srun"\navoid = ["srun"]\nsource = "https://e.org"\n\n[slurm]',
     ),
     ("wrong-gpu-mode", "\n[slurm]", '\n[runtime]\nname = "apptainer"\ngpu = "nv"\nsource = "https://e.org"\n\n[slurm]'),
+    ("unknown-name", "\n[slurm]", '\n[runtime]\nname = "aptainer"\nsource = "https://e.org"\n\n[slurm]'),
+    ("unknown-name", "gpus = 2", 'gpus = 2\narch = "amd64"'),
     ("impossible-partition", "\n[slurm]", PARTITION + "min_nodes = 5\nmax_nodes = 2\n\n[slurm]"),
     ("impossible-partition", "\n[slurm]", PARTITION + PARTITION + "\n[slurm]"),
     ("undated-proof", 'checked = "2026-11-20"\n', 'checked = ""\n'),
@@ -447,3 +450,7 @@ def test_only_the_arguments_before_the_program_are_sruns(
 def test_a_list_of_a_thousand_commands_does_not_exhaust_the_stack() -> None:
     text = HEAD + "export A=1; " * 1000 + "\n" + "srun -c 7 python x.py && \\\n" * 1000 + "true\n"
     assert lint_script("job.sh", text) == ()
+
+
+def test_the_runtimes_that_a_profile_can_name_are_those_of_argosy() -> None:
+    assert set(RUNTIMES) == RUNTIME_NAMES

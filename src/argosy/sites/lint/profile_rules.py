@@ -29,6 +29,14 @@ OLDEST = dt.timedelta(days=540)
 
 FORMAT = "the format of site profiles"
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher", "network", "images", "build")
+RUNTIME_NAMES = frozenset(
+    "apptainer bare bwrap docker edf enroot podman podman-hpc pyxis singularity".split()  # noqa: SIM905
+)
+"""Container runtimes that a profile can name."""
+
+ARCHITECTURES = frozenset({"aarch64", "ppc64le", "x86_64"})
+"""Architectures by the names of ``uname -m``."""
+
 LISTS = ("settings", "caches", "binds", "options", "avoid", "partitions")
 GPU_MODES = {"nv": "nvidia", "nvccli": "nvidia", "rocm": "amd"}
 
@@ -254,6 +262,17 @@ def _wrong_gpu_mode(profile: Profile) -> Iterator[Fault]:
         yield Fault(profile.line("runtime", "gpu"), what)
 
 
+def _unknown_name(profile: Profile) -> Iterator[Fault]:
+    site = profile.site
+    for keys, value, known in (
+        (("runtime", "name"), site.runtime.name, RUNTIME_NAMES),
+        (("node", "arch"), site.node.arch, ARCHITECTURES),
+    ):
+        if value and value not in known:
+            hint = f"use one of {', '.join(sorted(known))}"
+            yield Fault(profile.line(*keys), f"unknown {'.'.join(keys)} {value!r}", hint)
+
+
 def _claims_proof(profile: Profile) -> Iterator[Fault]:
     for keys, part in profile.parts():
         if part.proof == "validated" and not part.checked:
@@ -303,6 +322,7 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("unknown-condition", "the part is never used", FORMAT, _unknown_mode),
     Rule("avoided-default", "the profile contradicts itself", FORMAT, _avoided_default),
     Rule("wrong-gpu-mode", "containers see no GPU", FORMAT, _wrong_gpu_mode),
+    Rule("unknown-name", "no job can use it", FORMAT, _unknown_name),
     Rule("undated-proof", "a validation is valid for certain versions", FORMAT, _claims_proof),
     Rule("impossible-partition", "it allows no job", FORMAT, _impossible_partition),
     Rule("no-detection", "users must name the site in every command", FORMAT, _without_detection),
