@@ -38,9 +38,9 @@ SET_BY_ARGOSY: Mapping[str, str] = {
     **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
     "OMP_NUM_THREADS": "Argosy sets it to the cores of a rank",
     "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
-    "CUDA_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
-    "ROCR_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
-    "HIP_VISIBLE_DEVICES": "Argosy gives each rank its GPUs",
+    "CUDA_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
+    "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
+    "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
 }
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")

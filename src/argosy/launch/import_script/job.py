@@ -14,7 +14,7 @@ from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation, translate
-from argosy.launch.import_script.options import Shape, shape_keys, translate_options
+from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options
 from argosy.launch.import_script.program import Program, command_of
 
 ARGUMENT = re.compile(r"\$\{?[\d@*#]")
@@ -73,6 +73,8 @@ def make_job(
     variables = {**step.keys.get("env", {}), **program.keys.get("env", {})}
     keys: dict[str, Any] = {**state.keys, **step.keys, **program.keys}
     keys |= shape_keys(_shape_of(step.shape, program), launcher, program.processes)
+    if launcher in {"srun", "mpi"} and (binding := gpu_binding(step.shape)):
+        keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [plain for bind in binds if "$" not in (plain := SUBMIT_FOLDER.sub(".", bind))]
     keys["env"] = {**state.env, **{key: value for key, value in variables.items() if "$" not in value}}
     keys["before"] = list(state.before)

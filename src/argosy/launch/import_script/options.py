@@ -46,7 +46,7 @@ NOTES = {
     "ntasks": "see ranks in the table",
     "ntasks_per_node": "see ranks_per_node in the table",
     "cpus_per_task": "see cpus_per_rank in the table",
-    "gpus_per_task": "see gpus_per_node in the table",
+    "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
 }
 """Field of `Shape` -> the note about it."""
 
@@ -55,7 +55,6 @@ FLAGS = frozenset({"exclusive", "requeue"})
 DONE = {
     "cpu-bind": "Argosy binds ranks to cores by the site profile",
     "cpu_bind": "Argosy binds ranks to cores by the site profile",
-    "gpu-bind": "Argosy gives each rank its GPUs by the site profile",
     "mem-bind": "Argosy binds ranks by the site profile",
     "distribution": "Argosy distributes ranks by node",
     "kill-on-bad-exit": "Argosy ends all ranks if one fails",
@@ -89,6 +88,7 @@ class Shape(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpus_per_node: int = 0
     gpus_per_task: int = 0
+    gpu_bind: str = ""
     gpu_type: str = ""
     computed_ranks: bool = False
 
@@ -123,6 +123,8 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
         return Fate.UNTRANSLATED, "sbatch expands no variables in this line", shape
     if name in NUMBERS:
         return _number(name, value, shape)
+    if name in {"gpu-bind", "gpu_bind"}:
+        return Fate.KEPT, f'sbatch_arg = ["--gpu-bind={value}"]', replace(shape, gpu_bind=value)
     if name in {"gres", "gpus", "gpus-per-node"}:
         return _gpus(name, value, keys, shape)
     return *(_step_option if of_step else _job_option)(name, option, keys), shape
@@ -162,7 +164,7 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
         return _export(option.value, keys)
     if name in DONE:
         return Fate.REPLACED, DONE[name]
-    if name in FLAGS:
+    if name in FLAGS and not option.value:  # --exclusive=user shares nodes among the jobs of the user
         keys[name] = True
         return Fate.KEPT, f"{name} = true"
     if name in TEXTS:
@@ -263,6 +265,13 @@ def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:
     if shape.gpu_type:
         keys["gpu_type"] = shape.gpu_type
     return keys | _rank_keys(shape, launcher, processes, tasks, keys.get("gpus_per_node", 0))
+
+
+def gpu_binding(shape: Shape) -> str:
+    """Return the option of sbatch that gives each rank its own GPUs; empty if all ranks of a node see its GPUs."""
+    each = shape.gpus_per_task
+    binding = shape.gpu_bind or ("single:1" if each == 1 else f"per_task:{each}" if each else "")
+    return f"--gpu-bind={binding}" if binding else ""
 
 
 def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:

@@ -650,3 +650,24 @@ def test_what_only_the_script_needs_has_its_reason(line: str, note: str) -> None
 def test_a_handled_signal_is_not_dropped(line: str, note: str) -> None:
     found = import_script("s.sh", f"#!/bin/bash\n{line}\nsrun ./a.out\n").translations
     assert [each.note for each in found if each.line == 2] == [note]
+
+
+@pytest.mark.parametrize(
+    ("lines", "start", "expected"),
+    [
+        ("#SBATCH --gpus-per-task=1", "srun", ["--gpu-bind=single:1"]),
+        ("#SBATCH --gpus-per-task=a100:2", "srun", ["--gpu-bind=per_task:2"]),
+        ("#SBATCH --gpus-per-node=2", "srun --gpu-bind=closest", ["--gpu-bind=closest"]),
+        ("#SBATCH --gres=gpu:2,nvme:9\n#SBATCH --gpu-bind=none", "srun", ["--gres=nvme:9", "--gpu-bind=none"]),
+        ("#SBATCH --gpus-per-task=2", "srun torchrun", None),
+    ],
+)
+def test_ranks_keep_their_own_gpus(lines: str, start: str, expected: list[str] | None) -> None:
+    text = f"#!/bin/bash\n#SBATCH --ntasks-per-node=2\n{lines}\n{start} python a.py\n"
+    assert import_script("s.sh", text).jobs[0].keys.get("sbatch_arg") == expected
+
+
+def test_nodes_for_one_user_are_not_whole_nodes_for_one_job() -> None:
+    keys = import_script("s.sh", "#!/bin/bash\n#SBATCH --exclusive=user\nsrun ./a\n").jobs[0].keys
+    assert "exclusive" not in keys
+    assert keys["sbatch_arg"] == ["--exclusive=user"]
