@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
+from enum import EnumType
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -46,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True):
     unknown
         The unknown key; empty for other faults.
     hint
-        The most similar known key, or all known keys.
+        The most similar known key or value, or all of them; empty for other faults.
     """
 
     line: int
@@ -71,6 +72,11 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     where = re.search(r" - at `(?:key in )?\$\.?(.*?)`", message)
     keys = (*within, *re.findall(r"\.\.\.|[^.\[\]]+", where[1] if where else ""))
     shown = ".".join("KEY" if key == "..." else key for key in keys)
+    if choice := re.search(r"Invalid enum value '?(.*?)'?(?: - at|$)", message):
+        allowed = _values(_type_at(kind, keys))
+        near = suggest_word(choice[1], allowed)
+        hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(allowed)}"
+        return Fault(find_line(text, keys), shown, f"{choice[1]!r} is not one of its values", hint=hint)
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:
         return Fault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
@@ -113,12 +119,23 @@ def load_toml(
 
 def _field_names(kind: Any, keys: Sequence[str]) -> tuple[str, ...]:
     """Return the known keys of the table at a path below a record type."""
+    kind = _type_at(kind, keys)
+    kind = kind if _is_struct(kind) else _inner(kind)
+    return tuple(getattr(kind, "__struct_fields__", ()))
+
+
+def _values(kind: Any) -> tuple[str, ...]:
+    """Return the values that an enumeration or `Literal` allows."""
+    return tuple(str(each) for each in (kind if isinstance(kind, EnumType) else get_args(kind)) if each != "")
+
+
+def _type_at(kind: Any, keys: Sequence[str]) -> Any:
+    """Return the type at a path below a record type."""
     for key in keys:
         kind = get_type_hints(kind).get(key, str) if _is_struct(kind) else _inner(kind)
         if type(None) in get_args(kind):
             kind = _inner(kind)
-    kind = kind if _is_struct(kind) else _inner(kind)
-    return tuple(getattr(kind, "__struct_fields__", ()))
+    return kind
 
 
 def _inner(kind: Any) -> Any:

@@ -47,6 +47,7 @@ from argosy.launch.script.local import ScriptFacts, inherited_names, render_scri
 from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, plan_resume, render_modules
 from argosy.launch.script.slurm import SlurmFacts, directives, render_slurm_script
 from argosy.launch.site_settings import (
+    advised_against,
     caller_variables,
     default_options,
     explain_container,
@@ -317,8 +318,10 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
     facts = choose_job_facts(context)
     slurm = slurm_facts(facts)
     options = tuple(directives(slurm))
+    asked = (*facts.options.lines(), *facts.request.extra)
     return replace(
         _base_plan(facts, script=render_slurm_script(slurm), submit=plan_sbatch(options)),
+        choices=(*facts.choices, *advised_against(facts.site, facts.site_settings.avoided, asked)),
         attach=_attach_script(facts),
         cores=bound_cores(facts.shape, facts.site, facts.launcher),
         output=facts.options.output,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from argosy.core.errors import SiteError
-from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Variable
+from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Mark, Variable
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
@@ -18,6 +18,7 @@ from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
+from argosy.sites.profile_parts import Avoid
 from argosy.slurm.text import USER_DEFAULTS, JobOptions
 
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
@@ -110,7 +111,9 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
     SiteError
         If an option is missing.
     """
-    missing = [name for name in site.slurm.required if not getattr(options, name, "")]
+    always = {option.word.partition("=")[0] for option in site.options if option.to == "sbatch" and not option.when}
+    asked = (name for name in site.slurm.required if f"--{name}" not in always)
+    missing = [name for name in asked if not getattr(options, name, "")]
     if not missing:
         return
     forms = {"account": site.slurm.account_form}
@@ -123,6 +126,17 @@ def refuse_missing_options(options: JobOptions, site: Site) -> None:
         hint="add " + " ".join(f"--{name} {forms.get(name) or name.upper()}" for name in missing),
         key="slurm.required",
     )
+
+
+def advised_against(site: Site, avoided: Iterable[Avoid], asked: Iterable[str]) -> Iterator[Choice]:
+    """Yield a choice for each option of sbatch that the user asked for, and the site advises against."""
+    options = [option.partition("=")[::2] for option in asked]
+    for avoid in avoided:
+        name, _, value = avoid.word.partition("=")
+        if any(given == name and value in {"", text} for given, text in options):
+            instead = f"; instead: {avoid.instead}" if avoid.instead else ""
+            why = f"{site.name} advises against it: {avoid.why}{instead}"
+            yield Choice(name, value or "yes", why, f"site {site.name}", mark=Mark.DOUBTFUL)
 
 
 def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> ContainerPlan:

@@ -15,7 +15,7 @@ from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
 from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
-from argosy.sites.profile_parts import BRACES, Cache, Conditional, Evident, Option, Setting
+from argosy.sites.profile_parts import BRACES, Avoid, Cache, Conditional, Evident, Option, Setting
 
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
 """Files of a node with InfiniBand: enroot's hook 99-mellanox.sh fails without them."""
@@ -45,6 +45,8 @@ class SiteSettings(msgspec.Struct, frozen=True):
         Names and values for hooks of the runtime.
     choices
         The reason for each setting.
+    avoided
+        Options that the site advises against for such a job.
     """
 
     variables: tuple[Variable, ...] = ()
@@ -57,6 +59,7 @@ class SiteSettings(msgspec.Struct, frozen=True):
     runtime: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     choices: tuple[Choice, ...] = ()
+    avoided: tuple[Avoid, ...] = ()
 
 
 DATE = len("2026-11-21")
@@ -188,6 +191,7 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
         runtime=_arguments(options, "runtime"),
         annotations=tuple(_pair(word) for word in _arguments(options, "annotation")),
         choices=rows,
+        avoided=tuple(avoid for avoid in site.avoid if judge_condition(avoid.condition, facts) is not False),
     )
 
 

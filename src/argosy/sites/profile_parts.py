@@ -187,8 +187,8 @@ class Option(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes
     ----------
     to
-        ``srun``: the srun that starts a task per rank; ``srun-always``: every srun; ``annotation``: NAME=VALUE for the
-        hooks of the runtime edf.
+        ``sbatch``: the job; ``srun``: the srun that starts a task per rank; ``srun-always``: every srun; ``runtime``:
+        the program of the container runtime; ``annotation``: NAME=VALUE for the hooks of the runtime edf.
     word
         One argument: ``--mpi=cray_shasta``.
     """

@@ -250,6 +250,6 @@ def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     fault = find_fault(text, message, Site)
     place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
     if not fault.unknown:
-        hint = f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        hint = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
         return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
     return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)

@@ -26,7 +26,7 @@ from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
 from argosy.launch.model import LaunchRequest, Wanted
-from argosy.launch.option_checks import UNUSED, unused_options
+from argosy.launch.option_checks import UNUSED, doubtful_choices, unused_options
 from argosy.launch.plan import plan_launch
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
@@ -36,7 +36,7 @@ from argosy.recipes.job_options import with_defaults, with_job
 from argosy.recipes.project_file import Project, read_project
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
-from argosy.sites.profile_parts import Option
+from argosy.sites.profile_parts import Avoid, Option
 from argosy.sites.software import Modules
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -66,6 +66,26 @@ def plan(site: Site = LAB, image: Image = IMAGE, host: Host = HOST, **request: A
     there = replace(host, gpus=tuple(Gpu("nvidia", n, "") for n in range(gpus)))
     container = plan_container(asked.container, image, there)
     return plan_launch(LaunchContext(asked, choose_target(asked, site, there), container, there))
+
+
+# Advice and options of the site
+
+
+def test_an_option_that_the_site_advises_against_is_named() -> None:
+    avoid = Avoid(word="--exclusive", instead="the default", why="nodes are shared", source="https://e.org")
+    there = msgspec.structs.replace(LAB, avoid=(avoid,))
+    (line,) = doubtful_choices(plan(there, options=JobOptions(exclusive=True)).choices)
+    assert line == "--exclusive yes: lab advises against it: nodes are shared; instead: the default"
+    assert not [*doubtful_choices(plan(there).choices)]
+
+
+def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required() -> None:
+    option = Option(to="sbatch", word="--constraint=MI300A", why="the usual nodes", source="https://e.org")
+    slurm = msgspec.structs.replace(LAB.slurm, required=("constraint",))
+    there = msgspec.structs.replace(LAB, options=(option,), slurm=slurm)
+    assert "--constraint=MI300A" in plan(there).directives
+    made = plan(there, options=JobOptions(constraint="MI250"))
+    assert [each for each in made.directives if "constraint" in each] == ["--constraint=MI250"]
 
 
 # Elastic

@@ -112,7 +112,10 @@ def test_a_wrong_type_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_an_invalid_choice_is_refused_with_its_line(tmp_path: Path) -> None:
-    assert "x.toml:5: slurm.gpu_option" in refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "tres"\n').evidence
+    error = refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "tres"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:5: slurm.gpu_option: 'tres' is not one of its values"
+    assert error.hint == "did you mean 'gres'?"
+    assert refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "x"\n').hint == "use one of gpus-per-node, gres, none"
 
 
 def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:

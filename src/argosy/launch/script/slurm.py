@@ -297,8 +297,10 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
         options = replace(options, signal="", requeue=False)
     elif options.requeue:
         yield "--open-mode=append"  # otherwise the second run would erase the output of the first
-    yield from options.lines()
-    yield from facts.site_settings.sbatch
+    asked = tuple(options.lines())
+    yield from asked
+    names = {option.partition("=")[0] for option in asked}
+    yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
     yield from facts.extra
 
 
