@@ -25,7 +25,7 @@ PLAIN, PYTHON, PYTHON_AND_GIT = (
 """Images similar to ``debian:bookworm``: plain, with its Python, and with Python and git."""
 
 HINT = (
-    "debian:SUITE needs mmdebstrap and subordinate user ids, docker://NAME needs skopeo and umoci; "
+    "install mmdebstrap for debian:SUITE (it needs subordinate user ids), or skopeo and umoci for docker://NAME; "
     "or use an image file or folder as the base: --base FILE (tykky: container_src)"
 )
 
