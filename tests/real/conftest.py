@@ -148,6 +148,14 @@ class Shop:
         home.mkdir(exist_ok=True)
         return home
 
+    def with_cache(self, name: str) -> Shop:
+        """Give the same shop with a cache that no other test fills; bases and tools are those of all tests."""
+        cache = self.folder / name
+        cache.mkdir()
+        for kept in ("bases", "tools"):
+            (cache / kept).symlink_to((self.cache / kept).resolve())
+        return replace(self, cache=cache)
+
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
         path.write_text(text)

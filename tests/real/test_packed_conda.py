@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +45,7 @@ def channel(pool: Shop) -> Channel:
 @pytest.fixture
 def own(shop: Shop) -> Shop:
     """Give a shop with a cache of its own, which no other test fills."""
-    return with_cache(shop, "own-cache")
-
-
-def with_cache(shop: Shop, name: str) -> Shop:
-    cache = shop.folder / name
-    cache.mkdir()
-    for kept in ("bases", "tools"):
-        (cache / kept).symlink_to((shop.cache / kept).resolve())
-    return replace(shop, cache=cache)
+    return shop.with_cache("own-cache")
 
 
 def build(shop: Shop, text: str, out: str, *more: str) -> dict[str, Any]:
@@ -100,7 +91,7 @@ def test_one_package_more_is_packed_alone(own: Shop, channel: Channel) -> None:
     text = environment(channel.url, "python", "greet", "onemore")
     assert build(own, text, "more.sif")["cached"] == 2
     assert own.run(own.folder / "more.sif", "onemore").out == "onemore 1.0 of conda\n"
-    build(with_cache(own, "other-cache"), text, "cold.sif")
+    build(own.with_cache("other-cache"), text, "cold.sif")
     assert read(own, "more.sif") == read(own, "cold.sif")
 
 
@@ -133,7 +124,7 @@ def test_packages_that_share_a_file_are_packed_with_the_rest(own: Shop, channel:
     build(own, text, "cold.sif")
     assert build(own, text, "warm.sif")["cached"] == 1
     assert read(own, "warm.sif") == read(own, "cold.sif")
-    other = with_cache(own, "other-cache")
+    other = own.with_cache("other-cache")
     for name in ("second", "first", "plain"):
         build(other, environment(channel.url, name), "one.sif")
         assert own.run(own.folder / "one.sif", "ls", f"/opt/argosy/env/share/{name}").code == 0
@@ -159,7 +150,7 @@ def test_a_lock_and_a_delta_image_use_the_same_parts(own: Shop, channel: Channel
 def test_each_build_backend_makes_the_same_parts(own: Shop, channel: Channel, backend: str) -> None:
     text = environment(channel.url, "python", "greet", "tool", pip=("tinypkg",))
     build(own, text, "root.sif")
-    other = with_cache(own, "other-cache")
+    other = own.with_cache("other-cache")
     for out, cached in (("cold.sif", 0), ("warm.sif", 4)):
         assert build(other, text, out, "--build-backend", backend)["cached"] == cached
         assert read(own, out) == read(own, "root.sif")

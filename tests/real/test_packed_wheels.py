@@ -22,11 +22,7 @@ PACKAGES = "tinypkg\nanother\n"
 @pytest.fixture
 def own(shop: Shop) -> Shop:
     """Give a shop with a cache of its own, which no other test fills."""
-    cache = shop.folder / "own-cache"
-    cache.mkdir()
-    for name in ("bases", "tools"):
-        (cache / name).symlink_to((shop.cache / name).resolve())
-    return replace(shop, cache=cache)
+    return shop.with_cache("own-cache")
 
 
 def build(shop: Shop, packages: str, out: str, *more: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
@@ -20,8 +21,8 @@ FRAMEWORKS = frozenset(
 OF_IMAGE = ("/usr/", "/opt/argosy/", "/opt/conda/")
 """Folders of the Pythons of an image."""
 
-CHANGES_IMPORTS = frozenset({"path", "addsitedir", "exit", "_exit", "quit", "execv", "execve", "execvp"})
-"""Names whose use may add folders to Python's search path (``sys.path``), or end the program before its imports."""
+CHANGES_IMPORTS = re.compile(r"\b(sys\.path|addsitedir|_?exit|quit|execv\w*)\b")
+"""Text that may add folders to Python's search path, or end the program before its imports."""
 
 LONGEST = 1 << 20
 """Size of the longest program that is read, in bytes."""
@@ -30,7 +31,7 @@ LONGEST = 1 << 20
 def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *, start: bool) -> ContainerPlan:
     """Refuse a program that imports a framework that the image certainly lacks; return the container.
 
-    A plan that is only shown gets a choice with the same text instead, and so does a program that does not exist.
+    A plan that is only shown gets a choice with the same text instead.
 
     Parameters
     ----------
@@ -43,14 +44,9 @@ def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *,
         If the image does not contain a framework that the program imports.
     """
     image = container.entry.image
-    program = _find_program(request, cwd)
-    # An absolute path, or one in --workdir, may exist in the image only.
-    is_outside = program and str(program) not in request.command and not request.container.workdir
-    if start and program and is_outside and program.parent.is_dir() and not program.exists():
-        row = Choice("program", program.name, f"no such file in {program.parent}", "option", mark=Mark.DOUBTFUL)
-        return replace(container, choices=(*container.choices, row))
     if request.no_check or not image.complete or container.entry.dev or adds_packages(request.container):
         return container
+    program = _find_program(request, cwd)
     lacking = FRAMEWORKS - {name.replace("-", "_") for name in image.packages}
     missing = next((name for name in _read_imports(program) if name in lacking), "") if program else ""
     if not missing or not program or _is_beside(program, missing):
@@ -61,6 +57,17 @@ def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *,
         every = f"{image.path} lists all its {len(image.packages)} Python packages, and {missing} is not among them"
         raise CheckFailed(what, evidence=every, hint=hint)
     row = Choice("import", missing, f"{what}, so a launch would be refused; {hint}", "image", mark=Mark.DOUBTFUL)
+    return replace(container, choices=(*container.choices, row))
+
+
+def note_missing_program(request: LaunchRequest, container: ContainerPlan, cwd: str) -> ContainerPlan:
+    """Add a choice to the container if the Python program does not exist; return the container."""
+    program = _find_program(request, cwd)
+    # An absolute path, or one in --workdir, may exist in the image only.
+    is_outside = program and str(program) not in request.command and not request.container.workdir
+    if not (program and is_outside and program.parent.is_dir()) or program.exists():
+        return container
+    row = Choice("program", program.name, f"no such file in {program.parent}", "option", mark=Mark.DOUBTFUL)
     return replace(container, choices=(*container.choices, row))
 
 
@@ -96,10 +103,10 @@ def _read_imports(program: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom) and not statement.level:
             yield (statement.module or "").partition(".")[0]
-        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(statement)}
-            if names & CHANGES_IMPORTS:
-                return
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        elif CHANGES_IMPORTS.search(ast.unparse(statement)):
+            return
 
 
 def _is_beside(program: Path, module: str) -> bool:

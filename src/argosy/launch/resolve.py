@@ -30,7 +30,7 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
-from argosy.launch.import_check import check_imports
+from argosy.launch.import_check import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -132,7 +132,9 @@ def resolve_launch(
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
         if remote_image is None:
-            container = check_imports(request, container, host.cwd, start=not (dry or script_only))
+            start = not (dry or script_only)
+            container = note_missing_program(request, container, host.cwd) if start else container
+            container = check_imports(request, container, host.cwd, start=start)
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
 
 

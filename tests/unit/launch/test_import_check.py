@@ -9,7 +9,7 @@ import pytest
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.launch.import_check import check_imports
+from argosy.launch.import_check import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest
 from argosy.launch.option_checks import doubtful_choices
 from argosy.runtimes.container_plan import plan_container
@@ -21,6 +21,7 @@ REQUEST = LaunchRequest(IMAGE.path, ("python", "train.py"))
 
 def check(folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, *, start: bool = True) -> list[str]:
     container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
+    container = note_missing_program(request, container, str(folder)) if start else container
     return [*doubtful_choices(check_imports(request, container, str(folder), start=start).choices)]
 
 
@@ -31,7 +32,7 @@ def check(folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, 
         ("import numpy, torch.distributed as dist\n", "torch"),
         ("from jax import numpy\n", "jax"),
         ("import pytorch_lightning as pl\n", "pytorch-lightning"),
-        ("import os\nos.environ['A'] = '1'\nimport torch\n", "torch"),
+        ("import os\nos.environ['A'] = os.path.join('a', 'b')\nimport torch\n", "torch"),
     ],
 )
 def test_a_program_that_imports_what_the_image_lacks_is_refused(tmp_path: Path, text: str, package: str) -> None:
