@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import replace
 from argosy.diagnostics.why.explain import explain_job_end, explain_log, render_errors
 from argosy.diagnostics.why.find import find_errors, without_digits
 from argosy.diagnostics.why.signatures import SHIPPED, Signature, read_signatures, signature_files
@@ -138,7 +139,7 @@ def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> 
     signatures = read_signatures(signature_files({"XDG_CONFIG_HOME": str(tmp_path)}))
     assert [each.cause for each in find_errors("ours is full\n", signatures)] == ["c"]
     assert [each.name for each in find_errors("Disk quota exceeded\n", signatures)] == ["first-error"]
-    own.write_text('[[signature]]\nname = "x"\nmatch = "("\ncause = "c"\nfix = "f"\n')
+    own.write_text('[[signature]]\nname = "x"\nmatch = "x"\nalso = ["("]\ncause = "c"\nfix = "f"\n')
     with pytest.raises(UsageError) as raised:
         read_signatures((own, *SHIPPED))
     assert str(own) in str(raised.value)
@@ -151,6 +152,23 @@ def test_named_groups_of_a_signature_are_filled_into_cause_and_fix() -> None:
     )
     (found,) = find_errors("start\nno space on\n node7: stop\n", (known,))
     assert (found.cause, found.fix) == ("space lacks at node7", "add space")
+
+
+@pytest.mark.parametrize(
+    ("log", "names"),
+    [
+        ("pulled the image with enroot\ncannot open the card\n", ["in-container"]),
+        ("cannot open the card\n", ["anywhere"]),
+        ("pulled with enroot\ncannot open the card\nOutOfMemory\n", ["anywhere"]),
+    ],
+)
+def test_a_signature_can_need_or_exclude_other_lines_of_the_log(log: str, names: list[str]) -> None:
+    anywhere = Signature(name="anywhere", match="cannot open the card", cause="c", fix="f")
+    known = (
+        replace(anywhere, name="in-container", also=("^pulled", "enroot|apptainer"), unless=("OutOfMemory",)),
+        anywhere,
+    )
+    assert [each.name for each in find_errors(log, known)] == names
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)

@@ -128,10 +128,16 @@ def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[
         if signature.needs and not any(word in short for word in signature.needs):
             continue
         numbers = sorted(set(_matches(signature, whole, starts)) - taken)
-        if numbers:
+        if numbers and _fits(signature, whole):
             places[signature.name] = numbers
             taken.update(numbers)
     return places
+
+
+def _fits(signature: Signature, text: str) -> bool:
+    """Return whether the whole log fits a signature: it has all that it must have, and nothing that it must not."""
+    has_all = all(re.search(each, text, re.MULTILINE) for each in signature.also)
+    return has_all and not any(re.search(each, text, re.MULTILINE) for each in signature.unless)
 
 
 def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[int]:

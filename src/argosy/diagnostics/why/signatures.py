@@ -34,6 +34,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Regular expression, searched in each line. ``{name}`` in cause and fix is the text of its named group.
     needs
         Words without digits. A line that matches contains at least one of them; empty if that is unknown.
+    also, unless
+        Regular expressions, searched in the whole log. The signature counts only if each of ``also`` and none of
+        ``unless`` is found, for example if a container is involved. ``^`` and ``$`` match at each line.
     level
         ``cause``, ``maybe`` (not always the reason) or ``symptom`` (follows from another error).
     example
@@ -43,6 +46,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     match: str
     needs: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
     cause: str
     fix: str
     source: str = ""
@@ -51,10 +56,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         """Reject an invalid regular expression."""
-        try:
-            re.compile(self.match)
-        except re.error as error:
-            raise ValueError(f"match of {self.name!r} is not a regular expression: {error}") from error
+        for pattern in (self.match, *self.also, *self.unless):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} of {self.name!r} is not a regular expression: {error}") from error
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +91,7 @@ def read_signatures(files: Iterable[Path] = SHIPPED) -> tuple[Signature, ...]:
             raise UsageError(
                 "cannot read the known errors",
                 evidence=f"{path}: {error}",
-                hint="a signature needs name, match, cause and fix; needs, source, level and example are optional",
+                hint="a signature needs name, match, cause and fix; all other fields are optional",
             ) from error
         for signature in table.signature:
             found.setdefault(signature.name, signature)
