@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from argosy.diagnostics.why.explain import render_errors
 from argosy.diagnostics.why.failure import is_error_line
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.next_step import OTHERWISE, next_step
@@ -104,13 +105,35 @@ def test_a_message_of_open_mpi_is_quoted_with_its_first_paragraph() -> None:
     told = f"step 1\n{BOX}\nThe frobnicator that the ranks\nneed was not found:\n\n  Host: n1\n{BOX}\n"
     (found,) = find_errors(told, SIGNATURES)
     assert (found.name, found.line) == ("first-error", 3)
-    assert found.cause.endswith("is: The frobnicator that the ranks need was not found:")
+    assert (found.text, *found.below) == ("The frobnicator that the ranks", "need was not found:")
 
 
 @pytest.mark.parametrize("headline", ["Fatal error:", "lib-4961 : UNRECOVERABLE library error"])
 def test_a_headline_is_quoted_with_the_message_below_it(headline: str) -> None:
     (found,) = find_errors(f"step 1\n{headline}\n  There is no frobnicator for 36 ranks\n", SIGNATURES)
-    assert found.cause.endswith(f"is: {headline} There is no frobnicator for 36 ranks")
+    assert (found.text, *found.below) == (headline, "There is no frobnicator for 36 ranks")
+
+
+REFUSED = """\
+[rank1]: frobnicate: error: invalid frob 7
+[rank0]: step 3
+[rank1]: Check FROB_JOB: it may have expired.
+[rank1]: first
+[rank1]: second
+[rank1]: third
+"""
+
+
+def test_an_unknown_error_is_quoted_with_the_next_lines_of_its_rank_and_their_advice() -> None:
+    (found,) = find_errors(REFUSED, SIGNATURES)
+    assert (found.text, found.rank) == ("[rank1]: frobnicate: error: invalid frob 7", "1")
+    assert [each.removeprefix("[rank1]: ") for each in found.below] == [
+        "Check FROB_JOB: it may have expired.",
+        "first",
+        "second",
+    ]
+    assert found.fix == "follow the advice of the message: Check FROB_JOB: it may have expired."
+    assert "invalid frob 7\n             [rank1]: Check" in render_errors([found], "job-7.out")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +162,7 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
             "ValueError: no width. Please set the width in the file",
             "follow the advice of the message: Please set the width in",
         ),
-        ("cannot stat 'mesh.h5': No such file or directory", "check with 'argosy run IMAGE -- ls PATH'"),
+        ("cannot stat 'mesh.h5': No such file or directory", "check with 'ls -l PATH' on the node"),
         ("frobnicate: something went wrong", OTHERWISE),
         ("KeyError: override 'rank' not found in the unsupported attributes to resolve", OTHERWISE),
     ],

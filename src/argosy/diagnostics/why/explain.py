@@ -31,8 +31,10 @@ def _count(error: KnownError) -> str:
 def _render_error(error: KnownError, log: str) -> str:
     """Render a known error: place, cause, fix and source."""
     perhaps = "perhaps " if error.level == "maybe" else ""
+    place = f"{log}{':' if log else 'line '}{error.line}{_count(error)}: "
     lines = [
-        f"{log}{':' if log else 'line '}{error.line}{_count(error)}: {error.text}",
+        f"{place}{error.text}",
+        *(f"{'':{len(place)}}{each}" for each in error.below),
         f"  cause  {perhaps}{error.cause}",
         f"  fix    {error.fix}",
     ]

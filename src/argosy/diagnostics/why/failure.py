@@ -9,6 +9,8 @@ import re
 from collections import deque
 from collections.abc import Collection, Container, Sequence
 
+from argosy.diagnostics.why.lines import Line, rank_of
+
 REPORTED = re.compile(
     r"\b(?:FATAL|CRITICAL|SEVERE|ERROR|ERRO|FAIL|FAILED|PANIC)\b|\b[Ee]rror\s*$"
     r"|\bError detected in\b|\b(?:[Ff]atal|[Ee]rror)(?: \w+)?(?:\[\w+\])?:"
@@ -70,6 +72,9 @@ INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): (?!Ot
 OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
 """Lines of an error stack without a message."""
 
+MOST_BELOW = 3
+"""Lines of a quoted message below its first one."""
+
 BOX = "-" * 74
 """The line before and after a message of Open MPI or of its launcher."""
 BOX_LINES = 40
@@ -97,18 +102,16 @@ FAILURE_TALK = re.compile(
 """Lines that are usual after a failure."""
 
 
-def find_boxed(lines: Sequence[str]) -> dict[int, str]:
-    """Return the lines (from 0) of messages of Open MPI that report an error, with the first paragraph of each."""
-    boxed: dict[int, str] = {}
+def find_boxed(lines: Sequence[str]) -> set[int]:
+    """Return the lines (from 0) of messages of Open MPI that report an error."""
+    boxed: set[int] = set()
     edges = deque(at for at, line in enumerate(lines) if line.startswith(BOX))
     while len(edges) > 1:
         begin, end = edges.popleft(), edges[0]
         if end - begin <= BOX_LINES:
             edges.popleft()
-            inside = [line.strip() for line in lines[begin + 1 : end]]
-            if _reports_error(" ".join(inside)):
-                paragraph = inside[: inside.index("")] if "" in inside else inside
-                boxed |= dict.fromkeys(range(begin + 1, end), " ".join(paragraph))
+            if _reports_error(" ".join(line.strip() for line in lines[begin + 1 : end])):
+                boxed.update(range(begin + 1, end))
     return boxed
 
 
@@ -157,10 +160,18 @@ def find_first_error(
     return first if first in boxed else _innermost(lines, first)
 
 
-def read_message(lines: Sequence[str], at: int) -> str:
-    """Return an error line, with the next line that has text if only that one has the message."""
-    below = next((line for line in lines[at + 1 : at + 4] if line.strip(" *|-")), "")
-    return f"{lines[at].strip()} {below.strip()}" if HEADLINE.search(lines[at]) else lines[at]
+def lines_below(lines: Sequence[Line], at: int) -> list[str]:
+    """Return up to three lines that continue the message at a line: of the same rank, until a blank line."""
+    below: list[str] = []
+    for line in lines[at + 1 :]:
+        if rank_of(line) != rank_of(lines[at]):
+            continue
+        if not line.text.strip(" *|-") and not below and HEADLINE.search(lines[at].text):
+            continue
+        if len(below) == MOST_BELOW or not line.text.strip() or ENDED.search(line.text) or line.text.startswith(BOX):
+            break
+        below.append(line.text)
+    return below
 
 
 def _innermost(lines: Sequence[str], first: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, read_message
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below
 from argosy.diagnostics.why.lines import Line, rank_of, split_lines
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
@@ -22,6 +22,8 @@ SPAN = 8
 
 LEVELS = ("cause", "maybe", "unexplained", "symptom")
 """The levels of errors in the order in which they are shown."""
+
+UNKNOWN = "not a known error; this is the first error of the failure"
 
 NO_DIGITS = str.maketrans("", "", "0123456789")
 
@@ -39,6 +41,8 @@ class KnownError(msgspec.Struct, frozen=True):
         Number of lines with the error.
     rank
         The rank that wrote that line; empty if the log does not show it.
+    below
+        The next lines of its message, if the error is only quoted; they often name the reason.
     """
 
     name: str
@@ -50,6 +54,7 @@ class KnownError(msgspec.Struct, frozen=True):
     fix: str
     source: str
     rank: str = ""
+    below: tuple[str, ...] = ()
 
 
 def without_digits(lines: Iterable[str]) -> str:
@@ -68,29 +73,31 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     places = _find_places(texts, signatures)
     explained = {number for each in places.values() for number in each}
     raised, boxed = find_raised(texts), find_boxed(texts)
-    start = failure_start(texts, explained | {each.at for each in raised} | boxed.keys())
+    start = failure_start(texts, explained | {each.at for each in raised} | boxed)
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     levels = {each.level for each in found}
     if "cause" not in levels:
         error = find_program_error(raised, start, explained)
         first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
-        message = "" if first is None else boxed.get(first) or read_message(texts, first)
-        found += _quote(lines, error, first, _short(message))
+        found += _quote(lines, error, first)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.name in ended, each.line)))
 
 
-def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None, message: str) -> Iterator[KnownError]:
+def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None) -> Iterator[KnownError]:
     """Yield the error of a failure without a known cause: the exception, or the first error line."""
     if error:
-        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix)
+        below = lines_below(lines, error.at)
+        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below)
     elif first is not None:
-        cause = f"not a known error; the first error of the failure is: {message}"
-        yield _unknown(lines[first], "first-error", "unexplained", cause, next_step(message))
+        below = lines_below(lines, first)
+        fix = next_step("\n".join([lines[first].text, *below]))
+        yield _unknown(lines[first], "first-error", "unexplained", UNKNOWN, fix, below)
 
 
-def _unknown(line: Line, name: str, level: str, cause: str, fix: str) -> KnownError:
-    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line))
+def _unknown(line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str]) -> KnownError:
+    below = tuple(_short(each) for each in lines)
+    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line), below)
 
 
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:

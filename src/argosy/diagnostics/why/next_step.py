@@ -8,19 +8,19 @@ ADVICE = re.compile(
     r"(?:[Pp]lease (?:set|run|try|install|upgrade|update|use|check|specify|make sure|ensure|provide|pass|add|remove)\b"
     r"|[Tt]ry (?:to|using|setting|running|installing) |[Cc]onsider |You (?:should|must|need to|can|may) |[Hh]int: "
     r"|Did you (?:mean|forget)|[Uu]se (?:--|the )|[Ii]nstall (?:it|with) |pip install "
-    r"|[Rr]un ['\"`]|[Ss]ee ['\"`])\S?.{4,}"
+    r"|[Rr]un ['\"`]|[Ss]ee ['\"`]|Check (?:the|that|your|if|[A-Z_]{4,}:?) )\S?.{4,}"
 )
 """A message's own advice, from the verb to the end of the line."""
 SHOWN = 160
 
 STEPS = (
     (r"No such file or directory|does ?n[o']t exist|[Cc]annot (?:open|find|stat) |command not found",
-     "check with 'argosy run IMAGE -- ls PATH' that the container has what the line names; bind its folder with -B"),
+     "check with 'ls -l PATH' on the node that it has what the line names; a container sees bound folders only"),
     (r"[Pp]ermission denied|[Oo]peration not permitted|[Rr]ead-only file system",
      "check who may use what the line names, with 'namei -l PATH' on the node"),
     (r"unrecognized (?:option|argument)|unknown (?:option|flag|argument)|invalid (?:option|argument|choice):",
      "correct the option that the line names; '--help' lists those that this version knows"),
-    (r"[Vv]ersion|incompatible|has no attribute|unexpected keyword|cannot import",
+    (r"[Vv]ersions? (?:mismatch|conflict|\S+ (?:is|does|required))|[Ii]ncompatible|no attribute|unexpected keyword",
      "compare the versions that the line is about, and install the one that the other side expects"),
     (r"[Tt]imed out|[Uu]nreachable|No route to host|Connection refused|Couldn't reach|could not resolve",
      "check on the node that the address in the line can be reached, and that its server runs"),

@@ -41,6 +41,8 @@ AT_EXIT = re.compile(r"Exception ignored in|Error in atexit|Logging error|never 
 CHAINED = re.compile(r"(The above exception was the direct|During handling of the above)")
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$")
 PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+INSTALLED = re.compile(r"^/(?:opt|usr|apps?|appl|sw|software|cvmfs|cray|soft)/|/libexec/|/EasyBuild/|/[Ss]pack/")
+"""A program that the user runs but did not write."""
 
 MOST_FRAMES = 600
 """Lines of a traceback that are read."""
@@ -206,6 +208,9 @@ def _next_step(raised: Raised) -> str:
         OTHER_VERSION.search(raised.message)
     )
     line = f"read line {raised.number} of {raised.file}"
+    if INSTALLED.search(raised.file):
+        program = PurePosixPath(raised.file).name
+        return f"check the files and options that the message is about; {program} is an installed program{versions}"
     if not raised.package:
         return f"{line}, where it was raised, and correct it or its input{versions}"
     documentation = f"the documentation of the installed version of {raised.package}"
