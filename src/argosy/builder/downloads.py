@@ -30,7 +30,7 @@ from argosy.core.process import Command
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, fill_once, remove_tree
-from argosy.images.answers import remembered
+from argosy.images.part_digest import remembered
 from argosy.recipes.uv_options import UvSettings
 
 if TYPE_CHECKING:

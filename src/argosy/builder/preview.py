@@ -29,7 +29,7 @@ from argosy.images.registry.references import is_reference
 from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.recipe import Recipe
-from argosy.sites.detect import sites_here
+from argosy.sites.load import sites_here
 
 
 class BuildPreview(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "run": ("argosy.cli.cmd_run:run", "Run a command in an image on this machine."),
         "shell": ("argosy.cli.cmd_run:shell", "Open a shell in an image on this machine."),
-        "sessions": ("argosy.cli.cmd_sessions:sessions", "List and stop detached shells."),
+        "sessions": ("argosy.cli.cmd_run:sessions", "List and stop detached shells."),
         "launch": (
             "argosy.cli.cmd_launch:launch",
             "Launch a distributed program in an image, by Slurm or here.",
@@ -60,7 +60,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Other": {
         "config": ("argosy.cli.cmd_config:config", "Show and change the defaults of options."),
         "compat": ("argosy.cli.cmd_compat:compat", "Install cotainr and tykky commands that call Argosy."),
-        "completion": ("argosy.cli.cmd_completion:completion", "Print the completion script of a shell."),
+        "completion": ("argosy.cli.cmd_config:completion", "Print the completion script of a shell."),
     },
 }
 """Group in the help -> its commands: name -> module and object, and the line in the help."""

@@ -10,8 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from argosy.bench.collectives import OPERATIONS, as_benchmark, benchmark_command
-from argosy.bench.nodes import as_node_test, node_test_command
+from argosy.bench.requests import OPERATIONS, as_benchmark, as_node_test, benchmark_command, node_test_command
 from argosy.bench.startup_cases import CASES, StartupRequest
 from argosy.bench.statistics import Comparison
 from argosy.cli import cmd_launch

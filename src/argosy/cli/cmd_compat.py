@@ -103,7 +103,7 @@ def list_programs() -> None:
 @click.option("--force", is_flag=True, help="Replace existing commands.")
 def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
     """Install the commands of TOOL into FOLDER; without TOOL, those of all tools."""
-    from argosy.cli.compat.tykky_shell import render_files
+    from argosy.cli.compat.tykky_arguments import render_files
 
     names = programs_of(tool)
     with translate_os_errors(folder, "FOLDER"):

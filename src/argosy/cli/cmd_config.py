@@ -1,12 +1,15 @@
-"""`argosy config`: show and change the defaults of options."""
+"""`argosy config`: show and change the defaults of options; `argosy completion`: the script that a shell sources."""
 
 from __future__ import annotations
 
 import os
 import textwrap
+from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
+from argosy.cli.app import app
 from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import json_option
 from argosy.cli.output import fit_table, output_width, print_json, print_report
@@ -16,6 +19,9 @@ from argosy.launch.request import configured_settings
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, check_key, write_config
 from argosy.sites.load import load_site
+
+BASH = Path(__file__).with_name("templates") / "completion.bash"
+"""The script for bash. Unlike click's, it offers files in addition to names, and removes no completions."""
 
 
 @click.group(cls=WholeLines, invoke_without_command=True)
@@ -83,3 +89,20 @@ def unset_value(key: str) -> None:
 def schema() -> None:
     """Print the JSON schema of argosy.toml, for editors."""
     print_json(project_schema())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    \b
+    bash: eval "$(argosy completion bash)"   in ~/.bashrc
+    zsh:  eval "$(argosy completion zsh)"    in ~/.zshrc
+    fish: argosy completion fish | source    in ~/.config/fish/config.fish
+    """
+    kind = get_completion_class(shell)
+    if shell == "bash":
+        click.echo(BASH.read_text(encoding="utf-8"), nl=False)
+    elif kind is not None:
+        click.echo(kind(app, {}, "argosy", "_ARGOSY_COMPLETE").source())

@@ -17,8 +17,7 @@ from argosy.launch.import_script.importer import import_script, read_script_text
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.user_config import configured_site
-from argosy.sites.detect import sites_here
-from argosy.sites.load import load_site
+from argosy.sites.load import load_site, sites_here
 
 COLORS = {Fate.KEPT: "green", Fate.REPLACED: "green", Fate.LEFT_OUT: None, Fate.UNTRANSLATED: "yellow"}
 LIST_SITES = "\n'argosy sites ls' lists the names of sites"

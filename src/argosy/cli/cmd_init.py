@@ -12,8 +12,7 @@ from argosy.cli.parameters import SITE
 from argosy.core.shell import quote
 from argosy.launch.new_project import TEMPLATE_NAMES, NewProject, write_project
 from argosy.recipes.user_config import configured_site
-from argosy.sites.detect import sites_here
-from argosy.sites.load import load_site
+from argosy.sites.load import load_site, sites_here
 
 
 @click.command("init")

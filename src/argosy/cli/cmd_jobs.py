@@ -86,7 +86,7 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
 
 def _watch_jobs(session: Session) -> None:
     """Show the list until there are no jobs: live on a terminal, else again whenever it changes."""
-    from argosy.sites.detect import sites_here  # it reads all profiles
+    from argosy.sites.load import sites_here  # it reads all profiles
 
     every = max((site.slurm.polling_seconds for site in sites_here(session.host)), default=DEFAULT_SECONDS)
     lists = watch_list(session)

@@ -1,4 +1,4 @@
-"""`argosy run` and `argosy shell`: options to a `RunRequest`; the exit code is the program's own."""
+"""`argosy run`, `argosy shell` and `argosy sessions`; the exit code of the first two is the program's own."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Any
 
 import click
 
-from argosy.cli.common import open_session
+from argosy.cli.common import WholeLines, open_session
 from argosy.cli.options import (
     RUN_MODE,
     Decorated,
     GroupedCommand,
     RunCommand,
     add_options,
+    json_option,
     option,
     table_options,
     verbose_option,
     with_option,
 )
+from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import COMMAND, IMAGE, NAMED_TEXT
 from argosy.core.errors import UsageError
+from argosy.core.records import asdict
 from argosy.core.session import Session
 from argosy.recipes.launch_options import ContainerOptions
 from argosy.recipes.option_row import CONTAINER
@@ -123,3 +126,30 @@ def _detach(name: str, request: runner.RunRequest, session: Session) -> int:
     made = start_session(name, request, session)
     click.echo(f"{name} runs on {made.owner.host}; enter it: argosy attach {name}; end it: argosy sessions stop {name}")
     return 0
+
+
+@click.group(cls=WholeLines)
+def sessions() -> None:
+    """List and stop the detached sessions that 'argosy shell --detach NAME' started."""
+
+
+@sessions.command("ls")
+@json_option
+def list_all(*, as_json: bool) -> None:
+    """List your sessions: name, state, machine and image."""
+    from argosy.runtimes.sessions import list_sessions
+
+    found = list_sessions(open_session(quiet=True))
+    rows = [(each.name, each.state, each.owner.host, each.runtime, each.image) for each in found]
+    table = fit_table([("name", "state", "machine", "runtime", "image"), *rows])
+    report = [asdict(each) | {"state": each.state} for each in found]
+    print_report(report, table if found else "no sessions", as_json=as_json)
+
+
+@sessions.command("stop")
+@click.argument("name")
+def stop(name: str) -> None:
+    """End the session NAME."""
+    from argosy.runtimes.sessions import stop_session
+
+    click.echo(f"stopped {stop_session(name, open_session(quiet=True)).name}")

@@ -27,7 +27,7 @@ from argosy.core.plural import count
 from argosy.core.records import asdict
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
-from argosy.sites.detect import detect_sites, machine_here
+from argosy.sites.load import detect_sites, machine_here
 from argosy.sites.profile import Site
 from argosy.sites.read import profile_folders, read_site, read_sites, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema

@@ -1,4 +1,4 @@
-"""Read numbers, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
+"""Read numbers, ranges, JSON and TOML that people and other programs wrote, so that every fault is one kind of error.
 
 The parsers of the standard library raise other errors, too: `RecursionError` for deep nesting, and a plain `ValueError`
 for numbers of more than 4300 digits.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,11 @@ MOST_DIGITS = 18
 """Longest number that is read; it fits into 64 bits."""
 
 TOO_DEEP = "it is nested too deeply"
+
+MOST_CORES = 1 << 16
+"""Core numbers are below this, so that a damaged text cannot fill the memory."""
+
+RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 
 
 def parse_int(text: str, default: int = 0) -> int:
@@ -136,3 +143,28 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise TomlError(TOO_DEEP) from None
     except ValueError as error:
         raise TomlError(str(error)) from error
+
+
+def parse_range(text: str) -> range | None:
+    """Return the cores of a single core or range, also with a stride: ``9``, ``1-7``, ``0-6:2``; None if not valid."""
+    found = RANGE.fullmatch(text)
+    if found is None:
+        return None
+    first, last = int(found[1]), int(found[2] or found[1])
+    return range(first, last + 1, int(found[3] or 1)) if first <= last < MOST_CORES else None
+
+
+def parse_cpulist(text: str) -> frozenset[int]:
+    """Return the cores of a list such as ``1-7,9``; parts that are not ranges are ignored."""
+    return frozenset(core for part in text.split(",") for core in parse_range(part) or ())
+
+
+def render_cpulist(numbers: Iterable[int]) -> str:
+    """Render numbers as ranges, for example ``0-3,7``."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)

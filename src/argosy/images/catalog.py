@@ -24,7 +24,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import READY, Kind, identify_file
-from argosy.sites.detect import sites_here
+from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
 SUFFIXES = (".sif", ".sqsh", ".squashfs")

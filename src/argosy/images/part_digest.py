@@ -1,12 +1,15 @@
-"""Compute the SHA-256 of a part of an image file, and remember it in the cache so that each file is read once.
+"""Remember facts about a part of an image file in the cache: its SHA-256, and what a command printed about it.
 
 The cache stores unpacked images under this digest, never under a digest that the image itself contains: an image with
-a copied lock would get, or replace, the files of another image.
+a copied lock would get, or replace, the files of another image. A container takes 40 ms to start, and the Python of a
+base with many packages takes 0.2 s to list them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +19,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.parse import decode_json
+from argosy.core.process import Argv, Reply
 from argosy.core.store import atomic_file, make_folder, mark_used
 
 T = TypeVar("T")
@@ -26,6 +30,9 @@ MEMOS = "digests"
 
 
 Spans = tuple[tuple[int, int], ...]
+
+ANSWERS = "answers"
+"""Folder in the cache."""
 
 
 class FilePart(msgspec.Struct, frozen=True):
@@ -84,7 +91,7 @@ def tree_name(key: str) -> str:
 
 def cached_digest(part: FilePart, cache: Path) -> str:
     """Return the remembered digest of a part, ``sha256:`` and 64 digits; empty if no valid memo exists."""
-    memo = read_memo(_memo(part, cache), Memo)
+    memo = _read_memo(_memo(part, cache), Memo)
     return memo.digest if memo and memo.part == part else ""
 
 
@@ -107,10 +114,10 @@ def part_digest(part: FilePart, cache: Path, *, remember: bool = True) -> str:
 
 def remember_digest(part: FilePart, digest: str, cache: Path) -> None:
     """Remember the digest of a part."""
-    write_memo(_memo(part, cache), Memo(part, digest))
+    _write_memo(_memo(part, cache), Memo(part, digest))
 
 
-def read_memo(file: Path, kind: type[T]) -> T | None:
+def _read_memo(file: Path, kind: type[T]) -> T | None:
     """Return what a memo remembers; None if it is missing, damaged, or of another user, who is not trusted."""
     with suppress(OSError, msgspec.DecodeError), file.open("rb") as memo:
         # In a cache of several users, other users can write a file here.
@@ -120,7 +127,7 @@ def read_memo(file: Path, kind: type[T]) -> T | None:
     return None
 
 
-def write_memo(file: Path, value: msgspec.Struct) -> None:
+def _write_memo(file: Path, value: msgspec.Struct) -> None:
     """Write a memo. An incomplete one is not used, so it is not flushed to the disk."""
     # The value is valid even if the cache cannot be written, or a path is not UTF-8, which JSON cannot store.
     with suppress(OSError, ArgosyError, UnicodeEncodeError):
@@ -147,3 +154,33 @@ def _hash_part(part: FilePart) -> str:
                 total.update(block)
                 left -= len(block)
     return total.hexdigest()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The output of a command, identified by its SHA-256, for a file in this state."""
+
+    file: FilePart
+    question: str
+    text: str
+
+
+def remembered(cache: Path, file: str | Path, argv: Argv, run: Callable[[], Reply], *, offset: int = 0) -> Reply:
+    """Return the remembered reply of a command, or run it and remember its reply if it succeeds.
+
+    Parameters
+    ----------
+    file
+        The file that the output of the command depends on, and nothing else.
+    offset
+        Position of the part that the command sees, in bytes.
+    """
+    state = describe_part(file, offset, 0)  # the size of the file is part of its state
+    question = hashlib.sha256(os.fsencode("\0".join(argv))).hexdigest()
+    memo = cache / ANSWERS / f"{state.name}-{question[:16]}-{os.geteuid()}"
+    answer = _read_memo(memo, Answer)
+    if answer and (answer.file, answer.question) == (state, question):
+        return Reply(0, answer.text, "")
+    reply = run()
+    if reply.code == 0 and describe_part(file, offset, 0) == state:
+        _write_memo(memo, Answer(state, question, reply.stdout))
+    return reply

@@ -11,7 +11,7 @@ from argosy.core.os_errors import require_writable_folder, translate_os_errors
 from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.sites.detect import sites_here
+from argosy.sites.load import sites_here
 
 
 def note_local(session: Session, plan: LaunchPlan) -> None:

@@ -45,8 +45,7 @@ from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
 from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import load_runtime
-from argosy.sites.detect import machine_here
-from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors
+from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors, machine_here
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import named_cluster
 

@@ -1,14 +1,17 @@
-"""Choose the runtime and how it attaches the image's layer, each with a reason; pure functions."""
+"""Choose the runtime, find the module that provides it, and choose how it attaches the layer, each with a reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.model import Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
+from argosy.recipes.user_config import configured_site
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
+from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 
 LAYER_SKIPPERS = ("UNDERLAY", "UNSQUASH", "TMP_SANDBOX")
@@ -148,3 +151,34 @@ def _skipper(environment: Mapping[str, str]) -> str:
 
 def _attach(attach: Attach, why: str, source: str) -> Choice:
     return Choice(ChoiceKey.LAYER, attach.value, why, source)
+
+
+def find_runtime_module(host: Host) -> str:
+    """Return the command that loads the runtime of the configured site, or of a detected one; empty if none is needed.
+
+    Raises
+    ------
+    SiteError, UsageError
+        If the configured site has no valid profile, or a configuration file is not valid.
+    """
+    name = configured_site("", host.environment)
+    sites = (load_site(name, host),) if name else sites_here(host)
+    return next((command for site in sites if (command := load_command(site))), "")
+
+
+def load_command(site: Site) -> str:
+    """Return the command that loads the module of a site's runtime; empty if the runtime needs no module."""
+    name = site.runtime.name
+    return next((f"module load {module}" for module in site.modules.load if name and name in module.lower()), "")
+
+
+@contextmanager
+def suggesting_module(host: Host) -> Iterator[None]:
+    """Add the site's module to the error that no runtime is installed."""
+    try:
+        yield
+    except ToolMissing as error:
+        command = find_runtime_module(host)
+        if command:
+            error.hint = f"run '{command}' first; elsewhere, {error.hint}"
+        raise

@@ -25,12 +25,11 @@ from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.source import Source, slices_of
-from argosy.runtimes.choose import gpu_at_sites
+from argosy.runtimes.choose import gpu_at_sites, suggesting_module
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
 from argosy.runtimes.image_entry import plan_entry
-from argosy.runtimes.site_module import suggesting_module
-from argosy.sites.detect import sites_here
+from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
 ROOT_KEY = "root"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argosy.core.cpulist import parse_range, render_cpulist
 from argosy.core.errors import SiteError
+from argosy.core.parse import parse_range, render_cpulist
 from argosy.sites.profile import Node
 
 MAP = "node.gpu_cpus"

@@ -1,17 +1,25 @@
-"""Load the site profile of a command, and name the site and the key in errors about its values."""
+"""Load the site profile of a command, or those of the sites that this machine belongs to.
+
+A machine is recognised by host name, ClusterName, variables and files. Errors about the values of a profile name the
+site and the key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 
 from argosy.core.errors import ArgosyError
 from argosy.core.model import Host
 from argosy.sites.binding import plan_masks
-from argosy.sites.profile import Site
-from argosy.sites.read import DATA, describe_source, profile_folders, read_site
+from argosy.sites.profile import Identity, Site
+from argosy.sites.read import DATA, describe_source, profile_folders, read_site, read_sites
+
+SLURM_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
 
 
 class LoadedSite(msgspec.Struct, frozen=True):
@@ -74,3 +82,80 @@ def locate_profile_errors(name: str, host: Host) -> Iterator[None]:
             error.evidence = "\n".join(filter(None, (error.evidence, place)))
             error.key = ""
         raise
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The facts that identify a machine.
+
+    Attributes
+    ----------
+    cluster
+        Slurm's ClusterName; empty if it is unknown.
+    host
+        Host name.
+    files
+        Those paths of profiles that exist.
+    """
+
+    cluster: str
+    host: str
+    variables: Mapping[str, str]
+    files: frozenset[str] = frozenset()
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A site that a machine matches, with the reasons."""
+
+    site: str
+    reasons: tuple[str, ...]
+
+
+def detect_sites(sites: Iterable[Site], machine: Machine) -> tuple[Match, ...]:
+    """Return the sites all of whose kinds of marks match a machine; a site without marks never matches."""
+    found = ((site.name, _match_identity(site.identity, machine)) for site in sites)
+    return tuple(Match(name, reasons) for name, reasons in found if reasons)
+
+
+def _match_identity(identity: Identity, machine: Machine) -> tuple[str, ...]:
+    """Return the reasons why a machine matches, or nothing if one kind of mark does not match."""
+    reasons: list[str] = []
+    for what, value, patterns in (
+        ("ClusterName", machine.cluster, identity.clusters),
+        ("host name", machine.host.partition(".")[0], identity.hosts),
+    ):
+        hits = [pattern for pattern in patterns if value and fnmatchcase(value, pattern)]
+        if patterns and not hits and not (what == "ClusterName" and not value):
+            return ()
+        reasons += [f"{what} {value} matches {hits[0]}"] if hits else []
+    for name, pattern in identity.variables.items():
+        if not fnmatchcase(machine.variables.get(name, ""), pattern):
+            return ()
+        reasons.append(f"{name} is {machine.variables[name]}")
+    if not machine.files.issuperset(identity.files):
+        return ()
+    return (*reasons, *(f"{path} exists" for path in identity.files))
+
+
+def machine_here(host: Host, sites: Iterable[Site] = ()) -> Machine:
+    """Return the facts that identify this machine; `sites` are those whose files are looked for."""
+    files = frozenset(path for site in sites for path in site.identity.files if Path(path).exists())
+    return Machine(_cluster_name(host.environment), host.hostname, host.environment, files)
+
+
+def sites_here(host: Host) -> tuple[Site, ...]:
+    """Return the sites that this machine matches, usually one or none. Invalid profiles are skipped."""
+    sites = {site.name: site for site in read_sites(profile_folders(host))}
+    return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
+
+
+def _cluster_name(environment: Mapping[str, str]) -> str:
+    """Return ClusterName: that of the current job, else that of slurm.conf at SLURM_CONF or in its usual places."""
+    if name := environment.get("SLURM_CLUSTER_NAME"):
+        return name
+    for path in (*map(Path, filter(None, [environment.get("SLURM_CONF")])), *SLURM_CONFIGURATIONS):
+        if path.is_file():
+            for line in path.read_text(errors="replace", encoding="utf-8").splitlines():
+                key, _, value = line.partition("=")
+                if key.strip().lower() == "clustername":
+                    return value.split("#", 1)[0].strip()
+    return ""

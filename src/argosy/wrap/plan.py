@@ -19,9 +19,9 @@ from argosy.core.session import Session
 from argosy.core.shell import NAME, literal_argv
 from argosy.images.prefix import current_version
 from argosy.images.programs import lacks_path
+from argosy.runtimes.choose import load_command
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
-from argosy.runtimes.site_module import load_command
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Needs, Recipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template

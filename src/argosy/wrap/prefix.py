@@ -28,8 +28,7 @@ from argosy.recipes.user_config import configured_site
 from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container
-from argosy.sites.detect import sites_here
-from argosy.sites.load import load_site
+from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from argosy.bench.collectives import OPERATIONS, benchmark_command, parse_size
 from argosy.bench.collectives_output import Measured
+from argosy.bench.requests import OPERATIONS, benchmark_command, parse_size
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
 from argosy.diagnostics.verify.network_log import parse_netlog

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from argosy.bench.nodes import as_node_test, exclude_bad_nodes, node_test_command
+from argosy.bench.requests import as_node_test, exclude_bad_nodes, node_test_command
 from argosy.core.errors import UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace

@@ -8,13 +8,13 @@ from types import MappingProxyType
 import pytest
 from click.testing import CliRunner
 
+from argosy.builder.conda_scripts import parse_activation
 from argosy.builder.layer import rename_prefix
 from argosy.cli.app import app
 from argosy.cli.cmd_compat import PROGRAMS, known_tools, programs_of, render_program
 from argosy.cli.compat.cotainr import PREFIX, CotainrOptions, is_cotainr, plan_request
 from argosy.core.errors import UsageError
 from argosy.core.layout import plan_activation
-from argosy.recipes.conda_activation import parse_activation
 from argosy.sites.bases import System, read_systems
 from argosy.sites.read import DATA
 

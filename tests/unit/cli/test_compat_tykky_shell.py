@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
-from argosy.cli.compat.tykky_shell import render_files
+from argosy.cli.compat.tykky_arguments import render_files
 from argosy.wrap.activation import render_activate
 
 SHELLS = [shell for shell in ("bash", "dash", "zsh") if shutil.which(shell)]

@@ -10,9 +10,8 @@ import pytest
 
 from argosy.bench.collectives_output import parse_bandwidth
 from argosy.builder.freeze import parse_conda, parse_record
-from argosy.core.cpulist import parse_cpulist
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
-from argosy.core.parse import decode_json, parse_int, parse_json, parse_toml, read_ends_of
+from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_toml, read_ends_of
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.redact import redact
 from argosy.diagnostics.check.contents import parse_contents

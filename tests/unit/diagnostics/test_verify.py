@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from argosy.bench.collectives_output import Measured, parse_bandwidth
 from argosy.cli.app import app
-from argosy.core.cpulist import parse_cpulist
 from argosy.core.findings import Finding, State
+from argosy.core.parse import parse_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier, render_history
-from argosy.diagnostics.verify.evidence import expect
+from argosy.diagnostics.verify.evidence import expect, find_passed
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
-from argosy.diagnostics.verify.passed import find_passed
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import verify_job
 from argosy.jobs.record import RankFacts, parse_ranks

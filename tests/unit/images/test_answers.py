@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.core.process import Argv, Reply
-from argosy.images.answers import remembered
+from argosy.images.part_digest import remembered
 
 COUNT = ("count", "files")
 

@@ -18,9 +18,8 @@ from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
 from argosy.host.probe import open_session
-from argosy.images.answers import remembered
 from argosy.images.cache import NOTES, CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
-from argosy.images.part_digest import cached_digest, describe_part, part_digest
+from argosy.images.part_digest import cached_digest, describe_part, part_digest, remembered
 
 NOBODY = 1e12
 """Later than any use: everything is old."""

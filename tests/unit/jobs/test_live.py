@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from argosy.cli.live_view import choose_ranks, plain_lines, render_title
-from argosy.core.cpulist import render_cpulist
 from argosy.core.errors import UsageError
 from argosy.core.locks import this_owner
+from argosy.core.parse import render_cpulist
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import asdict, replace
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, RankState, RankView
-from argosy.jobs.live.output import OutputWatch, clean_line
 from argosy.jobs.live.probe import DATA, RankUse, parse_nodes, rank_gpus
-from argosy.jobs.live.sources import open_source, resolve_job
+from argosy.jobs.live.sources import OutputWatch, clean_line, open_source, resolve_job
 from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.cpulist import parse_cpulist
+from argosy.core.parse import parse_cpulist
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd

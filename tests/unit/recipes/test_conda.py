@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from argosy.builder.conda import judge_pip
 from argosy.builder.conda_meta import PackageMeta, read_meta, write_meta
-from argosy.builder.conda_scripts import link_scripts, unshare
+from argosy.builder.conda_scripts import link_scripts, parse_activation, render_ask_activation, unshare
 from argosy.builder.python.base_python import BasePython
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing, UsageError
 from argosy.core.layout import render_env_script
 from argosy.core.process import Reply
 from argosy.core.records import replace
 from argosy.recipes import conda_worker
-from argosy.recipes.conda_activation import parse_activation, render_ask_activation
 from argosy.recipes.conda_answer import LONGEST_LINE, MOST_LINES, CondaPackage, parse_answer, shorten_tree
 from argosy.recipes.conda_request import CondaPlan, CondaTarget, parse_cuda, parse_glibc, plan_conda, render_request
 from argosy.recipes.conda_spec import parse_conda_spec

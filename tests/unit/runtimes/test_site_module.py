@@ -6,7 +6,7 @@ import pytest
 
 from argosy.core.errors import ToolMissing
 from argosy.core.records import replace
-from argosy.runtimes.site_module import find_runtime_module, suggesting_module
+from argosy.runtimes.choose import find_runtime_module, suggesting_module
 from tests.unit.machines import make_host
 
 

@@ -22,7 +22,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.launch.submit import note_target
-from argosy.sites.detect import Machine, detect_sites, machine_here
+from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.text import JobOptions

@@ -25,7 +25,7 @@ from argosy.core.process import LAST_LINES, Command, OnLine, Reply, tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.host.seccomp import plan_owners, render_filter
-from argosy.images.answers import remembered
+from argosy.images.part_digest import remembered
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.rootfs_cache import unpack_cached
 

@@ -14,7 +14,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, ToolMissing, UsageError
 from argosy.core.session import Session, Step
 from argosy.recipes.recipe import Recipe
 from argosy.sites.bases import bases_with, render_bases
-from argosy.sites.detect import sites_here
+from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
 PLAIN, PYTHON, PYTHON_AND_GIT = (

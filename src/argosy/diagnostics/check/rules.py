@@ -1,19 +1,21 @@
-"""Check an image against a site."""
+"""Check an image, or all images of the catalog, against a site."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.model import Image, ImageKind
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.diagnostics.check.contents import Contents, inspect_image
 from argosy.images.catalog import with_images_of
+from argosy.images.describe import CatalogEntry
 from argosy.images.find import find_image
 from argosy.images.open import GO_ARCH, OpenedImage, open_image
 from argosy.images.signatures import find_signers
@@ -195,10 +197,10 @@ def check_image(session: Session, reference: str, site: str) -> tuple[Finding, .
             hint="download it with 'argosy images pull', or build over it with 'argosy build'",
         )
     session = with_images_of(profile, session)
-    return check_opened(open_image(find_image(reference, session)), profile, session)
+    return _check_opened(open_image(find_image(reference, session)), profile, session)
 
 
-def check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:
+def _check_opened(opened: OpenedImage, site: Site, session: Session, *, unpack: bool = True) -> tuple[Finding, ...]:
     """Check an opened image.
 
     Parameters
@@ -236,3 +238,39 @@ def _compressors_of(image: Image) -> tuple[str, ...]:
         return ()
     offsets = [offset for offset in (image.base_offset, image.layer_offset) if offset >= 0]
     return tuple(read_superblock(Path(image.path), offset).compressor for offset in offsets)
+
+
+def check_entries(entries: Sequence[CatalogEntry], site: str, session: Session) -> list[CatalogEntry]:
+    """Return the entries with the answer whether they work at a site; images are started, but not unpacked.
+
+    Raises
+    ------
+    ArgosyError
+        If the site does not exist.
+    """
+    profile = load_site(site, session.host)
+    checked: list[CatalogEntry] = []
+    for entry in entries:
+        try:
+            findings = _check_opened(open_image(Path(entry.path)), profile, session, unpack=False)
+        except ArgosyError as error:
+            checked.append(replace(entry, works="no", reason=error.what))
+            continue
+        works, reason = judge(findings)
+        checked.append(replace(entry, works=works, reason=reason))
+    return checked
+
+
+def judge(findings: Sequence[Finding]) -> tuple[str, str]:
+    """Return ``yes``, ``no`` or ``unknown``, and the reason; with ``yes``, the warnings."""
+    wrong = [each for each in findings if each.state is State.FAIL]
+    if wrong:
+        return "no", _reasons(wrong)
+    blind = [each for each in findings if each.state is State.UNKNOWN and each.what == CONTENTS]
+    if blind:
+        return "unknown", _reasons(blind)
+    return "yes", _reasons([each for each in findings if each.state is State.WARN])
+
+
+def _reasons(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{each.what}: {each.evidence}" for each in findings)

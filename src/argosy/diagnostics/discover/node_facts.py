@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from argosy.core.cpulist import render_cpulist
+from argosy.core.parse import render_cpulist
 from argosy.diagnostics.discover.questions import asked
 from argosy.diagnostics.discover.replies import (
     DISK_KINDS,

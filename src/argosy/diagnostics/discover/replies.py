@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from argosy.core.cpulist import parse_cpulist
-from argosy.core.parse import parse_int
+from argosy.core.parse import parse_cpulist, parse_int
 from argosy.slurm.text import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})

@@ -14,10 +14,9 @@ from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_fact
 from argosy.diagnostics.doctor.site_rules import INSTALL, Here, check_site, check_site_needs, how_to_get, is_here
 from argosy.host.quota import Quota
 from argosy.runtimes.apptainer import leaks
+from argosy.runtimes.choose import load_command
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
-from argosy.runtimes.site_module import load_command
-from argosy.sites.detect import sites_here
-from argosy.sites.load import load_site
+from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})

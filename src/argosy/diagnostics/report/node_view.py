@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from argosy.core.cpulist import parse_cpulist
+from argosy.core.parse import parse_cpulist
 from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.diagnostics.report.model import RankRow

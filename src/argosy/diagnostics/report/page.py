@@ -14,11 +14,11 @@ from markupsafe import Markup
 
 from argosy.bench.result import BUS, BenchResult, Kind
 from argosy.bench.show import compact_table, plots_of
-from argosy.core.cpulist import parse_cpulist
 from argosy.core.errors import ToolMissing
 from argosy.core.findings import State, has_failed
 from argosy.core.model import Choice
 from argosy.core.pages import page_templates
+from argosy.core.parse import parse_cpulist
 from argosy.core.plots import draw, size_label
 from argosy.core.plural import count
 from argosy.core.redact import hide, redact

@@ -18,8 +18,7 @@ from argosy.jobs.logs import follow_job
 from argosy.jobs.record import new_record_folder
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import absolute_profile, submit, write_record
-from argosy.sites.detect import sites_here
-from argosy.sites.load import load_profile
+from argosy.sites.load import load_profile, sites_here
 from argosy.sites.read import find_profile, profile_folders, read_site, user_profiles
 from argosy.slurm.text import JobOptions
 

@@ -1,4 +1,8 @@
-"""Read the evidence of a run: its logs, its records, and what it should show by its plan."""
+"""Read the evidence of a run, and find the run that it is compared with.
+
+The evidence is its logs, its records, and what it should show by its plan. It is compared with the last run of its
+site, shape and program that passed its checks.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,28 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.bench.collectives_output import Measured
 from argosy.core.model import ChoiceKey
 from argosy.core.parse import read_ends_of
+from argosy.core.session import Session
+from argosy.diagnostics.verify.earlier import LATEST
 from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
 from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
-from argosy.diagnostics.verify.rules import Expected
+from argosy.diagnostics.verify.rules import Expected, check_run
+from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.query import JobFacts
+from argosy.jobs.query import JobFacts, read_past_facts
 from argosy.jobs.record import RankFacts, can_read, read_plan
+from argosy.sites.profile import Site
 
 MOST_LOGS = 256
 """Maximum number of rank logs that are read. The logs of more ranks repeat the same lines."""
+
+MOST_CHECKED = 16
+"""Comparable jobs whose logs are read."""
+
+PROGRAM_WORDS = 2
+"""First words of a command that name its program, for example ``python train.py``."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -93,3 +108,44 @@ def _own_gpus(plan: dict[str, object], shape: Shape) -> int:
 
 def _rows(value: object) -> list[dict[str, object]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+class PassedRun(msgspec.Struct, frozen=True):
+    """An earlier run that ended well and passed its checks.
+
+    Attributes
+    ----------
+    measured
+        The bandwidth that it measured, if it was a benchmark.
+    net
+        The network that its logs show.
+    """
+
+    job: PastJob
+    measured: Measured | None = None
+    net: NetFacts = NetFacts()
+
+
+def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | None:
+    """Find the last job before that of `record` with the same site, shape and program that passed its checks."""
+    jobs = past_jobs(session, most=LATEST)
+    own = next((job for job in jobs if Path(job.record) == record), None)
+    if own is None:
+        return None
+    alike = [job for job in jobs[jobs.index(own) + 1 :] if _key(job) == _key(own) and job.run and not job.code]
+    operation = _operation(read_evidence(read_past_facts(session, own.id, record)).net.measured)
+    for job in alike[:MOST_CHECKED]:
+        evidence = read_evidence(read_past_facts(session, job.id, Path(job.record)))
+        passed = check_run(evidence.net, evidence.ranks, evidence.expected, profile).ok
+        if passed and operation in {"", _operation(evidence.net.measured)}:
+            return PassedRun(job, evidence.net.measured, evidence.net)
+    return None
+
+
+def _operation(measured: Measured | None) -> str:
+    return measured.operation if measured else ""
+
+
+def _key(job: PastJob) -> tuple[object, ...]:
+    """Return what must be equal for two runs to be comparable."""
+    return job.site, parse_shape(job.plan), tuple(job.plan.get("command") or ())[:PROGRAM_WORDS]

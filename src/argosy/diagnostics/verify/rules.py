@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from argosy.core.cpulist import parse_cpulist
 from argosy.core.findings import Finding, State, has_failed
+from argosy.core.parse import parse_cpulist
 from argosy.core.plural import count
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from argosy.bench.nodes import exclude_bad_nodes
+from argosy.bench.requests import exclude_bad_nodes
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
 from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import EarlierRun
-from argosy.diagnostics.verify.evidence import Evidence, read_evidence
+from argosy.diagnostics.verify.evidence import Evidence, PassedRun, find_passed, read_evidence
 from argosy.diagnostics.verify.network_log import parse_netlog
-from argosy.diagnostics.verify.passed import PassedRun, find_passed
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors

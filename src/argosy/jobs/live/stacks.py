@@ -10,9 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.cpulist import render_cpulist
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.parse import decode_json
+from argosy.core.parse import decode_json, render_cpulist
 from argosy.core.process import find_program
 from argosy.core.records import replace
 from argosy.core.session import Session

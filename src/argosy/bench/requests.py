@@ -1,33 +1,79 @@
-"""Test each node of a job alone, and exclude the bad nodes from the next job.
+"""Launch requests of benchmarks: collective operations, and tests of single nodes.
 
-There is no rendezvous, so a node that hangs or has lost a GPU does not stop the others. The test program needs only
-PyTorch, so its text is part of the job script.
+The programs need only PyTorch, so their text is part of the job script, and any launcher can start them. A node test
+has no rendezvous: a node that hangs or has lost a GPU does not stop the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey
 from argosy.core.records import replace
 from argosy.launch.model import LaunchRequest
 
-NAME = "bench-nodes"
-PROGRAM = Path(__file__).with_name("nodes_program.py")
+OPERATIONS: Final = ("all_reduce", "all_gather", "broadcast")
+"""Operations that can be measured."""
+
+COLLECTIVES_PROGRAM = Path(__file__).with_name("collectives_program.py")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LEAST, MOST = 4, 64 << 30
+
+NODES_NAME = "bench-nodes"
+NODES_PROGRAM = Path(__file__).with_name("nodes_program.py")
+
+
+def benchmark_command(operation: str, most: str) -> tuple[str, ...]:
+    """Return the command of a rank.
+
+    Parameters
+    ----------
+    most
+        Largest message of a rank, for example ``256M``; empty for the default of the device.
+
+    Raises
+    ------
+    UsageError
+        If `most` is not a size, or too small or too large.
+    """
+    program = COLLECTIVES_PROGRAM.read_text(encoding="utf-8")
+    return ("python", "-c", program, operation, str(parse_size(most) if most else 0))
+
+
+def as_benchmark(request: LaunchRequest, operation: str) -> LaunchRequest:
+    """Change a request of `benchmark_command`: a name of its own, and an image with PyTorch."""
+    return replace(request, name=request.name or f"bench-{operation}", needs_torch=True)
+
+
+def parse_size(text: str) -> int:
+    """Parse a size: a number of bytes, with K, M or G for powers of 1024.
+
+    Raises
+    ------
+    UsageError
+        If it is not a size, or not between 4 bytes (one number) and 64 GiB.
+    """
+    digits = text.upper().removesuffix("B").removesuffix("I")
+    number, unit = (digits[:-1], digits[-1:]) if digits[-1:] in UNITS else (digits, "")
+    size = int(number) * UNITS[unit] if number.isascii() and number.isdigit() else 0
+    if not LEAST <= size <= MOST:
+        raise UsageError(f"invalid message size {text!r}", hint="for example 64K, 256M or 4G; at most 64G")
+    return size
 
 
 def node_test_command() -> tuple[str, ...]:
     """Return the command that runs once on each node and tests every GPU that it sees there."""
-    return ("python", "-c", PROGRAM.read_text(encoding="utf-8"))
+    return ("python", "-c", NODES_PROGRAM.read_text(encoding="utf-8"))
 
 
 def as_node_test(request: LaunchRequest) -> LaunchRequest:
     """Change a request so that its command runs once on each node, independently of the other nodes."""
     wanted = replace(request.wanted, ranks=request.wanted.nodes or 1)
     choice = Choice(ChoiceKey.NODE_TEST, "each node alone", "a bad node does not stop the others", "bench nodes")
-    name = request.name or NAME
+    name = request.name or NODES_NAME
     measured = replace(request, wanted=wanted, name=name, launcher="none", independent_ranks=True, needs_torch=True)
     return replace(measured, choices=(*request.choices, choice))
 
