@@ -11,6 +11,17 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "gpu-pointer-on-host",
+        "[n1:77:0:77] Caught signal 11 (Segmentation fault: invalid permissions for mapped object)",
+    ),
+    ("mpi-daemons", "bash: ./hydra_pmi_proxy: No such file or directory"),
+    (
+        "mpi-daemon-tcp",
+        "[proxy:0:1@n1] main (pmip.c:183): unable to connect to server n0 at port 7 (check for firewalls!)",
+    ),
+    ("gpudirect-registration", f"{NCCL}NET/IB : Got completion with error 4, opcode 1, len 21938, vendor err 81"),
+    ("cxi-peer-gone", "MPIDI_OFI_handle_cq_error(1): OFI poll failed (ofi_events.c:7:x:Input/output error - CANCELED)"),
     ("fortran-open", "forrtl: severe (29): file not found, unit 10, file /home/ada/input.dat"),
     ("fortran-open", "FIO-F-209/OPEN/unit=10/'OLD' specified for file which does not exist."),
     ("fortran-format", "forrtl: severe (61): format/variable-type mismatch, unit 6, file /home/ada/x.out"),
@@ -197,7 +208,7 @@ CAUSES = [
     ("temporary-folder", "OSError: AF_UNIX path too long"),
     ("starter-setuid", "FATAL:   starter-suid doesn't have setuid bit set"),
     ("wrong-architecture", "no matching manifest for linux/arm64/v8 in the manifest list entries"),
-    ("ranks-apart", f"{NCCL}Error while attaching to shared memory segment /dev/shm/nccl-aB3 (size 512)"),
+    ("nccl-shm-attach", f"{NCCL}Error while attaching to shared memory segment /dev/shm/nccl-aB3 (size 512)"),
     ("slurm-in-container", "x: error: s_p_parse_file: unable to status file /etc/slurm/slurm.conf: No such file"),
     ("command-missing", "/scratch/run.sh: line 5: samtools: command not found"),
     ("no-gpu-seen", "RuntimeError: Found no NVIDIA driver on your system."),

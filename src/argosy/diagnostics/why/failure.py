@@ -157,7 +157,8 @@ def find_first_error(
     first = next((at for at in range(start, len(lines)) if at in reported or is_error_line(lines[at])), None)
     if first is None or first in explained or _ends_well(lines[first:], reported, first):
         return None
-    return first if first in boxed else _innermost(lines, first)
+    inner = first if first in boxed else _innermost(lines, first)
+    return None if inner in explained else inner
 
 
 def lines_below(lines: Sequence[Line], at: int) -> list[str]:

@@ -16,7 +16,20 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *("memory", "disks", "containers", "images", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi", "rendezvous"),
+    *(
+        "memory",
+        "disks",
+        "containers",
+        "images",
+        "rocm",
+        "gpus",
+        "intel",
+        "libraries",
+        "nccl",
+        "fabrics",
+        "mpi",
+        "rendezvous",
+    ),
     *("fortran", "python", "models", "packages", "shell", "slurm", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
