@@ -11,6 +11,7 @@ from argosy.core.layout import NOT_FROM_CALLER
 from argosy.runtimes.runtime import AUTOMATIC, KIND_NAMES, RUNTIMES, VARIABLE_PREFIXES, load_runtime
 from argosy.sites import profile, profile_parts, software
 from argosy.sites.conditions import KNOWN
+from argosy.sites.read import DATA, FRAGMENT
 
 RUNTIMES_PAGE = """\
 # Runtimes
@@ -54,8 +55,16 @@ Every table accepts keys for evidence:
 | `sources` | for a table with several keys: the source of each key |
 | `proofs` | the run that confirmed each key: date, job, versions. `argosy sites merge` writes it |
 
-`when` is a table of conditions, all of which must hold: `when = { nodes = "> 1" }`. The
-conditions are %s.
+`when` is a table of conditions, all of which must hold: `when = {{ nodes = "> 1" }}`. The
+conditions are {conditions}.
+
+## Fragments
+
+`use` includes these fragments, and any other site by its name. A value in your profile replaces that of a fragment.
+
+| fragment | contents |
+|---|---|
+{fragments}
 """
 
 TABLES = (
@@ -86,7 +95,7 @@ RECORDS = vars(profile_parts) | vars(software) | vars(profile)
 
 def render_site() -> str:
     """Render the keys of a site profile."""
-    parts = [SITE % ", ".join(f"`{name}`" for name in KNOWN)]
+    parts = [SITE.format(conditions=", ".join(f"`{name}`" for name in KNOWN), fragments=render_fragments())]
     for title, name in TABLES:
         kind = RECORDS[name]
         doc = inspect.getdoc(kind) or ""
@@ -102,6 +111,13 @@ def render_site() -> str:
             "\n".join((f"## {title}\n", f"{summary}\n", "| key | default | meaning |", "|---|---|---|", *rows, ""))
         )
     return "\n".join(parts)
+
+
+def render_fragments() -> str:
+    """Render a row for each fragment: its name, and its first line, which is a comment."""
+    files = sorted(DATA.glob(f"{FRAGMENT}*.toml"))
+    first = ((file.stem.removeprefix(FRAGMENT), file.read_text(encoding="utf-8").splitlines()[0]) for file in files)
+    return "\n".join(f"| `{name}` | {line.removeprefix('# ')} |" for name, line in first)
 
 
 def name_table(key: str) -> str:

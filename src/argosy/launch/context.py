@@ -12,14 +12,14 @@ from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.plural import count
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import SHARE, Shape
-from argosy.launch.cores import binding_needs_whole_nodes, plan_binding, without_core_map
+from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import ONE_PER_NODE
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import judge_unqueued
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import parse_ranges, plan_masks
-from argosy.sites.job_settings import at_partition, choose_mode, evident_choice
+from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import check_options, parse_megabytes
@@ -106,7 +106,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
     partition, why = choose_partition(site, options.partition, demand)
     whole = is_whole(site, partition, demand)
-    there = _site_at_partition(site, partition, nodes, gpus)
+    there = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
     if request.in_allocation:
         there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
@@ -124,7 +124,7 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
         partition=partition.name if partition else options.partition,
         whole_nodes=whole or exclusive,
         exclusive=exclusive,
-        choices=(*why, *why_shape, *_idle_gpus(request, shape, there), *plan_binding(shape, there)),
+        choices=(*why, *why_shape, *_idle_gpus(request, shape, there)),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from argosy.core.model import Choice, ChoiceKey, Host, Variable
 from argosy.core.records import replace
@@ -19,17 +21,23 @@ def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
     return () if by_mpiexec else tuple(map(render_core_list, choose_masks(shape, site)))
 
 
-def plan_binding(shape: Shape, site: Site) -> tuple[Choice, ...]:
-    """Return the choice that tells whether ranks are bound to cores, and why."""
+def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:
+    """Return the choice that tells to which cores ranks are bound, and why."""
     masks = choose_masks(shape, site)
     if masks:
         where = " ".join(map(render_core_list, masks))
         why = "nearest to the rank's GPU, on whole nodes"
         return (evident_choice(site, site.node, ChoiceKey.RANK_CORES, where, field="gpu_cpus", why=why),)
-    if site.node.gpu_cpus and shape.gpus_per_node:
-        why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
-        return (Choice(ChoiceKey.RANK_CORES, "Slurm's choice", why, f"site {site.name}"),)
-    return ()
+    if not shape.gpus_per_node or shape.ranks_per_node == 1:
+        return ()
+    why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
+    if not site.node.gpu_cpus:
+        why = "the profile has no gpu_cpus; the cores near each GPU are unknown"
+    return (Choice(ChoiceKey.RANK_CORES, UNBOUND.get(launcher, "an equal share"), why, f"site {site.name}"),)
+
+
+UNBOUND: Mapping[str, str] = MappingProxyType({"torchrun": "not bound", "mpi": "Slurm's choice"})
+"""Launcher -> the cores of its ranks without a map. The launcher ``srun`` gives each rank an equal share."""
 
 
 def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:

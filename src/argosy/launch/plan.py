@@ -16,6 +16,7 @@ from argosy.launch.cores import (
     THREADS,
     bound_cores,
     choose_masks,
+    plan_binding,
     plan_job_threads,
     plan_local_threads,
     planned_threads,
@@ -61,7 +62,7 @@ from argosy.launch.site_settings import (
 )
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.binding import render_core_list
-from argosy.sites.job_settings import SiteSettings
+from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import describe_short_time
 from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, plan_sbatch, unread_defaults
@@ -184,9 +185,24 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
     request, target = context.request, context.target
     options, why_options = _plan_options(context, _job_name(request))
     launcher = _choose_launcher(context)
-    why = (*check_launcher_options(request, context.container, target.site, launcher.value), *why_options)
+    why = (
+        *check_launcher_options(request, context.container, target.site, launcher.value),
+        *plan_binding(target.shape, target.site, launcher.value),
+        *_warn_of_tcp(context),
+        *why_options,
+    )
     threads, has_gpus = plan_job_threads(target.site, target.shape), bool(target.shape.gpus_per_node)
     return _choose_facts(context, launcher, threads, options, why, has_gpus=has_gpus)
+
+
+def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
+    """Return a doubtful choice for a job on several nodes whose collectives lack the plugin of the network."""
+    site, shape = context.target.site, context.target.shape
+    missing = describe_missing_plugin(site)
+    if not missing or shape.nodes == 1 or not shape.gpus_per_node:
+        return ()
+    why = f'{missing}; use an image with the plugin, and add use = ["{SLINGSHOT[site.node.gpu_vendor]}"] to the profile'
+    return (Choice("network", "perhaps TCP", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
 
 
 def _choose_launcher(context: LaunchContext) -> Choice:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
@@ -144,6 +145,31 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
         whole_nodes=partition.whole_nodes or site.slurm.whole_nodes,
     )
     return replace(site, node=node, slurm=slurm)
+
+
+def at_gpu_type(site: Site, gpu_type: str) -> Site:
+    """Return the site with the cores of one type of GPU, if the profile lists it; other types are of the usual nodes.
+
+    A slice of a GPU (MIG) has neither the number of GPUs of a node nor their core map.
+    """
+    cores = site.slurm.cpus_per_gpu_type.get(gpu_type, 0)
+    if not cores:
+        return site
+    node = replace(site.node, gpus=0, gpu_cpus=(), gpu_numa=(), gpu_pci=(), gpu_nics=())
+    return replace(site, node=node, slurm=replace(site.slurm, cpus_per_gpu=cores))
+
+
+SLINGSHOT: Mapping[str, str] = MappingProxyType({"amd": "slingshot-amd", "nvidia": "slingshot-nvidia"})
+"""Vendor of GPUs whose collectives need a plugin for Slingshot -> the fragment with its settings."""
+
+
+def describe_missing_plugin(site: Site) -> str:
+    """Return why NCCL or RCCL uses TCP between the nodes of a site; empty if the profile does not show that it does."""
+    is_slingshot = "slingshot" in site.node.nic.lower() and site.node.gpu_vendor in SLINGSHOT
+    if not is_slingshot or site.network.plugin:
+        return ""
+    library = "RCCL" if site.node.gpu_vendor == "amd" else "NCCL"
+    return f"{library} uses TCP on {site.node.nic} without a plugin, and the profile has no network.plugin"
 
 
 def gpus_of(site: Site, partition: Partition | None) -> int:

@@ -63,7 +63,10 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes
     ----------
     cores
-        Cores that Slurm knows, including the reserved ones; 0 if unknown.
+        Physical cores of a node, including the reserved ones, not hardware threads; 0 if unknown.
+    threads_per_core
+        Hardware threads of a core, as Slurm has them (ThreadsPerCore); 0 if unknown. If it is 2 or more, Slurm counts
+        threads as CPUs, unless jobs have ``--threads-per-core=1`` or ``--hint=nomultithread``.
     reserved
         Cores that jobs cannot use (CpuSpecList), as a range list: ``0,8,16``.
     sockets
@@ -85,7 +88,9 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices_per_gpu
         Root devices of one GPU, and so ranks per GPU; the two stacks of an Intel Max GPU are two devices.
     gpu_cpus
-        For each GPU the cores closest to it, as a range list: ``49-55``; empty if unknown.
+        For each GPU the cores closest to it, as a range list of the operating system's CPU numbers: ``49-55``. Of each
+        core, list only the first hardware thread (``lscpu -e``). Empty if unknown: ranks are then not bound to the
+        cores of their GPU.
     gpu_numa
         NUMA node of each GPU, in the order of the GPU numbers.
     gpu_pci
@@ -114,6 +119,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     cores: Count = 0
+    threads_per_core: Count = 0
     reserved: str = ""
     sockets: Count = 0
     numa: Count = 0
@@ -212,6 +218,8 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Option that requests GPUs: ``gpus-per-node``, ``gres``, or ``none`` if an srun option does so.
     cpus_per_gpu
         Cores per GPU if no map is known; 0: Slurm decides.
+    cpus_per_gpu_type
+        Cores per GPU of other types, such as slices of a GPU (MIG): ``{ "a100_1g.5gb" = 4 }``, for ``--gpu-type``.
     cpus_option
         Whether jobs set ``--cpus-per-task``; false if no script of the site does.
     cpus_with_mask
@@ -239,6 +247,7 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: str = ""
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     cpus_per_gpu: Count = 0
+    cpus_per_gpu_type: dict[str, Count] = msgspec.field(default_factory=dict)
     cpus_option: bool = True
     cpus_with_mask: bool = True
     mask_needs_whole_nodes: bool = False

@@ -15,6 +15,7 @@
 #   gpu = by /dev: the GPUs need only their device files
 #   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
 #   assumed = home, folder: those of dawn, not of this machine
+#   cores of each rank = Slurm's choice: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

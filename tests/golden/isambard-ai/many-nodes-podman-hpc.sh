@@ -14,6 +14,7 @@
 #   partition = workq: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
+#   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

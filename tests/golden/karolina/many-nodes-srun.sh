@@ -15,6 +15,7 @@
 #   gpu = nv: 8 nvidia GPUs; apptainer finds the driver
 #   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
 #   assumed = home, folder: those of karolina, not of this machine
+#   cores of each rank = an equal share: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

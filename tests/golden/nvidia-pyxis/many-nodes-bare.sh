@@ -11,6 +11,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program on several ranks; the image does not list packages
 #   gpu = nv: 2 nvidia GPUs; bare finds the driver
+#   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -14,6 +14,7 @@
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 2 nvidia GPUs; pyxis finds the driver
 #   enter = exec: pyxis starts programs without the image's start script
+#   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -13,6 +13,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = podman-hpc: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; podman-hpc finds the driver
+#   cores of each rank = an equal share: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -324,6 +324,7 @@ def test_facts_that_need_a_compute_node_stay_absent_with_a_note(tmp_path: Path) 
         arch="x86_64",
         sockets=2,
         cores=16,
+        threads_per_core=2,
         reserved="0,8",
         memory_mb=16000,
         gpus=4,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from argosy.core.errors import UsageError
@@ -97,3 +99,61 @@ def test_a_site_with_an_unknown_number_of_gpus_refuses_a_job_without_one(site: s
     assert "--gpus-per-node" in caught.value.hint
     assert "--gpu none" in caught.value.hint
     assert plan(site, Wanted(nodes=2), gpu=GpuMode.NONE, image=SQUASHFS).shape.gpus_per_node == 0
+
+
+def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
+    def cores(launcher: str) -> str:
+        request = LaunchRequest(
+            "/project/images/train.sif",
+            ("python", "train.py"),
+            site="isambard-ai",
+            wanted=Wanted(nodes=2, gpus_per_node=4),
+            options=JobOptions(account="project_1", time="00:15:00"),
+            launcher=launcher,
+        )
+        script = prepare_launch(request, laptop(), dry=True).script
+        return next(line for line in script.splitlines() if "cores of each rank" in line)
+
+    assert cores("torchrun").startswith("#   cores of each rank = not bound: the profile has no gpu_cpus")
+    assert cores("srun").startswith("#   cores of each rank = an equal share: ")
+
+
+def test_nodes_with_slingshot_and_no_plugin_give_a_warning() -> None:
+    def warned(site: str, nodes: int) -> list[str]:
+        choices = plan(site, Wanted(nodes=nodes, gpus_per_node=8)).choices
+        return [choice.why for choice in choices if choice.key == "network"]
+
+    (why,) = warned("frontier", 2)
+    assert "RCCL uses TCP on Slingshot 11 without a plugin" in why
+    assert 'use = ["slingshot-amd"]' in why
+    assert warned("frontier", 1) == warned("lumi-g", 2) == []
+
+
+SLICES = """
+name = "mahti"
+title = "m"
+scheduler = "slurm"
+
+[node]
+cores = 128
+gpus = 4
+gpu_vendor = "nvidia"
+
+[slurm]
+gpu_option = "gres"
+cpus_per_gpu = 32
+cpus_per_gpu_type = { "a100_1g.5gb" = 4 }
+
+[runtime]
+name = "apptainer"
+"""
+
+
+@pytest.mark.parametrize(("kind", "cores"), [("a100_1g.5gb", "4"), ("a100", "32"), ("", "32")])
+def test_a_slice_of_a_gpu_has_its_own_number_of_cores(tmp_path: Path, kind: str, cores: str) -> None:
+    site = tmp_path / "mahti.toml"
+    site.write_text(SLICES)
+    request = LaunchRequest(
+        "/i/train.sif", ("python", "t.py"), site=str(site), wanted=Wanted(gpus_per_node=1), gpu_type=kind
+    )
+    assert f"--cpus-per-task={cores}" in prepare_launch(request, laptop(), dry=True).directives

@@ -156,6 +156,9 @@ PROFILES = (
     ("wrong-map", '"1-3"', '"1-4"'),
     ("wrong-map", '["1-3", "4-7"]', '["1-3"]'),
     ("wrong-map", "gpus = 2", "gpus = 2\ngpu_numa = [0]"),
+    ("threads-as-cores", "gpus = 2", "gpus = 2\nthreads_per_core = 2"),
+    ("threads-as-cores", "cores = 8", "cores = 16"),
+    ("slingshot-without-plugin", "gpus = 2", 'gpus = 2\nnic = "Slingshot 11"'),
     ("misspelt-variable", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAMES"),
     ("gdr-phb", "\n[slurm]", PART.format("NCCL_NET_GDR_LEVEL", "PHB") + "\n[slurm]"),
     ("ofi-on-one-node", "\n[slurm]", PART.format("NCCL_NET", "OFI") + "\n[slurm]"),
@@ -232,6 +235,14 @@ def test_a_mistake_in_a_profile_is_found(tmp_path: Path, rule: str, old: str, ne
     if rule == "undated-proof":
         text = text.replace('name = "NCCL', 'proof = "validated"\nname = "NCCL')
     assert rule in profile_rules(tmp_path, text)
+
+
+def test_threads_are_no_fault_if_slurm_counts_cores(tmp_path: Path) -> None:
+    option = '[[options]]\nto = "sbatch"\nword = "--threads-per-core=1"\nwhy = "w"\nsource = "https://e.org"\n\n[slurm]'
+    text = PROFILE.replace("gpus = 2", "gpus = 2\nthreads_per_core = 2").replace("[slurm]", option)
+    assert profile_rules(tmp_path, text) == set()
+    one = PROFILE.replace("cores = 8", "cores = 16\nthreads_per_core = 1")
+    assert profile_rules(tmp_path, one) == set()
 
 
 def test_every_rule_has_a_planted_mistake() -> None:

@@ -23,6 +23,7 @@ from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS, describe_old_driver
 from argosy.runtimes.choose import one_partition
 from argosy.runtimes.runtime import RUNTIMES, export_squashfs, load_runtime, refuse_image
+from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 
@@ -170,6 +171,9 @@ def _check_torch(contents: Contents, site: Site) -> Finding:
 def _check_network(contents: Contents, site: Site) -> Iterator[Finding]:
     wanted = site.network.plugin
     if not wanted:
+        if (missing := describe_missing_plugin(site)) and not contents.plugin:
+            hint = f'use an image with the plugin, and add use = ["{SLINGSHOT[site.node.gpu_vendor]}"] to the profile'
+            yield Finding("network plugin", State.WARN, missing, hint)
         return
     binds = [path for bind in site.binds for path in bind.paths if "nccl" in path or "fabric" in path or "cxi" in path]
     if contents.plugin:

@@ -133,6 +133,7 @@ def _draft_shape(shape: NodeShape, host: str) -> Draft:
         ("arch", shape.arch),
         ("sockets", shape.sockets),
         ("cores", shape.cores if shape.is_consistent else 0),
+        ("threads_per_core", shape.threads if shape.threads > 1 else 0),
         ("reserved", ",".join(map(str, shape.reserved or ()))),
         ("memory_mb", shape.memory_mb),
         ("gpus", shape.gpus),

@@ -14,12 +14,12 @@ from argosy.core.errors import SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
-from argosy.sites.binding import plan_masks
+from argosy.sites.binding import plan_masks, usable_cores
 from argosy.sites.conditions import Facts, judge_condition
-from argosy.sites.job_settings import full_address
+from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
-from argosy.sites.lint.script_rules import LTM25, OLCF, PHB, documented, meant_variable
-from argosy.sites.profile import Identity, Partition, Site
+from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
+from argosy.sites.profile import Identity, Node, Partition, Site
 from argosy.sites.profile_parts import Conditional, Evident
 from argosy.sites.read import find_profile, read_site
 from argosy.sites.software import Images
@@ -27,6 +27,7 @@ from argosy.sites.software import Images
 OLDEST = dt.timedelta(days=540)
 """Age after which a source must be read again: sites change their software about once a year."""
 
+SMT = "https://slurm.schedmd.com/mc_support.html"
 FORMAT = "the format of site profiles"
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher", "network", "images", "build")
 RUNTIME_NAMES = frozenset(
@@ -141,13 +142,51 @@ def _wrong_map(profile: Profile) -> Iterator[Fault]:
     try:
         plan_masks(node)
     except SiteError as error:
-        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}")
+        yield Fault(profile.line("node", "gpu_cpus"), f"{error.what}: {error.evidence}", error.hint)
     for key in ("gpu_numa", "gpu_pci", "gpu_nics"):
         rows = getattr(node, key)
         if rows and len(rows) != node.gpus:
             yield Fault(profile.line("node", key), f"{key} has {len(rows)} rows for {node.gpus} GPUs")
     if any(card not in range(node.nics) for card in node.gpu_nics):
         yield Fault(profile.line("node", "gpu_nics"), f"gpu_nics has numbers of cards that nics = {node.nics} excludes")
+
+
+ONE_THREAD = re.compile(r"--threads-per-core=1|--hint=nomultithread")
+"""Options of sbatch with which Slurm counts cores instead of hardware threads."""
+
+
+def _counts_cores(site: Site) -> bool:
+    return any(option.to == "sbatch" and ONE_THREAD.fullmatch(option.word) for option in site.options)
+
+
+def _threads_as_cores(profile: Profile) -> Iterator[Fault]:
+    """Find hardware threads that are counted as cores, by Slurm or in the profile."""
+    site = profile.site
+    node = site.node
+    if node.threads_per_core > 1 and site.has_slurm and site.slurm.cpus_option and not _counts_cores(site):
+        what = f"a core has {node.threads_per_core} threads, which Slurm gives to jobs instead of cores"
+        hint = 'add [[options]] with to = "sbatch" and word = "--threads-per-core=1"'
+        yield Fault(profile.line("node", "threads_per_core"), what, hint)
+    mapped, usable = _mapped_cores(node), len(usable_cores(node))
+    if mapped and node.threads_per_core != 1 and mapped * 2 <= usable:
+        what = f"gpu_cpus has {mapped} of {usable} cores, so cores may count hardware threads"
+        hint = f"if a core has two threads, write cores = {node.cores // 2}; if it has one, add threads_per_core = 1"
+        yield Fault(profile.line("node", "cores"), what, hint)
+
+
+def _mapped_cores(node: Node) -> int:
+    """Return the number of cores in a map; 0 without a valid map, which another rule reports."""
+    try:
+        return sum(mask.bit_count() for mask in plan_masks(node))
+    except SiteError:
+        return 0
+
+
+def _slingshot_without_plugin(profile: Profile) -> Iterator[Fault]:
+    missing = describe_missing_plugin(profile.site)
+    if missing and not any("plugin" in question for question in profile.site.open_questions):
+        hint = f'add use = ["{SLINGSHOT[profile.site.node.gpu_vendor]}"]'
+        yield Fault(profile.line("node", "nic"), missing, hint)
 
 
 def _misspelt_setting(profile: Profile) -> Iterator[Fault]:
@@ -293,7 +332,13 @@ def _impossible_partition(profile: Profile) -> Iterator[Fault]:
 def _no_questions(profile: Profile) -> Iterator[Fault]:
     site = profile.site
     unknown = [
-        n for n, known in (("the runtime", site.runtime.name), ("a GPU -> CPU map", site.node.gpu_cpus)) if not known
+        what
+        for what, known in (
+            ("the runtime", site.runtime.name),
+            ("a GPU -> CPU map", site.node.gpu_cpus),
+            ("the number of threads of a core (threads_per_core)", site.node.threads_per_core or _counts_cores(site)),
+        )
+        if not known
     ]
     if site.has_slurm and site.node.gpus and unknown and not site.open_questions:
         yield Fault(1, f"{unknown[0]} is unknown, and not listed in open_questions", 'add open_questions = ["…"]')
@@ -311,6 +356,8 @@ PROFILE_RULES: tuple[Rule[Profile], ...] = (
     Rule("no-reason", "a setting without a reason cannot be reviewed", FORMAT, _without_reason),
     Rule("stale", "sites change their software", FORMAT, _stale),
     Rule("wrong-map", "ranks would be bound to cores that jobs cannot use", FORMAT, _wrong_map),
+    Rule("threads-as-cores", "ranks get half of the cores that they request", SMT, _threads_as_cores),
+    Rule("slingshot-without-plugin", "traffic between nodes is several times slower", CSCS, _slingshot_without_plugin),
     Rule("misspelt-variable", "the setting has no effect, without a warning", FORMAT, _misspelt_setting),
     Rule("gdr-phb", "jobs on several nodes hang", PHB, _phb_with_new_rocm),
     Rule("ofi-on-one-node", "the network is not configured for jobs of one node", OLCF, _ofi_on_one_node),
