@@ -118,10 +118,10 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
 
 
 def _fill(template: str, names: Mapping[str, str]) -> str:
-    """Replace each name in braces by its text."""
+    """Replace each name in braces by its text, and remove the spaces around those without a text."""
     for name, value in names.items():
         template = template.replace(f"{{{name}}}", value)
-    return template
+    return re.sub(r" +(?=[ ,:;)]|$)", "", template)
 
 
 def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:

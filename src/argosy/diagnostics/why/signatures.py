@@ -16,21 +16,10 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *(
-        "memory",
-        "disks",
-        "containers",
-        "images",
-        "rocm",
-        "gpus",
-        "intel",
-        "libraries",
-        "nccl",
-        "fabrics",
-        "mpi",
-        "rendezvous",
-    ),
-    *("fortran", "python", "models", "packages", "shell", "slurm", "general", "symptoms"),
+    *("memory", "disks", "containers", "images", "rocm", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi"),
+    "rendezvous",
+    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "shell", "batch", "slurm"),
+    *("general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
