@@ -14,7 +14,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from argosy.core.errors import UsageError
 from argosy.core.yaml_text import load_yaml, scalar_text
-from argosy.recipes.conda_spec import PACKAGE_FILE
+from argosy.recipes.conda_spec import split_package_file
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import shaped
 
@@ -91,7 +91,7 @@ def _pip_comment(line: str, where: Where) -> PipLine:
 
 
 def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
-    found = PACKAGE_FILE.search(unquote(url)) if "://" in url else None
+    found = split_package_file(unquote(url)) if "://" in url else None
     if found is None:
         hint = "write https://CHANNEL/SUBDIR/NAME-VERSION-BUILD.conda#HASH, one per line"
         raise bad_line("invalid address of a conda package", where, line, hint=hint)
@@ -99,7 +99,7 @@ def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
         raise bad_line(f"'{digest}' is not an md5 or sha256 digest", where, line)
     digits = digest.removeprefix("sha256:")
     sha256, md5 = ("", digits) if len(digits) == _MD5_DIGITS else (digits, "")
-    return CondaPin(found["name"].lower(), found["version"], found["build"], url, where, sha256, md5)
+    return CondaPin(*found, url, where, sha256, md5)
 
 
 def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
@@ -163,7 +163,7 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
         kind, url = next(((str(key), scalar_text(value)) for key, value in entry.items()), ("", ""))
         row = known.get(url, {})
         where = Where(file, lines.get(f"{kind}: {url}", 1))
-        if kind == "conda_source" or (kind == "conda" and not PACKAGE_FILE.search(unquote(url))):
+        if kind == "conda_source" or (kind == "conda" and not split_package_file(unquote(url))):
             hint = "pixi builds it from source; lock an environment without it, and install it by pip"
             raise bad_line("cannot install a conda package that is not built yet", where, url, hint=hint)
         if kind == "conda":

@@ -20,7 +20,7 @@ _BUILD = r"[A-Za-z0-9_.*+^$|()-]+"
 _ONE = re.compile(rf"(?P<op>==?)(?P<version>[^=\s,<>!~]*[^=\s,<>!~|])(?:[=\s](?P<build>{_BUILD}))?\Z")
 _BUILD_BEGINS = re.compile(r"(?<![<>!~=,|])(?<!^)=(?!=)|\s+")
 _TOKEN = re.compile(r"(?P<op>===?|=|[<>!~]=|[<>]|)(?P<number>[0-9A-Za-z_.*+!-]+)\Z")
-PACKAGE_FILE = re.compile(r"(?P<name>[^/]+)-(?P<version>[^-/]+)-(?P<build>[^-/]+)\.(?:conda|tar\.bz2)\Z")
+_SUFFIXES = (".conda", ".tar.bz2")
 
 
 def parse_conda_spec(text: str, where: Where) -> CondaSpec:
@@ -60,11 +60,22 @@ def parse_conda_spec(text: str, where: Where) -> CondaSpec:
 def _parse_file(text: str, where: Where) -> CondaSpec | None:
     """Parse the address of a package file, whose name contains version and build."""
     address = text.partition("#")[0]
-    found = PACKAGE_FILE.search(address) if "/" in address else None
+    found = split_package_file(address) if "/" in address else None
     if found is None:
         return None
-    extra = (("url", text),)
-    return CondaSpec(found["name"].lower(), f"=={found['version']}", found["build"], "", where, extra)
+    name, version, build = found
+    return CondaSpec(name, f"=={version}", build, "", where, extra=(("url", text),))
+
+
+def split_package_file(address: str) -> tuple[str, str, str] | None:
+    """Return name, version and build of the package file at an address; None if it is another file."""
+    file = address.rpartition("/")[2]
+    suffix = next(filter(file.endswith, _SUFFIXES), "")
+    parts = file.removesuffix(suffix).rsplit("-", 2)
+    if not suffix or len(parts) < 3 or not all(parts):  # noqa: PLR2004 - name, version and build
+        return None
+    name, version, build = parts
+    return name.lower(), version, build
 
 
 def _parse_brackets(body: str, where: Where, line: str) -> dict[str, str]:

@@ -86,12 +86,9 @@ def test_the_first_rank_that_fails_is_named_and_takes_all_along(
     any_desk.until(lambda: nobody_is_left(any_desk), "processes of a job were left")
 
 
-# A checkpoint of 4 s is longer than the lab's KillWait, 3 s, which counts from the end and not from a warning.
-@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
-def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(
-    any_desk: Desk, launcher: str, seconds: int
-) -> None:
-    saving = ("--env", f"SAVE_SECONDS={seconds}")
+def test_warnings_to_the_steps_and_to_the_batch_shell_reach_every_rank(any_desk: Desk, launcher: str) -> None:
+    # This checkpoint takes longer than the lab's KillWait, 3 s, which counts from the end and not from a warning.
+    saving = ("--env", "SAVE_SECONDS=4")
     job = any_desk.submit(*FOUR, *saving, *launched_by(launcher), command=(*SLEEPER, "300"))
     any_desk.until_written(job, "ready", 4)
     for sent, name in (("scancel --signal=USR1", "SIGUSR1"), ("scancel --batch --signal=USR2", "SIGUSR2")):

@@ -65,22 +65,23 @@ ALL = {
 
 
 @pytest.mark.parametrize(
-    ("site", "scripts", "program"),
+    ("site", "scripts"),
     [
-        ("lumi-g", ("one-node-srun", "one-node-srun-per-rank"), "meet.py"),
-        ("nvidia-apptainer", ("many-nodes",), "train.py"),
-        *(pytest.param(site, tuple(ALL[site]), "train.py", marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
+        ("lumi-g", ("one-node-srun", "one-node-srun-per-rank")),
+        *(pytest.param(site, tuple(ALL[site]), marks=pytest.mark.soak, id=f"{site}-all") for site in ALL),
     ],
 )
 def test_a_sites_scripts_run_unchanged_on_a_cluster_of_its_shape(
-    site: str, scripts: tuple[str, ...], program: str, new_cluster: NewCluster, torch_image: Path, tmp_path: Path
+    site: str, scripts: tuple[str, ...], new_cluster: NewCluster, torch_image: Path, tmp_path: Path
 ) -> None:
     bind = project(torch_image, tmp_path / "project")
     most = max(map(nodes_of, scripts))
     with new_cluster("--like", site, "--bind", bind, str(most)) as cluster:
         before = {node: set(files_of_tmp(cluster, node)) for node in cluster.nodes}
         for script in scripts:
-            judge_ranks(run_golden(cluster, site, script, HERE / program), site, nodes_of(script), ALL[site][script])
+            # torchrun needs torch; ranks of srun meet without it, because each import takes seconds of two cores.
+            program = HERE / ("meet.py" if "srun" in script else "train.py")
+            judge_ranks(run_golden(cluster, site, script, program), site, nodes_of(script), ALL[site][script])
         for node in cluster.nodes:
             left = set(files_of_tmp(cluster, node)) - before[node]
             # torch's own cache is one for all jobs; that of MIOpen is asked for by the profile
@@ -134,13 +135,13 @@ EACH_WITH_EACH = " ".join(
         "UCX_TCP_MAX_CONN_RETRIES=250",
     )
 )
-"""For UCX among 256 ranks on two real cores: each connects to each, and those that wait let others go on."""
+"""For UCX among 128 ranks on two real cores: each connects to each, and those that wait let others go on."""
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("script", "nodes", "ranks", "cores"),
-    [("one-node", 1, 128, 1), ("many-nodes-hybrid", 2, 16, 16), ("many-nodes-mpi", 2, 256, 1)],
+    [("one-node", 1, 128, 1), ("many-nodes-hybrid", 2, 16, 16)],
 )
 def test_ranks_on_all_cores_of_lumis_cpu_nodes_add_up_by_mpi(
     script: str, nodes: int, ranks: int, cores: int, new_cluster: NewCluster, lab: Lab
@@ -150,8 +151,6 @@ def test_ranks_on_all_cores_of_lumis_cpu_nodes_add_up_by_mpi(
         (cluster.shared / "bin").mkdir()
         (cluster.shared / "bin/python").symlink_to("/usr/bin/python3")
         program = HERE / "mpich_on_cores.py"
-        for node in cluster.nodes:  # more than the usual 28,000 ports for 65,000 connections
-            cluster.sh("echo 15000 64999 > /proc/sys/net/ipv4/ip_local_port_range", node=node, user="root")
         settings = f"SINGULARITYENV_PREPEND_PATH=/shared/bin {EACH_WITH_EACH} "
         rows = run_golden(cluster, "lumi-c", script, program, settings)
     assert [row["rank"] for row in rows] == list(range(ranks))

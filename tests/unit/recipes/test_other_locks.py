@@ -179,6 +179,13 @@ def test_an_invalid_line_of_an_explicit_list_is_shown(tmp_path: Path) -> None:
     assert "spec.txt:2: numpy=1.26" in error.value.evidence
 
 
+@pytest.mark.parametrize("file", ["A" * 500_000, "six-1.16-py_0.zip", "six-py_0.conda", "-1.16-py_0.conda"])
+def test_an_address_of_any_length_is_a_package_only_by_its_file_name(tmp_path: Path, file: str) -> None:
+    # A search for the pattern at each character takes minutes for the first one.
+    with pytest.raises(UsageError, match="invalid address of a conda package"):
+        read_recipe([write(tmp_path, "spec.txt", f"@EXPLICIT\nhttps://conda.example/noarch/{file}\n")], cwd=tmp_path)
+
+
 def test_a_conda_lock_gives_one_platform_and_its_main_packages(tmp_path: Path) -> None:
     recipe = read_recipe([write(tmp_path, "conda-lock.yml", CONDA_LOCK)], cwd=tmp_path)
     assert [(pin.name, pin.sha256, pin.where.line) for pin in recipe.conda_pins] == [("python", SHA, 5)]
