@@ -76,7 +76,7 @@ CAUSES = [
     ),
     ("slurm-prolog", "slurmstepd: error: container_p_join: open failed /scratch/7/.active: No such file or directory"),
     (
-        "cdi-missing",
+        "nvidia-runtime-missing",
         'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
     ),
     ("gpudirect-registration", f"{NCCL}Call to ibv_reg_dmabuf_mr failed with error Operation not supported"),
