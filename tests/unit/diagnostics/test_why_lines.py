@@ -11,6 +11,18 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("driver-too-old", "Cuda driver error 804 in call at file 'lib/gpu/geryon/nvd_device.h' in line 333."),
+    ("no-code-for-gpu", "Cuda driver error 209 in call at file 'lib/gpu/geryon/nvd_kernel.h' in line 338."),
+    (
+        "mpi-headers-mixed",
+        "[n1:7:0:7] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x440000e8)",
+    ),
+    ("peer-access", f"{NCCL}hipIpcGetMemHandle failed : invalid argument"),
+    (
+        "cray-gpu-ipc",
+        "GTL_DEBUG: [0] hsa_amd_ipc_memory_attach: HSA_STATUS_ERROR_INVALID_ARGUMENT: One of the arguments",
+    ),
+    ("mpi-installation-mixed", "  getting local rank failed"),
     (
         "gpu-pointer-on-host",
         "[n1:77:0:77] Caught signal 11 (Segmentation fault: invalid permissions for mapped object)",
@@ -214,7 +226,7 @@ CAUSES = [
     ("no-gpu-seen", "RuntimeError: Found no NVIDIA driver on your system."),
     ("no-gpu-seen", "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: no supported devices found"),
     ("device-ordinal", "Failed call to cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal"),
-    ("gpu-after-fork", "RuntimeError: CUDA error: initialization error"),
+    ("cuda-initialization", "RuntimeError: CUDA error: initialization error"),
     ("gpu-library-start", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"),
     ("memory-fault", "RuntimeError: CUDA error: unspecified launch failure"),
     ("gpu-fell-off", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
@@ -247,7 +259,7 @@ CAUSES = [
     ("missing-driver-library", "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
     ("no-gpu-seen", "No devices were found"),
     ("segfault", "Command terminated by signal 7"),
-    ("gpu-after-fork", f"{NCCL}Cuda failure 'initialization error'"),
+    ("cuda-initialization-forked", f"{NCCL}Cuda failure 'initialization error'"),
     ("registry-denied", "Requesting bearer token: invalid status code from registry 403 (Forbidden)"),
     ("build-file-system", "FATAL: error extracting layer: link /tmp/b/a /tmp/b/c: operation not permitted"),
     ("nvidia-container-cli", "error running hook: exit status 1: [/usr/bin/nvidia-container-cli configure --pid=1]"),
