@@ -240,7 +240,7 @@ CAUSES = [
         "mpi-no-launcher",
         "MPI startup(): PMI server not found. Please set I_MPI_PMI_LIBRARY variable if it is not a singleton",
     ),
-    ("ssh-between-nodes", "n2: Host key verification failed."),
+    ("ssh-host-key", "n2: Host key verification failed."),
     (
         "lightning-tasks",
         "RuntimeError: You set `--ntasks=2` in your SLURM bash script, but this variable is not supported.",
