@@ -11,7 +11,7 @@ from markupsafe import Markup
 from argosy.bench.result import ALGORITHM, BUS, GBIT, BenchResult, Figure, Kind
 from argosy.core.pages import page_templates
 from argosy.core.plots import Level, Line, LinePlot, Plot, Point, Row, RowPlot, draw, number, size_label
-from argosy.core.plural import count
+from argosy.core.render import align_rows, count
 from argosy.version import VERSION
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -92,11 +92,8 @@ def _at_once(count: int) -> str:
 
 def render_table(results: Sequence[BenchResult]) -> str:
     """Render results as text: a heading, the table without empty columns, and the notes."""
-    rows = compact_table(results)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     found = notes(results)
-    return "\n".join([heading(results), "", *lines, *(["", *found] if found else [])])
+    return "\n".join([heading(results), "", *align_rows(compact_table(results)), *(["", *found] if found else [])])
 
 
 def compact_table(results: Sequence[BenchResult]) -> tuple[Cells, ...]:

@@ -16,6 +16,7 @@ from argosy.bench.statistics import quartiles
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, find_program, run_checked
 from argosy.core.records import asdict
+from argosy.core.render import align_rows
 from argosy.core.session import Session
 from argosy.core.store import work_folder
 
@@ -138,8 +139,7 @@ def count_calls(name: str, trace: str, folder: str) -> Calls:
 def render_table(report: StartupReport) -> str:
     """Render a report as a table: median and quartiles in milliseconds, and calls, one row per case."""
     batches = _batches(report)
-    head = ["", *(_batch_name(each) for each in batches), "calls", "on the prefix's files"]
-    rows = [head]
+    rows = [["", *(_batch_name(each) for each in batches), "calls", "on the prefix's files"]]
     for name in _case_names(report):
         figures = {figure.at_once: figure for figure in report.figures if figure.case == name}
         calls = next((each for each in report.calls if each.case == name), None)
@@ -147,10 +147,8 @@ def render_table(report: StartupReport) -> str:
         if calls:
             counts = (f"{calls.calls:,}", "" if calls.shared is None else f"{calls.shared:,}")
         rows.append([CASES[name], *(_milliseconds(figures.get(each)) for each in batches), *counts])
-    widths = [max(len(row[n]) for row in rows) for n in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     title = f"python -c {report.code!r} of {report.prefix}, by {report.runtime}; milliseconds: median (quartiles)"
-    return "\n".join([title, "", *lines, *(["", *report.notes] if report.notes else [])])
+    return "\n".join([title, "", *align_rows(rows), *(["", *report.notes] if report.notes else [])])
 
 
 def _milliseconds(figure: Figure | None) -> str:

@@ -16,8 +16,8 @@ from argosy.bench.startup_cases import CASES
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json, read_ends_of
-from argosy.core.plural import count
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import list_earlier
 from argosy.diagnostics.verify.nodes import parse_node_tests

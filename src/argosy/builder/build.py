@@ -26,8 +26,8 @@ from argosy.builder.records import BuildReport, BuildRequest, Clock, measure_cos
 from argosy.builder.resolve import resolve_build
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.process import Command
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, work_folder
 from argosy.images.formats import OutputFormat, render_use

@@ -42,8 +42,8 @@ from argosy.core.locks import hold_lock
 from argosy.core.model import Bind
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, fill_once, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock

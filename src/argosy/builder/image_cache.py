@@ -20,8 +20,8 @@ from argosy.core.errors import CheckFailed, ImageError
 from argosy.core.layout import NO_PREFIX_LAYOUT, plan_activation
 from argosy.core.model import Image
 from argosy.core.parse import decode_json
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, is_owned, make_folder, write_text
 from argosy.images.flat import base_source

@@ -53,8 +53,8 @@ from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX, Activation, plan_activation, render_env_script
-from argosy.core.progress import render_packages
 from argosy.core.records import replace
+from argosy.core.render import render_packages
 from argosy.core.session import Step
 from argosy.core.store import digest_of_file
 from argosy.images.squashfs.pack import packer_version

@@ -36,8 +36,8 @@ from argosy.builder.steps import (
 )
 from argosy.core.layout import ENV_PREFIX, ENV_SCRIPT, Activation, PrefixLayout, render_env_script
 from argosy.core.parse import parse_json
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.images.flat import layer_source
 from argosy.images.oci import LABELS

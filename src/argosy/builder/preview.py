@@ -21,8 +21,8 @@ from argosy.builder.python.torch_index import describe_expected_index, explain_m
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import resolve_build
 from argosy.core.os_errors import require_writable_folder
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.images.registry.references import is_reference

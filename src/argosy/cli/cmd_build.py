@@ -27,7 +27,7 @@ from argosy.cli.options import (
 from argosy.cli.output import print_report
 from argosy.cli.parameters import NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
-from argosy.core.progress import render_packages, render_size
+from argosy.core.render import render_packages, render_size
 from argosy.core.session import Session
 from argosy.images.formats import OutputFormat, shorten_use
 from argosy.recipes.build_options import NODE_ROWS, BuildOptions, NodeJobOptions

@@ -13,7 +13,7 @@ from argosy.cli.options import json_option
 from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE
 from argosy.core.errors import UsageError
-from argosy.core.progress import render_size
+from argosy.core.render import render_size
 from argosy.images.cache import KINDS, NOTES, CacheEntry, Limits, collect, list_entries
 from argosy.images.describe import render_age
 

@@ -16,7 +16,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, refuse_existing
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 
 
 class ForeignCommand(msgspec.Struct, frozen=True):
@@ -125,11 +125,10 @@ def install(folder: Path, tool: tuple[str, ...], *, force: bool) -> None:
 def run_program(program: str, arguments: tuple[str, ...]) -> object:
     """Run PROGRAM with its own ARGUMENTS."""
     if program not in PROGRAMS:
-        near = suggest_word(program, PROGRAMS)
         raise UsageError(
             f"there is no command {program!r}",
             evidence=f"known: {', '.join(PROGRAMS)}",
-            hint=f"did you mean {near}?" if near else "see 'argosy compat ls'",
+            hint=did_you_mean(program, PROGRAMS, "see 'argosy compat ls'"),
         )
     module, _, name = PROGRAMS[program].entry.partition(":")
     command: click.Command = getattr(importlib.import_module(module), name)

@@ -13,7 +13,7 @@ from argosy.cli.cmd_launch import launch, read_request
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, json_option, option
 from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan

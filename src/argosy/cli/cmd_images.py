@@ -13,8 +13,7 @@ from argosy.cli.options import force_option, json_option, verbose_option, work_d
 from argosy.cli.output import fit_table, print_report
 from argosy.cli.parameters import AGE, COMMAND, IMAGE, SITE
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.plural import count
-from argosy.core.progress import render_size
+from argosy.core.render import count, render_size
 from argosy.images.describe import describe_image, render_age, render_description
 from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use

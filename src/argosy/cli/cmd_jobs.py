@@ -23,8 +23,8 @@ from argosy.cli.output import (
 )
 from argosy.cli.parameters import COMMAND, JOB
 from argosy.core.errors import Interrupted, UsageError
-from argosy.core.plural import count
 from argosy.core.records import asdict, replace
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history

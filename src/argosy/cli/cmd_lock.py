@@ -17,8 +17,8 @@ from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, force_option, option, report_options, table_options
 from argosy.cli.output import print_report
 from argosy.cli.parameters import FILE, NAMED, NAMED_TEXT
-from argosy.core.progress import render_packages, render_size
 from argosy.core.records import replace
+from argosy.core.render import render_packages, render_size
 from argosy.core.shell import quote
 from argosy.recipes.build_options import BuildOptions, InstallOptions
 from argosy.recipes.project_file import find_project

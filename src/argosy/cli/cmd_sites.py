@@ -23,8 +23,8 @@ from argosy.cli.parameters import FILE, IMAGE, PARTITION, SITE
 from argosy.core.errors import CheckFailed, SiteError
 from argosy.core.findings import FileFinding
 from argosy.core.os_errors import reading
-from argosy.core.plural import count
 from argosy.core.records import asdict
+from argosy.core.render import count
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
 from argosy.sites.load import detect_sites, machine_here

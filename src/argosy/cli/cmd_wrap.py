@@ -14,8 +14,8 @@ from argosy.cli.parameters import NAMED, NAMED_TEXT
 from argosy.core.errors import UsageError
 from argosy.core.model import GpuMode
 from argosy.core.os_errors import missing_file
-from argosy.core.progress import render_commands, render_size
 from argosy.core.records import asdict, replace
+from argosy.core.render import count, render_size
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 from argosy.recipes.build_options import DEFAULT_BASE, FLATTENED, PackageOptions
@@ -188,7 +188,7 @@ def history(prefix: Path, *, as_json: bool) -> None:
     rows = read_history(prefix.absolute())
     lines = [
         f"{'*' if now else ' '} {version.number:>3}  {version.made}  {render_size(version.size):>8}  "
-        f"{render_commands(len(version.commands)):>14}  {version.reason}"
+        f"{count(len(version.commands), 'command'):>14}  {version.reason}"
         for version, now in rows
     ]
     report = [asdict(version) | {"current": now} for version, now in rows]
@@ -238,7 +238,7 @@ def render_report(report: WrapReport, shown: Path) -> str:
     """Render the report of a new version: commands, size, and how to use it."""
     version = report.version
     size = f"{render_size(version.size)} · {report.seconds:.0f} s"
-    commands = render_commands(len(version.commands))
+    commands = count(len(version.commands), "command")
     before = f" (version {report.previous} kept)" if report.previous else ""
     return "\n".join(
         (

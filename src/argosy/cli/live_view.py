@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from argosy.core.progress import render_seconds, render_size
+from argosy.core.render import render_seconds, render_size
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
 from argosy.slurm.text import RUNNING

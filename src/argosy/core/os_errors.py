@@ -16,7 +16,7 @@ from argosy.core.suggest import suggest_word
 NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
-_BESIDE = re.compile(r".+\.\d+\.[0-9a-f]{8}(?:\.part)?|\..+\.[0-9a-f]{8}\.part")
+_BESIDE = re.compile(r".+\.\d+\.[0-9a-f]{8}(?:\.part)?")
 """Temporary names that `locks` and `store` give to files; messages name the folder instead."""
 
 ELSEWHERE = "--work-dir, --output or ARGOSY_CACHE"

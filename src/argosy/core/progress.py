@@ -1,4 +1,4 @@
-"""Measure and render progress: amounts, rates and the time left.
+"""Measure progress: amounts, rates and the time left.
 
 Everything that takes more than two seconds reports through a `Meter` of the session's reporter: on a terminal next to
 the running step, in a log as a line now and then.
@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-MINUTE, HOUR, DAY = 60, 3600, 86400
-KILO, TWO_DIGITS = 1000, 10
+from argosy.core.render import KILO, TWO_DIGITS, render_seconds, render_size
+
 SOON_SECONDS = 2.0
 """The rate of the first seconds of a download does not predict the remaining time."""
 
@@ -164,32 +164,3 @@ def _render_sizes(done: float, total: float) -> str:
 
 def _render_counts(done: float, total: float, unit: str) -> str:
     return f"{done:.0f} of {total:.0f} {unit}" if total else f"{done:.0f} {unit}"
-
-
-def render_seconds(seconds: float) -> str:
-    """Render a duration in its largest unit: ``40 s``, ``3 min``, ``5 h`` or ``4 d``."""
-    for unit, size, most in (("s", 1, 2 * MINUTE), ("min", MINUTE, 2 * HOUR), ("h", HOUR, 2 * DAY)):
-        if seconds < most:
-            return f"{max(0.0, seconds) / size:.0f} {unit}"
-    return f"{seconds / DAY:.0f} d"
-
-
-def render_size(size: int) -> str:
-    """Render a number of bytes in decimal units: ``512 bytes``, ``12 MB``, ``3.4 GB``."""
-    value, unit = float(size), "bytes"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if value < KILO:
-            break
-        value, unit = value / KILO, larger
-    digits = 0 if unit == "bytes" or value >= TWO_DIGITS else 1
-    return f"{value:.{digits}f} {unit}"
-
-
-def render_packages(count: int) -> str:
-    """Render ``1 package`` or ``12 packages``."""
-    return f"{count or 'no'} package{'' if count == 1 else 's'}"
-
-
-def render_commands(count: int) -> str:
-    """Render ``1 command`` or ``12 commands``."""
-    return f"{count} command{'' if count == 1 else 's'}"

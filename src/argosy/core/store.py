@@ -38,6 +38,20 @@ DAY_SECONDS = 86400.0
 WORK_PREFIX = "argosy-work-"
 OWNER_FILE = "owner.json"
 
+PART = r"\d+\.[0-9a-f]{8}\.part"
+"""End of a temporary name: process, random digits, suffix."""
+
+
+def part_name(path: Path) -> Path:
+    """Return a temporary name next to a path, by which `sweep_parts` finds what a killed process leaves."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+
+
+def _remove_parts(path: Path) -> None:
+    """Remove what killed processes left under the names of `part_name`."""
+    for part in files_beside(path, rf"\.{re.escape(path.name)}\.{PART}"):
+        remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
+
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path]:
@@ -58,7 +72,7 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
         If the folder is not writable or the disk is full.
     """
     refuse_existing(path, force=force)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    beside = part_name(path)
     try:
         with translate_os_errors(path.parent):
             yield beside
@@ -84,7 +98,7 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     replace
         Whether to replace an existing folder; the caller has checked that this is allowed.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    beside = part_name(path)
     try:
         with translate_os_errors(path.parent):
             beside.mkdir()
@@ -152,8 +166,7 @@ def sweep_parts(path: Path) -> None:
     """
     for old in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.old"):
         remove_tree(old) if os.path.lexists(path) else old.rename(path)
-    for part in files_beside(path, rf"\.{re.escape(path.name)}\.\d+\.[0-9a-f]{{8}}\.part"):
-        remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
+    _remove_parts(path)
 
 
 def _sync(path: Path) -> None:
@@ -232,9 +245,8 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
         if path.is_dir():
             yield None
             return
-        for left in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part"):
-            remove_tree(left)
-        beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+        _remove_parts(path)
+        beside = part_name(path)
         try:
             with translate_os_errors(path.parent):
                 beside.mkdir()
@@ -254,7 +266,7 @@ def mark_used(path: Path) -> None:
 
 def final_name(path: Path) -> str:
     """Return the final path of a file in a temporary folder of `fill_once`, for messages."""
-    return re.sub(r"/\.([^/]+)\.[0-9a-f]{8}\.part(?=/)", r"/\1", str(path))
+    return re.sub(rf"/\.([^/]+)\.{PART}(?=/)", r"/\1", str(path))
 
 
 @contextlib.contextmanager

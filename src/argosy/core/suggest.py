@@ -24,6 +24,20 @@ def suggest_word(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     return folded[min(near, key=lambda name: count_edits(word.casefold(), name))] if near else ""
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str, *, form: str = "{}") -> str:
+    """Return the hint for an unknown name.
+
+    Parameters
+    ----------
+    otherwise
+        The hint if no known name is similar.
+    form
+        How the name is written, for example ``--runtime {}``.
+    """
+    near = suggest_word(word, known)
+    return f"did you mean {form.format(near)}?" if near else otherwise
+
+
 def count_edits(one: str, other: str) -> int:
     """Count the typing errors between two words: a letter too many, missing or wrong, and two letters swapped.
 

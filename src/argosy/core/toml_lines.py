@@ -15,7 +15,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean, suggest_word
 
 HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
 PART = re.compile(r"""\s*"[^"]*"\s*|\s*'[^']*'\s*|[^.]+""")
@@ -82,8 +82,7 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
         return Fault(find_line(text, keys), shown, TYPES.sub(_in_words, message.split(" - at ", maxsplit=1)[0]))
     word = unknown[1]
     known = _field_names(kind, keys)
-    near = suggest_word(word, known)
-    hint = f"did you mean {near!r}?" if near else f"known here: {', '.join(known)}"
+    hint = did_you_mean(word, known, f"known here: {', '.join(known)}", form="'{}'")
     return Fault(find_line(text, (*keys, word)), ".".join((*keys, word)), "", word, hint)
 
 

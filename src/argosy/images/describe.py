@@ -10,8 +10,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from argosy.core.errors import ArgosyError, UsageError
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import align_rows, render_size
 from argosy.core.shell import safe_path
 from argosy.images.catalog import CatalogImage
 from argosy.images.open import OpenedImage, open_image
@@ -182,10 +182,7 @@ def render_entries(entries: list[CatalogEntry], now: float) -> str:
         )
         for entry in entries
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(align_rows(rows))
 
 
 def _remark(entry: CatalogEntry) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from argosy.core.progress import render_size
+from argosy.core.render import render_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from pathlib import Path
 
@@ -12,13 +10,10 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import atomic_file, refuse_existing
+from argosy.core.store import atomic_file, link_or_copy, refuse_existing
 from argosy.images.catalog import new_file
 from argosy.images.find import find_image
 from argosy.images.open import open_image
-
-NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
-"""Errors of link(2) across disks, or on file systems and files without hard links. The file is copied then."""
 
 
 class PullRequest(msgspec.Struct, frozen=True):
@@ -58,7 +53,10 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
     open_image(source)
     with atomic_file(path, force=request.force) as beside:
-        _copy(source.resolve(), beside, keep=source.is_relative_to(session.paths.cache))
+        if source.is_relative_to(session.paths.cache):
+            link_or_copy(source.resolve(), beside)
+        else:
+            shutil.copyfile(source, beside)
     return path
 
 
@@ -69,16 +67,3 @@ def guess_name(image: str) -> str:
         name, _, tag = last.partition(":")
         return f"{name}:{tag or 'latest'}"
     return Path(last).stem
-
-
-def _copy(source: Path, target: Path, *, keep: bool) -> None:
-    """Hard-link a file of the cache, which nobody writes to; copy any other file."""
-    if keep:
-        try:
-            os.link(source, target)
-        except OSError as error:
-            if error.errno not in NO_LINK:
-                raise
-        else:
-            return
-    shutil.copyfile(source, target)

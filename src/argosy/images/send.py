@@ -18,8 +18,9 @@ import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, ToolFailed, UsageError
 from argosy.core.process import Command, OnLine, Reply, Runner, tool_error
-from argosy.core.progress import Meter, render_size
+from argosy.core.progress import Meter
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
 from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text

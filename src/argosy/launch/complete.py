@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
-from argosy.core.plural import count
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.launch.context import choose_job_shape, with_user_defaults
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows

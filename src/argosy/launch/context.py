@@ -9,8 +9,8 @@ import msgspec
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
-from argosy.core.plural import count
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import ONE_PER_NODE

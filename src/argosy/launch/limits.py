@@ -9,7 +9,7 @@ from types import MappingProxyType
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Variable
 from argosy.core.shell import ShellExpr, Word
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.runtimes.container_plan import ContainerPlan
 
 ONE_STRING = 131_072
@@ -139,11 +139,10 @@ def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[
     choices: list[Choice] = []
     for topic in topics:
         if topic not in TOPICS:
-            near = suggest_word(topic, TOPICS)
             raise UsageError(
                 f"invalid topic of --debug: {topic!r}",
                 evidence=f"known: {', '.join(TOPICS)}",
-                hint=f"did you mean {near}?" if near else "use --debug alone for all topics",
+                hint=did_you_mean(topic, TOPICS, "use --debug alone for all topics"),
             )
         for name, value in _variables(topic, vendor).items():
             variables.append(Variable(name, value.replace("{files}", files)))

@@ -12,8 +12,8 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
-from argosy.core.plural import count
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.launch.model import LaunchRequest, Wanted, as_pattern
 from argosy.recipes.job_options import one_line, with_defaults, with_job
 from argosy.recipes.launch_options import LAUNCH, LaunchOptions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from argosy.core.errors import UsageError
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import is_list, plain_values, types
 
@@ -33,11 +33,10 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
     """
     jobs = project.table.job
     if name not in jobs:
-        near = suggest_word(name, jobs)
         raise UsageError(
             f"there is no job {name!r} in {project.shown}",
             evidence=f"its jobs: {', '.join(jobs) or 'none'}",
-            hint=f"did you mean {near}?" if near else "an image needs a command: argosy launch IMAGE -- COMMAND",
+            hint=did_you_mean(name, jobs, "an image needs a command: argosy launch IMAGE -- COMMAND"),
         )
     options = plain_values(options, LaunchOptions)
     usual, own = (

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import replace
 from argosy.core.redact import redact, without_login
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.recipes.lock import Lock, LockedPackage, LockedSource, LockedStage, LockedStep, PackageKind, SourceKind
 from argosy.recipes.recipe import CondaPin, CondaSpec, PipKind, PipLine, PipOption, Recipe, Source, Where
 
@@ -121,8 +121,7 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
     free = {str(canonicalize_name(name)) for name in upgrade}
     names = {str(canonicalize_name(package.name)) for package in lock.packages}
     for name in sorted(free - names):
-        near = suggest_word(name, names)
-        hint = f"did you mean {near}?" if near else "the lock lists all packages by name"
+        hint = did_you_mean(name, names, "the lock lists all packages by name")
         raise UsageError(f"the lock has no package {name}", hint=hint)
     kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
     pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]

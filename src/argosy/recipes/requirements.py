@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.recipes.recipe import Entry, Include, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.source_text import expand, parse_lines
 
@@ -90,8 +90,7 @@ def _suggest_for_option(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown option."""
     if name in _COMMAND_OPTIONS:
         return f"this is an option of the command 'pip install', not of files: {_COMMAND_OPTIONS[name]}"
-    near = suggest_word(name, known)
-    return f"did you mean {near}?" if near else "see 'Requirements File Format' in pip's documentation"
+    return did_you_mean(name, known, "see 'Requirements File Format' in pip's documentation")
 
 
 def _suggest_for_foreign(text: str) -> str:

@@ -17,7 +17,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session, config_folder, paths_from
 from argosy.core.store import write_text
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import find_line, load_toml
 from argosy.recipes.launch_options import LAUNCH
 
@@ -107,8 +107,7 @@ def _check(path: Path, text: str, key: str, value: object) -> Setting:
 
 def _suggest_key(key: str) -> str:
     """Return the hint for an unknown key: the most similar key, or all keys."""
-    near = suggest_word(key.replace("-", "_"), KEYS)
-    return f"did you mean {near!r}?" if near else f"known: {', '.join(KEYS)}"
+    return did_you_mean(key.replace("-", "_"), KEYS, f"known: {', '.join(KEYS)}", form="'{}'")
 
 
 def fill_options(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Host
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 
 SYSTEM_FOLDERS = (
     "bin",
@@ -77,11 +77,14 @@ def refuse_missing_program(
         return
     shared = [folder for folder in (host.cwd, host.person.home, *own) if folder not in {"", "/"}]
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
-        near = suggest_word(path.name, [each.name for each in path.parent.glob(f"*{path.suffix}")])
         raise UsageError(
             f"cannot run {program}: it does not exist",
             evidence=f"no file {path}; the container has the same current directory",
-            hint=f"did you mean {near}?" if near else "check the path and the current directory",
+            hint=did_you_mean(
+                path.name,
+                [each.name for each in path.parent.glob(f"*{path.suffix}")],
+                "check the path and the current directory",
+            ),
         )
 
 

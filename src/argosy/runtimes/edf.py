@@ -14,7 +14,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
 from argosy.runtimes.pyxis import LAYER_HINT, image_argument, refuse_mount_path
 from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
@@ -69,12 +69,11 @@ def parse_edf(text: str, file: str) -> Edf:
     table = load_toml(text, file)
     for key, value in table.items():
         if key not in KEYS:
-            near = suggest_word(key, KEYS)
             known = f"known keys: {', '.join(KEYS)}"
             raise UsageError(
                 f"{file}: unknown key {key!r}",
                 evidence=known,
-                hint=f"did you mean {near}?" if near else "remove the key, or move it to [env] or [annotations]",
+                hint=did_you_mean(key, KEYS, "remove the key, or move it to [env] or [annotations]"),
             )
         if not isinstance(value, KEYS[key]):
             raise UsageError(

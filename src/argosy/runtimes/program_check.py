@@ -8,7 +8,7 @@ import re
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry
 from argosy.core.shell import quote
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.runtimes.container_plan import lies_below
 
 BUILTINS = frozenset({"alias", "cd", "command", "eval", "exec", "export", "set", "source", "ulimit", "umask", "unset"})
@@ -76,5 +76,4 @@ def _hint(name: str, command: tuple[str, ...], names: frozenset[str]) -> str:
         return f"{name} is a command of the shell: -- sh -c {quote(' '.join(map(quote, command)))}"
     if name == "python" and "python3" in names:
         return "the image has python3: write python3 instead of python"
-    near = suggest_word(name, names)
-    return f"did you mean {near}?" if near else "add the program to the image, or write the full path of a file"
+    return did_you_mean(name, names, "add the program to the image, or write the full path of a file")

@@ -19,7 +19,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Entry, Host, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, quote
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
     {
@@ -177,11 +177,12 @@ def load_runtime(name: str) -> Runtime:
     """
     path = RUNTIMES.get(name)
     if path is None:
-        near = suggest_word(name, RUNTIMES)
         raise UsageError(
             f"unknown runtime {name!r}",
             evidence=f"known: {', '.join(RUNTIMES)}",
-            hint=f"did you mean --runtime {near}?" if near else "omit --runtime to use the one of the site or machine",
+            hint=did_you_mean(
+                name, RUNTIMES, "omit --runtime to use the one of the site or machine", form="--runtime {}"
+            ),
         )
     module, _, attribute = path.partition(":")
     return cast("Runtime", getattr(import_module(module), attribute))

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.errors import SiteError
 from argosy.core.model import Choice, ChoiceKey, Mark
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.core.suggest import suggest_word
 from argosy.sites.job_settings import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site

@@ -17,7 +17,7 @@ import msgspec
 from argosy.core.errors import SiteError
 from argosy.core.model import Host
 from argosy.core.session import config_folder
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.core.toml_lines import find_fault, find_line, load_toml
 from argosy.sites.profile import Site
 
@@ -204,11 +204,10 @@ def _find_fragment(name: str, path: Path, folders: Sequence[Path], within: tuple
     if found is None:
         known = sorted({p.stem.removeprefix(FRAGMENT) for place in paths for p in place.glob("*.toml")} - {path.stem})
         line = find_line(path.read_text(encoding="utf-8"), ("use",))
-        near = suggest_word(name, known)
         raise SiteError(
             f"cannot find the fragment or site {name!r}",
             evidence=f"{path}:{line}: use; known: {', '.join(known)}",
-            hint=f"did you mean {near!r}?" if near else "choose one of them, or write the file next to the profile",
+            hint=did_you_mean(name, known, "choose one of them, or write the file next to the profile", form="'{}'"),
         )
     return found
 

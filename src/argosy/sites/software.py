@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from argosy.core.model import plain_fingerprint
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.sites.profile_parts import Base, Count, Evident
 
 
@@ -226,8 +226,7 @@ def check_processor(name: str, arch: str) -> None:
     """
     home = next((each for each, names in ARCHSPEC.items() if name in names), "")
     if not home:
-        near = suggest_word(name, sorted(frozenset[str]().union(*ARCHSPEC.values())))
-        hint = f"did you mean {near}?" if near else 'use a name such as "zen3"'
+        hint = did_you_mean(name, sorted(frozenset[str]().union(*ARCHSPEC.values())), 'use a name such as "zen3"')
         raise ValueError(f"archspec does not know the CPU {name!r}; {hint}")
     if arch in ARCHSPEC and arch != home:
         raise ValueError(f"archspec = {name!r} is a CPU of {home}, but arch = {arch!r}")

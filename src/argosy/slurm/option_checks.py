@@ -9,7 +9,7 @@ from types import MappingProxyType
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.sbatch_options import SHORT
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
@@ -98,11 +98,10 @@ def parse_warning(text: str) -> tuple[str, int]:
     name, seconds = (match[1], int(match[2] or 60)) if match else ("", 0)
     is_signal = 0 < parse_int(name) <= LAST_SIGNAL if name.isdecimal() else name in SIGNALS
     if not is_signal or seconds > LONGEST_WARNING:
-        near = suggest_word(name, SIGNALS)
         raise UsageError(
             f"invalid warning signal {text!r}",
             evidence=f"known: {', '.join(sorted(SIGNALS))}; at most {LONGEST_WARNING} seconds before the limit",
-            hint=f"did you mean {near}?" if near else "for example: --signal USR2@120",
+            hint=did_you_mean(name, SIGNALS, "for example: --signal USR2@120"),
         )
     return name, seconds
 
@@ -147,11 +146,10 @@ def _check_array(option: str, value: str) -> None:
 def _check_mail(option: str, value: str) -> None:
     for word in value.split(","):
         if word.upper() not in MAILS:
-            near = suggest_word(word.upper(), MAILS)
             raise UsageError(
                 f"invalid mail type {word!r}",
                 evidence=f"{option} {value}",
-                hint=f"did you mean {near}?" if near else f"for example: {option} END,FAIL",
+                hint=did_you_mean(word.upper(), MAILS, f"for example: {option} END,FAIL"),
             )
 
 

@@ -9,7 +9,7 @@ from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_json
 from argosy.core.process import Command
-from argosy.core.progress import render_commands
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.shell import literal_argv, quote
 from argosy.images.open import inspect_squashfs, open_image
@@ -50,7 +50,7 @@ def _files(folder: Path, version: Version) -> Finding:
     if gone:
         hint = "write them again: argosy wrap update DIR"
         return Finding("files", State.FAIL, f"missing: {', '.join(gone[:8])}", hint=hint)
-    return Finding("files", State.OK, f"{render_commands(len(version.commands))} of version {version.number}")
+    return Finding("files", State.OK, f"{count(len(version.commands), 'command')} of version {version.number}")
 
 
 def _image(folder: Path, version: Version, prefix: Path, session: Session) -> Finding:

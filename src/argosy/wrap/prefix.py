@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_name
 from argosy.builder.layer_tree import link_layer_tree
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Bind, ContainerRequest, GpuMode
-from argosy.core.progress import render_commands
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import fill_once, remove_tree
@@ -297,7 +297,7 @@ def _advance(prefix: Path, draft: _Draft, bring: Bring, session: Session, *, pre
         brought = bring(folder, session)
         with session.step("wrap", "its commands") as step:
             version = _write_version_files(prefix, number, draft, brought, session)
-            step.result = f"{render_commands(len(version.commands))}, started by {version.runtime}"
+            step.result = f"{count(len(version.commands), 'command')}, started by {version.runtime}"
     write_activation(prefix, version)
     switch(prefix, number)
     return WrapReport(str(prefix), version, previous, time.monotonic() - start, version.notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from argosy.core.errors import ArgosyError, NoVersions, UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.store import link_or_copy
 from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.wrap.installations import pack_folder
@@ -100,7 +100,7 @@ def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
     if old.is_symlink():
         place.symlink_to(old.readlink())
     else:
-        _copy(old, place)
+        link_or_copy(old, place)
     return Brought(place, recipe)
 
 
@@ -152,14 +152,7 @@ def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:
     place = folder / f"image{SUFFIX[kind]}"
     in_cache = path.resolve().is_relative_to(session.paths.cache.resolve())
     if (recipe.copy or in_cache) and path.is_file():
-        _copy(path, place)
+        link_or_copy(path.resolve(), place)
     else:
         place.symlink_to(path.resolve())
     return place
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -16,7 +16,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import remove_tree
+from argosy.core.store import part_name, remove_tree
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -97,9 +97,8 @@ def next_number(prefix: Path) -> int:
 
 def switch(prefix: Path, number: int) -> None:
     """Switch the commands of a prefix to a version with one rename, so that they exist at every moment."""
-    beside = prefix / f".{SWITCH}.{os.getpid()}.part"
+    beside = part_name(prefix / SWITCH)
     with translate_os_errors(prefix):
-        beside.unlink(missing_ok=True)
         beside.symlink_to(f"{VERSIONS}/{number}/bin")
         beside.replace(prefix / SWITCH)
 

@@ -11,17 +11,8 @@ import pytest
 
 from argosy.builder.python.uv_output import UvProgress
 from argosy.builder.records import disk_use, measure_cost
-from argosy.core.progress import (
-    Meter,
-    drop_bars,
-    read_bar,
-    render_amount,
-    render_packages,
-    render_seconds,
-    render_size,
-    size_of,
-    watch_growth,
-)
+from argosy.core.progress import Meter, drop_bars, read_bar, render_amount, size_of, watch_growth
+from argosy.core.render import render_packages, render_seconds, render_size
 from argosy.core.session import PlainReporter, Step
 
 SAID = """\

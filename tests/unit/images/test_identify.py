@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argosy.core.progress import render_size
+from argosy.core.render import render_size
 from argosy.images.identify import FileKind, Kind, identify_file
 from argosy.images.sif.write import write_sif
 from argosy.images.tar_headers import MEMBERS_LIMIT, read_tar_names

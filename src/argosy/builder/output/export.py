@@ -37,7 +37,8 @@ from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
 from argosy.core.os_errors import require_writable_folder
 from argosy.core.process import Command, run_checked
-from argosy.core.progress import render_size, size_of, watch_growth
+from argosy.core.progress import size_of, watch_growth
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import atomic_file, atomic_folder, refuse_existing, sweep_parts, work_folder

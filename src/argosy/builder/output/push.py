@@ -14,8 +14,8 @@ from argosy.builder.output.export import content_of, make_layers
 from argosy.builder.output.oci import write_layout, write_sif_layout
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.model import ImageKind
-from argosy.core.progress import render_size
 from argosy.core.records import replace
+from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.core.shell import quote
 from argosy.core.store import work_folder

@@ -9,7 +9,7 @@ from argosy.builder.bases.choose import needs_python
 from argosy.builder.packed.store import TORCH
 from argosy.builder.python.pins import replaceable
 from argosy.builder.records import BuildRequest
-from argosy.core.progress import render_size
+from argosy.core.render import render_size
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.pack import BLOCK_SIZE, COMPRESSION
 from argosy.images.squashfs.superblock import Superblock

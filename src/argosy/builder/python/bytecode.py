@@ -14,7 +14,6 @@ import csv
 import hashlib
 import itertools
 import os
-import shutil
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Step
-from argosy.core.store import remove_tree
+from argosy.core.store import link_or_copy, part_name, remove_tree
 
 BYTECODE = "bytecode"
 """Folder of the cache."""
@@ -106,7 +105,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
     def store(self, package: Modules, entry: Path) -> None:
         """Store the compiled byte code of a package, replacing an entry that could not be restored."""
         root = package.root
-        beside = entry.with_name(f".{entry.name}.{os.urandom(4).hex()}.part")
+        beside = part_name(entry)
         cached: list[CachedFile] = []
         try:
             with translate_os_errors(entry.parent):
@@ -114,7 +113,7 @@ class BytecodeCache(msgspec.Struct, frozen=True):
                 for code in self._codes(package):
                     with suppress(FileNotFoundError):
                         cached.append(CachedFile(code, zlib.crc32(_read(f"{root}/{code}"))))
-                        _link(f"{root}/{code}", f"{beside}/{len(cached) - 1}")
+                        link_or_copy(f"{root}/{code}", f"{beside}/{len(cached) - 1}")
                 (beside / MODULE_LIST).write_bytes(msgspec.json.encode(cached))
                 remove_tree(entry)
                 with suppress(FileExistsError):  # another build stored the same meanwhile
@@ -152,18 +151,8 @@ def _link_valid(cached: str, target: str, crc: int) -> bool:
     """Link a cached file to a target, unless it is damaged."""
     if zlib.crc32(_read(cached)) != crc:
         return False
-    _link(cached, target)
+    link_or_copy(cached, target)
     return True
-
-
-def _link(source: str, target: str) -> None:
-    """Create a hard link, or a copy if a link is impossible (another file system, another user's file)."""
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 GROUP_BYTES = 3 << 20

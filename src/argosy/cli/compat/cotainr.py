@@ -20,7 +20,7 @@ from argosy.core.errors import UsageError
 from argosy.core.layout import PrefixLayout
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.sites.bases import System, read_systems
 from argosy.sites.read import profile_folders
 from argosy.version import VERSION
@@ -101,11 +101,10 @@ def plan_request(options: CotainrOptions, systems: Mapping[str, System]) -> Buil
 def _find_system(name: str, systems: Mapping[str, System]) -> System:
     if name in systems:
         return systems[name]
-    near = suggest_word(name, systems)
     raise UsageError(
         f"no site profile has a system {name!r}",
         evidence=f"known: {', '.join(sorted(systems)) or 'none'}",
-        hint=f"did you mean --system={near}?" if near else "give the base itself: --base-image=BASE",
+        hint=did_you_mean(name, systems, "give the base itself: --base-image=BASE", form="--system={}"),
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 
 SECTIONS = ("defaults", "force", "appends", "prepends")
 
@@ -196,10 +196,9 @@ def _check_keys(merged: Mapping[str, object]) -> None:
         if key in REFUSED and not own and not unasked:
             raise UsageError(f"tykky's key {key} is not supported", hint=REFUSED[key])
         if key not in known:
-            near = suggest_word(key, known)
             raise UsageError(
                 f"tykky has no key {key!r}",
-                hint=f"did you mean {near}?" if near else "check the key in tykky's documentation",
+                hint=did_you_mean(key, known, "check the key in tykky's documentation"),
             )
 
 

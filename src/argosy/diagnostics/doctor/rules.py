@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.core.progress import render_size
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
 from argosy.diagnostics.doctor.site_rules import INSTALL, Here, check_site, check_site_needs, how_to_get, is_here

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.core.findings import has_failed
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.core.shell import join, quote
 from argosy.diagnostics.report.cause import (
     changes_only_arguments,

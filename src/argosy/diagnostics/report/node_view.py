@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from argosy.core.parse import parse_cpulist
-from argosy.core.plural import count
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.diagnostics.report.model import RankRow
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.rules import name_network

@@ -20,8 +20,8 @@ from argosy.core.model import Choice
 from argosy.core.pages import page_templates
 from argosy.core.parse import parse_cpulist
 from argosy.core.plots import draw, size_label
-from argosy.core.plural import count
 from argosy.core.redact import hide, redact
+from argosy.core.render import count
 from argosy.diagnostics.report.compare import NODES
 from argosy.diagnostics.report.drawings import draw_timeline, render_seconds, sum_phases
 from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from argosy.bench.result import BUS, BenchResult, Figure
 from argosy.core.findings import Finding, State, has_failed
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.core.shell import quote
 from argosy.diagnostics.report.model import Case, Comparison
 from argosy.diagnostics.verify.rules import LEAST_SHARE

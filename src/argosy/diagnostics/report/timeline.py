@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.diagnostics.report.model import Moment, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts

@@ -9,6 +9,7 @@ import msgspec
 
 from argosy.bench.collectives_output import Measured, parse_bandwidth
 from argosy.core.parse import read_ends_of
+from argosy.core.render import align_rows
 from argosy.core.session import Session
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
@@ -71,5 +72,4 @@ def render_history(rows: Sequence[EarlierRun]) -> str:
         speed, operation = f"{row.measured.gigabytes:g}", row.measured.operation or "-"
         shape = f"{row.shape.nodes} x {row.shape.ranks_per_node}" if row.shape else "-"
         cells.append((row.date, row.job, row.site, operation, shape, speed, f"{share:.0%}", row.nodes or "-"))
-    widths = [max(len(each[column]) for each in cells) for column in range(len(cells[0]))]
-    return "\n".join("  ".join(map(str.ljust, each, widths)).rstrip() for each in cells)
+    return "\n".join(align_rows(cells))

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_cpulist
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes

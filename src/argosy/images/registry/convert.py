@@ -19,7 +19,8 @@ from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, OnLine, Reply, tool_error
-from argosy.core.progress import render_size, watch_growth
+from argosy.core.progress import watch_growth
+from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.images.identify import FileKind

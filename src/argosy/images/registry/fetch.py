@@ -27,11 +27,12 @@ from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
-from argosy.core.progress import render_size, watch_growth
+from argosy.core.progress import watch_growth
 from argosy.core.records import asdict, replace
+from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import fill_once, mark_used, work_folder, write_text
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import OciConfig, parse_config
 from argosy.images.open import GO_ARCH, wrong_arch
@@ -376,6 +377,5 @@ def daemon_hint(message: str) -> str:
 
 def _no_image(name: str, error: ArgosyError, session: Session) -> UsageError:
     listed = session.runner.run(Command(("docker", "images", "--format", "{{.Repository}}:{{.Tag}}")))
-    near = suggest_word(name, listed.stdout.split())
-    hint = f"did you mean docker-daemon:{near}?" if near else "'docker images' lists the images"
+    hint = did_you_mean(name, listed.stdout.split(), "'docker images' lists the images", form="docker-daemon:{}")
     return UsageError(f"docker has no image {name}", evidence=error.evidence, hint=hint)

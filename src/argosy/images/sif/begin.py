@@ -17,6 +17,7 @@ from typing import Self
 
 from argosy.core.errors import ArgosyError
 from argosy.core.locks import deferred_signals
+from argosy.core.store import part_name
 from argosy.images.sif.write import CHUNK, FileSlice, Piece, copy_slice, new_file
 
 Copy = tuple[int, FileSlice]
@@ -30,8 +31,7 @@ class BegunFile:
     """
 
     def __init__(self, output: Path) -> None:
-        # `sweep_parts` removes the file of a killed process by this name.
-        self._path = output.with_name(f".{output.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+        self._path = part_name(output)
         self._copies = frozenset[tuple[int, Piece]]()
         self._waiting = SimpleQueue[Copy | None]()
         """Copies to make; None after the last one."""

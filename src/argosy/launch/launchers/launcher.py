@@ -22,7 +22,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
 from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, load_helper
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
 
 FUNCTIONS = Path(__file__).with_name("data") / "ranks.sh"
@@ -269,11 +269,10 @@ def find_launcher(name: str) -> Launcher:
         If it does not exist.
     """
     if name not in LAUNCHERS:
-        near = suggest_word(name, LAUNCHERS)
         raise UsageError(
             f"there is no launcher {name!r}",
             evidence=f"known: {', '.join(LAUNCHERS)}",
-            hint=f"did you mean {near}?" if near else "choose one of them",
+            hint=did_you_mean(name, LAUNCHERS, "choose one of them"),
         )
     return LAUNCHERS[name]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from argosy.core.model import Choice, ImageKind
-from argosy.core.plural import count
+from argosy.core.render import count
 from argosy.core.shell import Word, as_comment, collect_helpers, merge_helpers, quote
 from argosy.host.gpus import MODE_VENDOR
 from argosy.jobs.launch_plan import Shape

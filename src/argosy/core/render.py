@@ -1,0 +1,43 @@
+"""Write numbers, durations, sizes and tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+KILO, TWO_DIGITS = 1000, 10
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with a noun in the singular or the plural, for example ``1 node`` or ``2 nodes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def render_seconds(seconds: float) -> str:
+    """Render a duration in its largest unit: ``40 s``, ``3 min``, ``5 h`` or ``4 d``."""
+    for unit, size, most in (("s", 1, 2 * MINUTE), ("min", MINUTE, 2 * HOUR), ("h", HOUR, 2 * DAY)):
+        if seconds < most:
+            return f"{max(0.0, seconds) / size:.0f} {unit}"
+    return f"{seconds / DAY:.0f} d"
+
+
+def render_size(size: int) -> str:
+    """Render a number of bytes in decimal units: ``512 bytes``, ``12 MB``, ``3.4 GB``."""
+    value, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if value < KILO:
+            break
+        value, unit = value / KILO, larger
+    digits = 0 if unit == "bytes" or value >= TWO_DIGITS else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def render_packages(number: int) -> str:
+    """Render ``no packages``, ``1 package`` or ``12 packages``."""
+    return count(number, "package") if number else "no packages"
+
+
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equal length as lines whose cells are in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
