@@ -21,6 +21,16 @@ def render_seconds(seconds: float) -> str:
     return f"{seconds / DAY:.0f} d"
 
 
+def render_duration(seconds: float) -> str:
+    """Render a duration in its two largest units, for example ``75 s``, ``12 min 5 s`` or ``3 h 20 min``."""
+    whole = round(seconds)
+    if whole < 120:  # noqa: PLR2004 - up to two minutes
+        return f"{whole} s"
+    if whole < 7200:  # noqa: PLR2004 - up to two hours
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def render_size(size: int) -> str:
     """Render a number of bytes in decimal units: ``512 bytes``, ``12 MB``, ``3.4 GB``."""
     value, unit = float(size), "bytes"

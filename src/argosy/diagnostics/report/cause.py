@@ -1,65 +1,62 @@
-"""Explain the likely cause of a failure: the error itself, and what differs from the last run that passed."""
+"""Explain the likely cause of a failure: the error, what differs from the last run that passed, and the lines; pure."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import PurePosixPath
 
-from argosy.core.findings import Finding, State
-from argosy.diagnostics.report.chain import find_use
-from argosy.diagnostics.report.compare import ARGUMENTS, IMAGE, NODES
-from argosy.diagnostics.report.model import Case, Comparison
-from argosy.diagnostics.report.network_cause import explain_settings
-from argosy.diagnostics.report.source import describe_arguments, names_of
-from argosy.diagnostics.report.summary import join_names, sentence
-from argosy.diagnostics.why.find import KnownError
+from argosy.core.findings import State
+from argosy.diagnostics.report.compare import IMAGE, IN_LOG, NODES
+from argosy.diagnostics.report.evidence import OF_PROGRAM, changes_only_arguments
+from argosy.diagnostics.report.model import Case, Cited, Comparison, Evidence, Frame
+from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
+from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
 from argosy.slurm.text import ENDED
 
 MOST_CHANGES = 3
 """Differences from the last run that passed in the explanation; the section has all."""
 
-OF_PROGRAM = "program-error"
-"""Name of the error of a program that no signature knows."""
-
 RANK = {"rank"}
 """Names of the number of a rank in programs, in small letters."""
 
-KNOWN_CAUSES, UNEXPLAINED = ("cause", "maybe"), "unexplained"
-"""Levels of errors that explain a failure, and of the first error of another failure."""
+MOST_CALLS = 3
+"""Calls before the raised line that are cited."""
+
+TRACEBACK = "Traceback (most recent call last)"
+
+MEANINGS = {
+    "NCCL_IB_DISABLE": "1 switches InfiniBand off",
+    "NCCL_IB_HCA": "names of the InfiniBand cards that NCCL may use",
+    "NCCL_NET": "the network that NCCL uses",
+    "NCCL_NET_PLUGIN": "the plugin for the network of NCCL",
+    "NCCL_SOCKET_IFNAME": "the interfaces for NCCL's first contact and for TCP",
+}
+"""Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
 
 
-def explain_cause(case: Case) -> str:
+def explain_cause(evidence: Evidence) -> str:
     """Explain the likely cause of a failed job or check; empty for other jobs."""
+    case, failed = evidence.case, evidence.failed_check
     if case.facts.kind != ENDED:
         return ""
     if case.facts.code:
-        return " ".join(f"{each}." for each in (*_explain_error(case), *_explain_changes(case)))
-    failed = find_failed_check(case)
+        return " ".join(f"{each}." for each in (*_explain_error(evidence), *_explain_changes(evidence)))
     if failed is None:
         return ""
     found = f"The {failed.what} check failed: {failed.evidence}"
-    return " ".join(f"{each}." for each in (found, *_explain_changes(case)))
+    return " ".join(f"{each}." for each in (found, *_explain_changes(evidence)))
 
 
-def find_failed_check(case: Case) -> Finding | None:
-    """Return the first failed check that has a hint."""
-    return next((each for each in case.findings if each.state is State.FAIL and each.hint), None)
-
-
-def find_known_cause(case: Case) -> KnownError | None:
-    """Return the first cause in the output that a signature explains."""
-    return next((each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM), None)
-
-
-def _explain_error(case: Case) -> Iterator[str]:
+def _explain_error(evidence: Evidence) -> Iterator[str]:
     """Yield what the output shows about the error."""
-    known = find_known_cause(case)
+    case = evidence.case
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
-    unexplained = next((each for each in case.errors if each.level == UNEXPLAINED), None)
+    unexplained = next((each for each in case.errors if each.level == "unexplained"), None)
     symptom = next((each for each in case.errors if each.level == "symptom"), None)
-    if known:
-        yield sentence(known.cause)
+    if evidence.known:
+        yield sentence(evidence.known.cause)
     elif case.raised and case.raised.frames:
         frame = case.raised.frames[-1]
         yield f"Line {frame.line} of {frame.path} raised {case.raised.text} (in {frame.function})"
@@ -78,27 +75,27 @@ def _explain_error(case: Case) -> Iterator[str]:
         yield "The output contains no error that Argosy knows"
 
 
-def _explain_changes(case: Case) -> Iterator[str]:
+def _explain_changes(evidence: Evidence) -> Iterator[str]:
     """Yield what differs from the last run that passed, and what does not."""
-    compared = case.compared
+    case, compared = evidence.case, evidence.case.compared
     if not compared.job:
         return
     passed = f"job {compared.job}, which passed{_describe_equal(case)}"
     if not compared.changes:
         yield f"Nothing that Argosy records differs from {passed}"
-    elif changes_only_arguments(compared):
+    elif evidence.only_arguments:
         difference = describe_difference(compared)
         verb = "are" if difference.partition(" '")[0].endswith("arguments") else "is"
         yield f"In the launch, the {difference} {verb} the only difference from {passed}"
-        yield from _explain_use(case)
+        yield from _explain_use(evidence)
     else:
         yield f"Recorded differences from {passed}: {describe_difference(compared)}"
-    yield from explain_settings(case)
+    yield from _explain_settings(evidence)
 
 
-def _explain_use(case: Case) -> Iterator[str]:
+def _explain_use(evidence: Evidence) -> Iterator[str]:
     """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
-    use = find_use(case)
+    case, use = evidence.case, evidence.use
     if use is None or case.raised is None:
         return
     yield f"Line {use[0].line} of {PurePosixPath(use[0].path).name} reads this argument ({use[1]})"
@@ -119,11 +116,6 @@ def _describe_equal(case: Case) -> str:
     return f"{network}{' on ' if names else ''}{join_names(names)}"
 
 
-def changes_only_arguments(compared: Comparison) -> bool:
-    """Return whether nothing but the arguments differs."""
-    return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
-
-
 def describe_difference(compared: Comparison) -> str:
     """Describe the differences, for example ``argument 'b' (before: 'a')`` or ``image is 'b.sif', before: 'a.sif'``."""
     if changes_only_arguments(compared):
@@ -132,3 +124,93 @@ def describe_difference(compared: Comparison) -> str:
         f"{each.name} is '{each.now or 'not set'}', before: '{each.before or 'not set'}'"
         for each in compared.changes[:MOST_CHANGES]
     )
+
+
+def _explain_settings(evidence: Evidence) -> Iterator[str]:
+    """Yield what NCCL read in this job and not in the last run that passed, and what follows from it."""
+    case, compared = evidence.case, evidence.case.compared
+    for change in compared.observed:
+        if not change.now:
+            continue
+        name = change.name.removesuffix(IN_LOG)
+        meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
+        read = f"NCCL read {name}={change.now}{meaning}"
+        found = evidence.settings.get(change.name)
+        line = f"For '{found.argument}', line {found.line}" if found else ""
+        where = f"{line} of the program contains this value of {name}. " if found else ""
+        if change is evidence.wrong_cards:
+            yield f"{where}{read}, {_name_cards(change.now, case)}{_consequence(case)}"
+        else:
+            before = f"read {change.before}" if change.before else "does not mention it"
+            yield f"{where}{read}; the log of job {compared.job} {before}"
+
+
+def _name_cards(rule: str, case: Case) -> str:
+    """Say that a rule allows no card of the last run that passed."""
+    used = f"job {case.compared.job} used ({join_names(case.compared.cards)})"
+    return (
+        f"which excludes all cards that {used}" if rule.startswith("^") else f"but no card that {used} has such a name"
+    )
+
+
+def _consequence(case: Case) -> str:
+    """Say what followed in this job if NCCL may use none of the cards."""
+    if not case.net.slow:
+        return ""
+    low = any(each.what == BANDWIDTH and each.state is State.FAIL for each in case.findings)
+    return ", so NCCL used TCP" + (", which explains the low bandwidth" if low else "")
+
+
+def cite_lines(evidence: Evidence) -> tuple[Cited, ...]:
+    """Return the lines that lead from a changed argument to a failure, in their order."""
+    case = evidence.case
+    if case.raised and case.raised.frames:
+        return tuple(_cite_traceback(evidence))
+    return tuple(_cite_settings(evidence)) if not case.facts.code else ()
+
+
+def _cite_traceback(evidence: Evidence) -> Iterator[Cited]:
+    """Yield the lines of the traceback, the definitions of names in the last one, and the last output before it."""
+    case, use = evidence.case, evidence.use
+    if case.raised is None:
+        return
+    last = case.raised.frames[-1]
+    own = [frame for frame in case.raised.frames if frame.path == last.path]
+    if use and use[0] is not last:
+        other = "" if use[0].path == last.path else f" of {PurePosixPath(use[0].path).name}"
+        line = 0 if other else use[0].line
+        yield Cited(f"Line {use[0].line}{other} reads the argument ({use[1]})", use[0].code, line)
+    for frame, called in list(pairwise(own))[-MOST_CALLS:]:
+        if not use or frame is not use[0]:
+            yield Cited(f"Line {frame.line}{_inside(frame)} calls {called.function}", frame.code, frame.line)
+    yield Cited(f"Line {last.line}{_inside(last)} raises {case.raised.text}", last.code, last.line)
+    for each in evidence.definitions:
+        yield Cited(f"Line {each.line} defines {each.name}", each.code, each.line)
+    printed = _last_output(case)
+    if printed:
+        yield Cited(f"Last line of {describe_writer(case)} before the error", printed)
+
+
+def _inside(frame: Frame) -> str:
+    return "" if frame.function == "<module>" else f", in {frame.function},"
+
+
+def _last_output(case: Case) -> str:
+    """Return the last line that was written before the traceback; empty if there is none."""
+    lines = case.facts.last_lines
+    begins = [number for number, line in enumerate(lines) if TRACEBACK in line]
+    before = [line for line in lines[: begins[-1]] if line.strip()] if begins else []
+    return before[-1] if before else ""
+
+
+def _cite_settings(evidence: Evidence) -> Iterator[Cited]:
+    """Yield the line of the program with a new argument and a setting that NCCL read, and the lines that use it."""
+    for name, found in [*evidence.settings.items()][:1]:
+        yield Cited(
+            f"Line {found.line} has '{found.argument}' and {name.removesuffix(IN_LOG)}", found.code.strip(), found.line
+        )
+        defined, excerpt = defined_names(found.code), evidence.case.excerpt
+        rows = excerpt.lines if excerpt else ()
+        users = [row for row in rows if row[0] != found.line and defined & names_of(row[1])]
+        for line, code, _ in users[:MOST_CALLS]:
+            yield Cited(f"Line {line} uses {', '.join(sorted(defined))}", code.strip(), line)

@@ -15,12 +15,11 @@ from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.diagnostics.report.cause import changes_only_arguments, explain_cause
-from argosy.diagnostics.report.chain import cite_lines
-from argosy.diagnostics.report.commands import list_commands
+from argosy.diagnostics.report.cause import cite_lines, explain_cause
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
+from argosy.diagnostics.report.evidence import changes_only_arguments, find_evidence
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
-from argosy.diagnostics.report.next_steps import list_steps
+from argosy.diagnostics.report.next_steps import list_commands, list_steps
 from argosy.diagnostics.report.node_view import job_node
 from argosy.diagnostics.report.source import find_exception, read_excerpt, search_arguments, search_frames
 from argosy.diagnostics.report.summary import (
@@ -92,13 +91,14 @@ def collect_report(session: Session, job: str) -> Report:
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = _network_logs(facts, output)
     case = _collect_case(session, facts, output, logs)
+    evidence = find_evidence(case)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,
         summary=summarize(case),
-        cause=explain_cause(case),
-        chain=cite_lines(case),
-        steps=tuple(list_steps(case)),
+        cause=explain_cause(evidence),
+        chain=cite_lines(evidence),
+        steps=tuple(list_steps(evidence)),
         timeline=plan_timeline(facts, output),
         unknown=tuple(unknown_times(facts, case.plan, output)),
         ranks=tuple(_ranks(facts, case.plan)),

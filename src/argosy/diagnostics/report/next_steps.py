@@ -1,4 +1,4 @@
-"""List the next steps of a report in their order: each is one action with its command, and what it costs."""
+"""List the next steps of a report in their order, each with its command and cost, and other useful commands."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.core.findings import has_failed
-from argosy.core.render import count
+from argosy.core.render import count, render_duration
 from argosy.core.shell import join, quote
-from argosy.diagnostics.report.cause import (
-    changes_only_arguments,
-    describe_difference,
-    find_failed_check,
-    find_known_cause,
-)
-from argosy.diagnostics.report.chain import find_definitions
-from argosy.diagnostics.report.drawings import render_seconds
-from argosy.diagnostics.report.model import Case, Comparison, Search, Step
-from argosy.diagnostics.report.network_cause import CARDS, find_wrong_cards
-from argosy.diagnostics.report.source import describe_return, find_setting
+from argosy.diagnostics.report.cause import describe_difference
+from argosy.diagnostics.report.evidence import CARDS
+from argosy.diagnostics.report.model import Case, Evidence, Search, Step
+from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
 from argosy.slurm.text import ENDED
 
@@ -35,58 +28,59 @@ DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
 SECONDS_OF_HOUR = 3600
 
 
-def list_steps(case: Case) -> Iterator[Step]:
+def list_steps(evidence: Evidence) -> Iterator[Step]:
     """Yield the next steps after a job that failed, or whose checks failed; nothing for other jobs."""
-    facts = case.facts
+    case, facts = evidence.case, evidence.case.facts
     if facts.kind != ENDED:
         return
     if facts.advice:
         yield Step(f"{sentence(facts.advice)}.")
     elif facts.code:
-        yield from _steps_of_failure(case)
+        yield from _steps_of_failure(evidence)
     elif has_failed(case.findings):
-        yield from _steps_of_check(case)
+        yield from _steps_of_check(evidence)
 
 
-def _steps_of_failure(case: Case) -> Iterator[Step]:
+def _steps_of_failure(evidence: Evidence) -> Iterator[Step]:
     """Yield the steps after a failure: first look at the evidence, then correct what explains it."""
-    known, compared = find_known_cause(case), case.compared
+    case, known, compared = evidence.case, evidence.known, evidence.case.compared
     target = "the program or its input"
     if known:
         yield Step(f"{sentence(fill_names(known.fix, case.facts))}.")
     elif case.raised and case.search:
-        data = [f"{name}, line {number}" for number, name, _ in find_definitions(case)]
+        data = [f"{each.name}, line {each.line}" for each in evidence.definitions]
         target = f"line {case.raised.frames[-1].line}, or {f'its data ({data[0]})' if data else 'its input'}"
         yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
     elif case.facts.last_lines:
         yield Step(f"Look at the last lines of {describe_writer(case)}, below.", section="failure")
     else:
         yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", _free(case))
-    again = f"orrect {target}, then launch this job again. It fails again if nothing changed."
+    again = f"{target}, then launch this job again. It fails again if nothing changed."
     if not case.plan or not case.plan.is_job:
         return
     if not compared.changes:
-        yield Step(f"C{again}", *_launch_again(case))
+        yield Step(f"Correct {again}", *_launch_again(case))
         return
-    what = f"the {describe_difference(compared)}" if changes_only_arguments(compared) else "the recorded differences"
-    back = f"If you did not want {what}: {_launch_before(compared)}."
+    what = f"the {describe_difference(compared)}" if evidence.only_arguments else "the recorded differences"
+    back = f"If you did not want {what}: {_launch_before(evidence)}."
     yield Step(back, compared.repeat, _cost(case))
-    yield Step(f"If you wanted {what}: c{again}", *_launch_again(case), instead=True)
+    yield Step(f"If you wanted {what}: correct {again}", *_launch_again(case), instead=True)
 
 
-def _launch_before(compared: Comparison) -> str:
+def _launch_before(evidence: Evidence) -> str:
     """Say what to launch instead, for example ``launch with 'ib', as in job 5``."""
-    if not changes_only_arguments(compared):
+    compared = evidence.case.compared
+    if not evidence.only_arguments:
         return f"launch job {compared.job} again"
     return f"launch {describe_return(compared.changes[0])}, as in job {compared.job}"
 
 
-def _steps_of_check(case: Case) -> Iterator[Step]:
+def _steps_of_check(evidence: Evidence) -> Iterator[Step]:
     """Yield the steps that separate a change since the last run that passed from a fault of the nodes or the image."""
-    failed, compared = find_failed_check(case), case.compared
+    case, failed, compared = evidence.case, evidence.failed_check, evidence.case.compared
     if not case.plan or not case.plan.is_job:
         return
-    steps = list(_steps_of_changes(case)) if compared.changes else []
+    steps = list(_steps_of_changes(evidence)) if compared.changes else []
     if not compared.changes and failed and DEVICES not in failed.hint:
         steps.append(Step(f"{sentence(fill_names(failed.hint, case.facts))}."))
     if "/" in case.plan.image:
@@ -101,40 +95,39 @@ def _steps_of_check(case: Case) -> Iterator[Step]:
     yield from steps
 
 
-def _steps_of_changes(case: Case) -> Iterator[Step]:
+def _steps_of_changes(evidence: Evidence) -> Iterator[Step]:
     """Yield the steps that find and revert the change that is the cause."""
-    compared, only_arguments = case.compared, changes_only_arguments(case.compared)
-    if only_arguments and case.search:
-        yield _look(case, case.search, _name_lines(case))
+    case, compared = evidence.case, evidence.case.compared
+    if evidence.only_arguments and case.search:
+        yield _look(case, case.search, _name_lines(evidence, Path(case.search.path).name))
     else:
         line = f"argosy jobs diff {compared.job} {case.facts.id}"
         yield Step("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
     nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
-    launch = f"{sentence(_launch_before(compared))}{nodes}. If it passes its checks, the cause is confirmed."
-    yield Step(f"{launch}{_keep(case)}", repeat, _cost(case))
+    launch = f"{sentence(_launch_before(evidence))}{nodes}. If it passes its checks, the cause is confirmed."
+    yield Step(f"{launch}{_keep(evidence)}", repeat, _cost(case))
 
 
-def _name_lines(case: Case) -> str:
-    """Name the lines of the program that explain a failed check."""
-    name = Path(case.search.path).name if case.search else "the program"
-    found = next(filter(None, (find_setting(case, each) for each in case.compared.observed)), None)
+def _name_lines(evidence: Evidence, name: str) -> str:
+    """Name the lines of a program that explain a failed check."""
+    found = next(iter(evidence.settings.values()), None)
     if found:
-        return f"line {found[0]} of {name}"
+        return f"line {found.line} of {name}"
     return f"the lines of {name} that contain a new argument, or a variable of NCCL"
 
 
-def _keep(case: Case) -> str:
+def _keep(evidence: Evidence) -> str:
     """Say what to do after the run of the earlier arguments has passed."""
-    if not changes_only_arguments(case.compared):
+    if not evidence.only_arguments:
         return ""
-    wrong = find_wrong_cards(case)
-    found = find_setting(case, wrong) if wrong else None
-    passed = f" Then launch {describe_return(case.compared.changes[0])} from now on"
-    if wrong and found:
-        cards = join_names(case.compared.cards)
-        return f"{passed}, or correct line {found[0]} so that {CARDS} names your cards ({cards})."
-    return f"{passed}, or correct what the {describe_difference(case.compared)} selects."
+    compared, wrong = evidence.case.compared, evidence.wrong_cards
+    found = evidence.settings.get(wrong.name) if wrong else None
+    passed = f" Then launch {describe_return(compared.changes[0])} from now on"
+    if found:
+        cards = join_names(compared.cards)
+        return f"{passed}, or correct line {found.line} so that {CARDS} names your cards ({cards})."
+    return f"{passed}, or correct what the {describe_difference(compared)} selects."
 
 
 def _look(case: Case, search: Search, what: str) -> Step:
@@ -176,7 +169,7 @@ def _cost(case: Case) -> str:
         return f"Type it on {_place(case)}; submits a job: {size}."
     hours = compared.seconds / SECONDS_OF_HOUR * (gpus or shape.nodes)
     unit = "GPU" if gpus else "node"
-    took = f"{render_seconds(compared.seconds)} in job {compared.job}"
+    took = f"{render_duration(compared.seconds)} in job {compared.job}"
     return f"Type it on {_place(case)}; costs about {hours:.2g} {unit} hours ({size}, {took})."
 
 
@@ -216,3 +209,21 @@ def _probe(case: Case, number: int) -> Step:
         join(argv),
         f"Type it on {_place(case)}; submits a job: {size}, for a few seconds.",
     )
+
+
+def list_commands(case: Case) -> Iterator[tuple[str, str]]:
+    """Yield command lines, the most useful first: purpose and line."""
+    facts, plan = case.facts, case.plan
+    script = quote(str(Path(facts.record) / "job.sh"))
+    if plan and not plan.is_job:
+        yield "Run it again", f"sh {script}"
+        return
+    if facts.kind != ENDED:
+        yield "Cancel the job", f"argosy cancel {facts.id}"
+    elif plan and facts.record and not case.typed and not facts.code and not has_failed(case.findings):
+        yield "Launch it again", f"sbatch {script}"
+    yield "See the whole output", f"argosy logs {facts.id}"
+    if not case.findings:
+        yield "Check network, GPUs and cores", f"argosy verify {facts.id}"
+    if plan:
+        yield "Show why each setting has its value", f"argosy explain {facts.id}"

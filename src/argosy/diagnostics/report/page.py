@@ -21,12 +21,12 @@ from argosy.core.pages import page_templates
 from argosy.core.parse import parse_cpulist
 from argosy.core.plots import draw, size_label
 from argosy.core.redact import hide, redact
-from argosy.core.render import count
+from argosy.core.render import count, render_duration
 from argosy.diagnostics.report.compare import NODES
-from argosy.diagnostics.report.drawings import draw_timeline, render_seconds, sum_phases
 from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
+from argosy.diagnostics.report.timeline import draw_timeline, sum_phases
 from argosy.diagnostics.verify.network_log import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
@@ -63,7 +63,7 @@ def render_page(report: Report) -> str:
     environment.finalize = partial(_without_secrets, secrets=secrets)
     environment.filters["time"] = _time
     environment.filters["sentence"] = capitalise
-    environment.filters["duration"] = render_seconds
+    environment.filters["duration"] = render_duration
     environment.filters["names"] = join_names
     environment.filters["filled"] = lambda text: fill_names(text, report.case.facts)
     environment.filters["consequence"] = lambda error: _consequence(error, report.case.facts)
@@ -135,7 +135,7 @@ def _outline(report: Report) -> Iterator[tuple[str, str]]:
         yield "Submitted" if facts.submitted else "Started", _time(report.timeline[0].seconds)
     started = [each.seconds for each in report.timeline if each.phase is Phase.START]
     if started and facts.kind == ENDED:
-        yield "Ran for", render_seconds(report.timeline[-1].seconds - started[0])
+        yield "Ran for", render_duration(report.timeline[-1].seconds - started[0])
     if facts.kind == ENDED:
         used = _resources(facts, plan)
         yield from [("Used", used)] if used else []

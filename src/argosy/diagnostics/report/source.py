@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from argosy.core.redact import redact
 from argosy.core.shell import join
-from argosy.diagnostics.report.compare import IN_LOG
-from argosy.diagnostics.report.model import Case, Change, Excerpt, Frame, Raised, Search
+from argosy.diagnostics.report.model import Change, Excerpt, Frame, Raised, Search
 from argosy.jobs.command_files import is_in_image
 
 RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
@@ -145,23 +144,6 @@ def defined_names(text: str) -> set[str]:
 def names_of(text: str) -> set[str]:
     """Return the names in a line of code, without those in simple strings."""
     return set(NAME.findall(STRING.sub("", text)))
-
-
-def find_setting(case: Case, change: Change) -> tuple[int, str, str] | None:
-    """Find the line of the program with a new argument, a variable of the log and its value.
-
-    Returns
-    -------
-    tuple or None
-        Number and text of the line, and the argument.
-    """
-    name = change.name.removesuffix(IN_LOG)
-    words = [word for word in case.search.words if word != NCCL] if case.search else []
-    for number, text, _ in case.excerpt.lines if case.excerpt and change.now else ():
-        for word in words:
-            if word in text and name in text and change.now in text:
-                return number, text, word
-    return None
 
 
 def describe_arguments(change: Change) -> str:
