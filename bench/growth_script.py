@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.parts import END_FILE, render_end
 from bench.inputs import bench_cache, open_session
@@ -70,7 +70,7 @@ def _measure(folder: Path, times: int) -> Sequence[tuple[int, ...]]:
     (record / END_FILE).write_text(render_end(()))
     wanted = Wanted(nodes=2, gpus_per_node=8)
     request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted)
-    script = prepare_launch(request, open_session(bench_cache()), dry=True, record=str(record)).script
+    script = prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=str(record)).script
     (folder / "job.sh").write_text(script)
     (folder / "slurm.conf").write_text(SLURM_CONF)
     (folder / "srun").write_text(SRUN)

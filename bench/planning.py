@@ -7,7 +7,7 @@ from pathlib import Path
 
 from argosy.core.session import Session
 from argosy.launch.context import LaunchContext, choose_target
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.plan import plan_launch
 from argosy.launch.resolve import prepare_launch
 from argosy.runtimes.open_container import open_container
@@ -87,6 +87,6 @@ def _large(session: Session, *, times: int) -> Row:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
-        prepare_launch(request, session, dry=True)
+        prepare_launch(request, session, purpose=Purpose.SHOW)
         taken.append((time.perf_counter() - start) * 1000)
     return many("planning.large", f"plan of a job on {NODES:,} nodes", taken, "ms", budget=LARGE_MS)

@@ -6,7 +6,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from bench.inputs import Inputs, bench_cache, open_session
 from bench.place import REPO, open_folder, why_no_lab
@@ -59,7 +59,7 @@ def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - co
 def _script_of(nodes: int, launcher: str = "") -> str:
     wanted = Wanted(nodes=nodes, gpus_per_node=8)
     request = LaunchRequest("/images/train.sif", COMMAND, str(write_large_site()), wanted, launcher=launcher)
-    return prepare_launch(request, open_session(bench_cache()), dry=True, record=RECORD).script
+    return prepare_launch(request, open_session(bench_cache()), purpose=Purpose.SHOW, record=RECORD).script
 
 
 def _counted(nodes: int) -> list[Row]:

@@ -47,7 +47,7 @@ from argosy.jobs import cancel, logs, query
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.launch import submit, submit_ssh
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import refuse_with_ssh
 from argosy.launch.request import read_request
 from argosy.launch.resolve import prepare_launch
@@ -165,7 +165,11 @@ def plan_launch(
     _refuse_by_ssh(ssh, packages, in_allocation=in_allocation)
     request = replace(_read_launch(image, command, options, here), in_allocation=in_allocation, smoke=smoke)
     request = extend_launch(request, tuple(packages), here, dry=True)
-    return submit_ssh.preview(request, here, parse_remote(ssh)) if ssh else prepare_launch(request, here, dry=True)
+    return (
+        submit_ssh.preview(request, here, parse_remote(ssh))
+        if ssh
+        else prepare_launch(request, here, purpose=Purpose.SHOW)
+    )
 
 
 @_explained

@@ -112,11 +112,11 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     if mode.ssh:
         refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
     if mode.dry_run or mode.script is not None:
-        plan = cmd_launch.prepare_dry_run(request, session, script_only=mode.script is not None, ssh=mode.ssh)
+        plan = cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh)
         ctx.exit(cmd_launch.show_plan(plan, None if mode.dry_run else mode.script, as_json=mode.as_json))
     if mode.html or mode.svg:
         _require_job(
-            cmd_launch.prepare_dry_run(request, session, script_only=False, ssh=mode.ssh),
+            cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh),
             in_allocation=mode.in_allocation,
         )
     launched = cmd_launch.start(request, session, mode.ssh)
@@ -162,7 +162,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
     requests = [change(cmd_launch.read_request(session, **{**options, "nodes": count})) for count in counts]
 
     def preview(request: LaunchRequest) -> LaunchPlan:
-        return cmd_launch.prepare_dry_run(request, session, script_only=False, ssh=mode.ssh)
+        return cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh)
 
     if mode.dry_run:
         for request in requests:

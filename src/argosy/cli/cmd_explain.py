@@ -18,6 +18,7 @@ from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.explain import GROUPS, Explained, explain_plan
+from argosy.launch.model import Purpose
 from argosy.launch.resolve import prepare_launch
 
 
@@ -41,7 +42,7 @@ def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan
     image = options["image"]
     if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():
         return kept_plan(session, image)
-    return prepare_launch(read_request(session, **options), session, dry=True)
+    return prepare_launch(read_request(session, **options), session, purpose=Purpose.SHOW)
 
 
 WHAT, VALUE, SOURCE = 26, 30, 21

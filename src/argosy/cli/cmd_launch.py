@@ -17,7 +17,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.dry_run import note_local, write_script
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import doubtful_choices, refuse_with_ssh
 from argosy.launch.request import read_request as complete_request
 from argosy.launch.resolve import prepare_launch
@@ -106,7 +106,7 @@ def _launch(
 
         request = extend_launch(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
-        plan = prepare_dry_run(request, session, script_only=script is not None, ssh=ssh, interactive=interactive)
+        plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
         note_local(session, plan)
         for line in doubtful_choices(plan.choices):
             session.reporter.note(line)
@@ -146,16 +146,8 @@ def _refuse_several(**flags: bool) -> None:
         raise UsageError(f"{' and '.join(several)} cannot be used together", hint="use one of these options")
 
 
-def prepare_dry_run(
-    request: LaunchRequest, session: Session, *, script_only: bool, ssh: str, interactive: bool = False
-) -> LaunchPlan:
-    """Return the plan of a launch that is not started.
-
-    Parameters
-    ----------
-    script_only
-        Whether the script is written to a file, to be submitted elsewhere.
-    """
+def prepare_dry_run(request: LaunchRequest, session: Session, *, ssh: str, interactive: bool = False) -> LaunchPlan:
+    """Return the plan of a launch that is not started."""
     if ssh:
         from argosy.core.ssh import parse_remote
         from argosy.launch.submit_ssh import preview
@@ -164,8 +156,8 @@ def prepare_dry_run(
     if interactive:
         from argosy.launch.interactive import prepare_interactive
 
-        return prepare_interactive(request, session, dry=True, script_only=script_only)
-    return prepare_launch(request, session, dry=True, script_only=script_only)
+        return prepare_interactive(request, session, purpose=Purpose.SHOW)
+    return prepare_launch(request, session, purpose=Purpose.SHOW)
 
 
 def show_plan(plan: LaunchPlan, script: Path | None, *, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from argosy.core.layout import NOT_FROM_CALLER
 from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind, Mark
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.launch.model import LaunchRequest, as_pattern
+from argosy.launch.model import LaunchRequest, Purpose, as_pattern
 from argosy.launch.site_settings import container_at_site
 from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
@@ -124,16 +124,14 @@ def assume_container(
     wanted: ContainerRequest,
     site: Site,
     host: Host,
+    purpose: Purpose,
     *,
-    starts: bool,
     remote_image: Image | None,
 ) -> ContainerPlan:
     """Plan a container for an image that is not on this machine, and list the assumptions: an image with torch.
 
     Parameters
     ----------
-    starts
-        Whether the plan is carried out at the site, so that the image must be a file there.
     remote_image
         The image, if it was read over ssh; without a lock, it is assumed to contain torch.
 
@@ -149,7 +147,7 @@ def assume_container(
         return replace(plan, choices=(*plan.choices, *signed))
     fileless = fileless_image(reference, wanted.runtime)
     unfetched = "://" in reference and fileless is None
-    if unfetched and starts:
+    if unfetched and purpose is not Purpose.SHOW:
         raise UsageError(
             f"the image must be a file at {site.name}",
             evidence=f"{reference} is an image in a registry",

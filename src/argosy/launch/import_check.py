@@ -10,7 +10,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.model import Choice, ContainerRequest, Mark
 from argosy.core.records import replace
 from argosy.launch.launchers.launcher import ANY_PYTHON
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.runtimes.container_plan import ContainerPlan
 
 FRAMEWORKS = frozenset(
@@ -28,15 +28,10 @@ LONGEST = 1 << 20
 """Size of the longest program that is read, in bytes."""
 
 
-def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *, start: bool) -> ContainerPlan:
+def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, purpose: Purpose) -> ContainerPlan:
     """Refuse a program that imports a framework that the image certainly lacks; return the container.
 
-    A plan that is only shown gets a choice with the same text instead.
-
-    Parameters
-    ----------
-    start
-        Whether the launch will start.
+    A plan that does not start gets a choice with the same text instead.
 
     Raises
     ------
@@ -53,7 +48,7 @@ def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, *,
         return container
     what = f"{program.name} imports {missing}, but {PurePath(image.path).name} does not contain it"
     hint = f"add {missing.replace('_', '-')} to the image's environment and build again; or use --no-check"
-    if start:
+    if purpose is Purpose.START:
         every = f"{image.path} lists all its {len(image.packages)} Python packages, and {missing} is not among them"
         raise CheckFailed(what, evidence=every, hint=hint)
     row = Choice("import", missing, f"{what}, so a launch would be refused; {hint}", "image", mark=Mark.DOUBTFUL)

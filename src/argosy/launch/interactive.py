@@ -15,7 +15,7 @@ from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import find_job
 from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted, session_of
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
@@ -119,7 +119,7 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
 
 
 def prepare_interactive(
-    request: LaunchRequest, session: Session, *, dry: bool = False, script_only: bool = False, record: str = ""
+    request: LaunchRequest, session: Session, *, purpose: Purpose = Purpose.START, record: str = ""
 ) -> LaunchPlan:
     """Plan an interactive launch: ``submit`` allocates the nodes and starts ``script`` on the first of them.
 
@@ -136,9 +136,9 @@ def prepare_interactive(
     )
     command = request.command or SHELL
     request = replace(request, command=command)
-    plan = prepare_launch(request, session, profile=profile, dry=dry, script_only=script_only, record=record)
+    plan = prepare_launch(request, session, profile=profile, purpose=purpose, record=record)
     # A dry run may be piped to a file or a pager: the shell that it describes still gets a terminal.
-    terminal = ("--pty",) if dry else _terminal()
+    terminal = ("--pty",) if purpose is Purpose.SHOW else _terminal()
     step = (*STEP, "--mpi=none", "--export=ALL", *terminal, "sh", "{script}")
     submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(command)))
     return replace(plan, submit=submit, script=_with_start(plan.attach, submit))

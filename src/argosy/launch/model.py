@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 
 import msgspec
 
 from argosy.core.model import Choice, ContainerRequest
 from argosy.slurm.text import JobOptions
+
+
+class Purpose(Enum):
+    """What a plan is made for: it decides what may be missing on this machine, and what is refused."""
+
+    SHOW = auto()
+    """A dry run, or a script in a file: nothing on disk changes, and problems of the image are only told."""
+
+    SUBMIT_ELSEWHERE = auto()
+    """The job is submitted on another machine, so that image and programs may be missing here."""
+
+    START = auto()
+    """The program, or the job, starts from this machine."""
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ from argosy.launch.elsewhere import (
     with_image_of_folder,
 )
 from argosy.launch.import_check import check_imports, note_missing_program
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.runtimes.command_check import (
@@ -55,20 +55,13 @@ def prepare_launch(
     session: Session,
     *,
     profile: LoadedSite | None = None,
-    dry: bool = False,
-    script_only: bool = False,
+    purpose: Purpose = Purpose.START,
     record: str = "",
     remote_image: Image | None = None,
 ) -> LaunchPlan:
     """Resolve and plan a launch; parameters and errors as `resolve_launch` and `plan_launch`."""
     context = resolve_launch(
-        request,
-        session,
-        profile=profile,
-        dry=dry,
-        script_only=script_only,
-        record=record,
-        remote_image=remote_image,
+        request, session, profile=profile, purpose=purpose, record=record, remote_image=remote_image
     )
     with locate_profile_errors(request.site, session.host):
         return plan_launch(context)
@@ -79,8 +72,7 @@ def resolve_launch(
     session: Session,
     *,
     profile: LoadedSite | None = None,
-    dry: bool = False,
-    script_only: bool = False,
+    purpose: Purpose = Purpose.START,
     record: str = "",
     remote_image: Image | None = None,
 ) -> LaunchContext:
@@ -90,10 +82,6 @@ def resolve_launch(
     ----------
     profile
         The site's profile, if it was read already.
-    dry
-        Whether the plan is only shown, so that nothing on disk may change.
-    script_only
-        Whether the script is submitted elsewhere, so that image and programs may be missing here.
     record
         Folder of the job's record; empty for a script without a record.
     remote_image
@@ -120,61 +108,56 @@ def resolve_launch(
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
         if not target.is_job:
-            there, container = _resolve_local(request, target, session, dry=dry, script_only=script_only)
-        elif (dry or script_only) and is_elsewhere(request, target.site, session, remote_image=remote_image):
-            request = from_submit_folder(request, host.cwd) if dry else request
-            there, container = _assume_job(
-                request, target, session, starts=not dry, record=record, remote_image=remote_image
-            )
+            there, container = _resolve_local(request, target, session, purpose)
+        elif purpose is not Purpose.START and is_elsewhere(request, target.site, session, remote_image=remote_image):
+            request = from_submit_folder(request, host.cwd) if purpose is Purpose.SHOW else request
+            there, container = _assume_job(request, target, session, purpose, record=record, remote_image=remote_image)
         else:
-            there, container = _resolve_job(request, target, session, dry=dry, script_only=script_only, record=record)
+            there, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
         if remote_image is None:
-            start = not (dry or script_only)
-            container = note_missing_program(request, container, host.cwd) if start else container
-            container = check_imports(request, container, host.cwd, start=start)
+            if purpose is Purpose.START:
+                container = note_missing_program(request, container, host.cwd)
+            container = check_imports(request, container, host.cwd, purpose)
     return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
 
 
 def _resolve_local(
-    request: LaunchRequest,
-    target: LaunchTarget,
-    session: Session,
-    *,
-    dry: bool,
-    script_only: bool,
+    request: LaunchRequest, target: LaunchTarget, session: Session, purpose: Purpose
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a launch on this machine."""
     asked = _in_folder(container_at_site(request.container, target.site), request.options.chdir)
     wanted = _with_log_folder(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
     refuse_missing_binds(request.container)  # the folder for logs is created later
-    if not (dry or script_only):
+    if purpose is Purpose.START:
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
+    dry = purpose is Purpose.SHOW
     return host, open_container(wanted, request.image, session, command=request.command, dry=dry, site=target.site)
 
 
 def _resolve_job(
-    request: LaunchRequest, target: LaunchTarget, session: Session, *, dry: bool, script_only: bool, record: str
+    request: LaunchRequest, target: LaunchTarget, session: Session, purpose: Purpose, *, record: str
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a job on this machine, which is at the site, with the GPUs of the job."""
-    site, starts = target.site, not (dry or script_only)
+    site = target.site
     wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
-    if starts and not (request.before or request.options.dependency):
+    if purpose is Purpose.START and not (request.before or request.options.dependency):
         refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
     there = _assume_runtime(site, there, wanted.runtime)
+    dry = purpose is Purpose.SHOW
     there, container = _open_at_nodes(request, wanted, site, there, session, command=request.command, dry=dry)
-    return there, _checked_torch(request, container, site, there, session, start=starts)
+    return there, _checked_torch(request, container, site, there, session, purpose)
 
 
 def _assume_job(
     request: LaunchRequest,
     target: LaunchTarget,
     session: Session,
+    purpose: Purpose,
     *,
-    starts: bool,
     record: str,
     remote_image: Image | None,
 ) -> tuple[Host, ContainerPlan]:
@@ -187,12 +170,11 @@ def _assume_job(
     there = assume_host(site, _assume_runtime(site, there, wanted.runtime), wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
         there, container = _open_at_nodes(request, wanted, site, there, session, command=(), dry=True)
-        if not starts:
+        if purpose is Purpose.SHOW:
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
-        container = assume_container(request, wanted, site, there, starts=starts, remote_image=remote_image)
-    here = remote_image is None
-    return there, _checked_torch(request, container, site, there, session, start=False, here=here)
+        container = assume_container(request, wanted, site, there, purpose, remote_image=remote_image)
+    return there, _checked_torch(request, container, site, there, session, Purpose.SHOW)
 
 
 def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
@@ -207,16 +189,14 @@ def _checked_torch(
     site: Site,
     there: Host,
     session: Session,
-    *,
-    start: bool,
-    here: bool = True,
+    purpose: Purpose,
 ) -> ContainerPlan:
     """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
     if not there.gpus:
         return container
     from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - only for jobs with GPUs
 
-    return check_torch_build(request, container, site, there.gpus[0].vendor, session, start=start, here=here)
+    return check_torch_build(request, container, site, there.gpus[0].vendor, session, purpose)
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:

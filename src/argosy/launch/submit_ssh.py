@@ -26,7 +26,7 @@ from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import new_record_folder
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
@@ -140,7 +140,7 @@ def _prepare_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite,
         request,
         replace(session, host=replace(there.host, cwd=session.host.cwd)),
         profile=profile,
-        script_only=True,
+        purpose=Purpose.SUBMIT_ELSEWHERE,
         record=record,
         remote_image=opened.image if opened else None,
     )
@@ -206,7 +206,7 @@ def launch_after_smoke(
         The login node where both are submitted by ssh; None for this machine.
     """
     if remote is None:
-        prepare_launch(request, session, dry=True)
+        prepare_launch(request, session, purpose=Purpose.SHOW)
         submit_one = partial(launch, session=session)
     else:
         preview(request, session, remote)

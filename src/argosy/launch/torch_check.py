@@ -24,7 +24,7 @@ from argosy.images.torch_build import (
     parse_torch,
     torch_of_version,
 )
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import open_container, outer_environment
 from argosy.runtimes.runtime import FILES
@@ -58,9 +58,7 @@ def check_torch_build(
     site: Site,
     vendor: str,
     session: Session,
-    *,
-    start: bool,
-    here: bool = True,
+    purpose: Purpose,
 ) -> ContainerPlan:
     """Refuse an image whose torch does not support the GPUs of the job; return the container.
 
@@ -71,10 +69,8 @@ def check_torch_build(
     ----------
     vendor
         Vendor of the job's GPUs; empty for a job without GPUs.
-    start
-        Whether the job will start; else only the image's lock is read, and nothing is refused.
-    here
-        Whether the image is on this machine.
+    purpose
+        Unless the job starts, only the image's lock is read, and nothing is refused.
 
     Raises
     ------
@@ -86,9 +82,9 @@ def check_torch_build(
         return container
     if image.complete and "torch" not in image.packages:
         return container
-    torch = torch_of_version(image.torch) or (_look(image, session, here=here) if start else {})
+    torch = torch_of_version(image.torch) or (_look(image, session) if purpose is Purpose.START else {})
     wrong = describe_wrong_build(torch, vendor)
-    if wrong and not start:
+    if wrong and purpose is not Purpose.START:
         why = f"a launch would be refused: {wrong}, and {site.name} has GPUs of {vendor}"
         return replace(container, choices=(*container.choices, Choice(ChoiceKey.TORCH, image.torch, why, "image")))
     if wrong:
@@ -127,10 +123,10 @@ def _vendor_of_name(reference: str) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _look(image: Image, session: Session, *, here: bool) -> Mapping[str, str]:
+def _look(image: Image, session: Session) -> Mapping[str, str]:
     """Return the build of the image's torch, which is cached per file; empty, with a note, if unknown."""
     file = Path(image.path).expanduser()
-    if not here or image.kind not in FILES or not file.exists():
+    if image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
         return {}
     if image.kind is ImageKind.TREE:  # the time of a folder does not show changes below it

@@ -9,7 +9,7 @@ from argosy.core.model import ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter
 from argosy.images.torch_build import describe_old_driver, describe_wrong_build, parse_torch, torch_of_version
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.torch_check import check_torch_build
 from argosy.runtimes.container_plan import ContainerPlan, plan_container
 from argosy.sites.profile import Node, Site
@@ -26,7 +26,7 @@ def container_of(image: Image) -> ContainerPlan:
 
 def check(version: str, vendor: str = "amd", request: LaunchRequest = REQUEST) -> None:
     image = Image("/x.sif", ImageKind.SIF, "", "amd64", torch=version)
-    check_torch_build(request, container_of(image), AMD, vendor, make_session(host=HOST), start=True)
+    check_torch_build(request, container_of(image), AMD, vendor, make_session(host=HOST), Purpose.START)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_image_with_a_torch_of_another_back_end_is_refused_with_a_next_step()
 
 def test_a_dry_run_shows_a_row_for_what_a_launch_would_refuse() -> None:
     container = container_of(Image("/x.sif", ImageKind.SIF, "", "amd64", torch="2.6.0+cpu"))
-    shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), start=False)
+    shown = check_torch_build(REQUEST, container, AMD, "amd", make_session(host=HOST), Purpose.SHOW)
     (row,) = (choice for choice in shown.choices if choice.key == "torch")
     assert (row.value, "built for the CPU only" in row.why) == ("2.6.0+cpu", True)
 
@@ -76,10 +76,10 @@ def test_an_image_elsewhere_passes_with_a_note() -> None:
 
     session = replace(make_session(host=HOST), reporter=Noting())
     image = Image("/not/here.sif", ImageKind.SIF, "", "amd64")
-    check_torch_build(REQUEST, container_of(image), AMD, "amd", session, start=True)
+    check_torch_build(REQUEST, container_of(image), AMD, "amd", session, Purpose.START)
     assert notes == ["torch in /not/here.sif was not checked: the image is not a file on this machine"]
     listed = replace(image, packages=frozenset({"numpy"}), complete=True)
-    check_torch_build(REQUEST, container_of(listed), AMD, "amd", session, start=True)
+    check_torch_build(REQUEST, container_of(listed), AMD, "amd", session, Purpose.START)
     assert notes[1:] == []
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -159,7 +159,7 @@ def script_of(case: Case) -> str:
         options=case.options,
         container=ContainerRequest(runtime=case.runtime),
     )
-    return prepare_launch(request, laptop(), dry=True).script
+    return prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.site}-{case.name}")

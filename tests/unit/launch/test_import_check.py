@@ -10,7 +10,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.launch.import_check import check_imports, note_missing_program
-from argosy.launch.model import LaunchRequest
+from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import doubtful_choices
 from argosy.runtimes.container_plan import plan_container
 from tests.unit.machines import make_host
@@ -19,10 +19,12 @@ IMAGE = Image("/project/mine.sif", ImageKind.SIF, "", "amd64", packages=frozense
 REQUEST = LaunchRequest(IMAGE.path, ("python", "train.py"))
 
 
-def check(folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, *, start: bool = True) -> list[str]:
+def check(
+    folder: Path, image: Image = IMAGE, request: LaunchRequest = REQUEST, purpose: Purpose = Purpose.START
+) -> list[str]:
     container = plan_container(ContainerRequest(runtime="apptainer"), image, make_host("apptainer"))
-    container = note_missing_program(request, container, str(folder)) if start else container
-    return [*doubtful_choices(check_imports(request, container, str(folder), start=start).choices)]
+    container = note_missing_program(request, container, str(folder)) if purpose is Purpose.START else container
+    return [*doubtful_choices(check_imports(request, container, str(folder), purpose).choices)]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_program_that_imports_what_the_image_lacks_is_refused(tmp_path: Path, 
 
 def test_a_plan_that_is_only_shown_warns(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\n")
-    (warning,) = check(tmp_path, start=False)
+    (warning,) = check(tmp_path, purpose=Purpose.SHOW)
     assert "train.py imports torch, but mine.sif does not contain it, so a launch would be refused" in warning
     assert "--no-check" in warning
 
@@ -113,7 +115,7 @@ def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
 def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: Path) -> None:
     typo = replace(REQUEST, command=("python", "trian.py"))
     assert check(tmp_path, request=typo) == [f"program trian.py: no such file in {tmp_path}"]
-    assert check(tmp_path, request=typo, start=False) == []
+    assert check(tmp_path, request=typo, purpose=Purpose.SHOW) == []
     assert check(tmp_path, request=replace(REQUEST, command=("python", str(tmp_path / "trian.py")))) == []
     in_image = replace(typo, container=ContainerRequest(workdir=str(tmp_path)))
     assert check(tmp_path, request=in_image) == []

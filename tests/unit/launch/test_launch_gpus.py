@@ -9,7 +9,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.text import JobOptions
@@ -25,7 +25,7 @@ def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: s
         options=JobOptions(account="project_1", qos="acc_debug", time="00:15:00", partition=partition),
         container=ContainerRequest(gpu=gpu),
     )
-    return prepare_launch(request, laptop(), dry=True)
+    return prepare_launch(request, laptop(), purpose=Purpose.SHOW)
 
 
 def code(planned: LaunchPlan) -> list[str]:

@@ -18,7 +18,7 @@ from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
-from argosy.launch.model import LaunchRequest, Wanted
+from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.launch.submit import note_target
@@ -43,7 +43,7 @@ def explained_rows(**environment: str) -> tuple[Explained, ...]:
         wanted=Wanted(nodes=2, gpus_per_node=8),
         options=JobOptions(account="project_1", time="15"),
     )
-    return explain_plan(prepare_launch(request, laptop(**environment), dry=True))
+    return explain_plan(prepare_launch(request, laptop(**environment), purpose=Purpose.SHOW))
 
 
 @pytest.mark.parametrize(("workdir", "inside"), [("", "/scratch/a b"), ("/opt", "/opt")])
@@ -51,7 +51,7 @@ def test_a_program_runs_in_the_folder_of_its_job_unless_another_one_is_named(wor
     options = JobOptions(account="project_1", time="10", chdir="/scratch/a b")
     container = ContainerRequest(workdir=workdir)
     request = LaunchRequest("train.sif", ("true",), site="lumi-c", options=options, container=container)
-    script = prepare_launch(request, laptop(), dry=True).script
+    script = prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
     assert '#SBATCH --chdir="/scratch/a b"' in script
     assert f"--pwd {quote(inside)}" in script
     assert ("/scratch/a b" in script.partition("run_step ")[2]) == (not workdir)
@@ -384,11 +384,11 @@ def test_the_cluster_that_is_here_needs_no_name_and_another_is_refused(word: str
     session = make_session(tmp_path, make_host("apptainer", "sbatch", cwd=str(tmp_path), environment=environment))
     options = JobOptions(account="project_1", time="00:15:00")
     asked = LaunchRequest("/images/a.sif", ("true",), "lumi-c", options=options, extra=(word, "--hold"))
-    directives = prepare_launch(asked, session, dry=True).directives
+    directives = prepare_launch(asked, session, purpose=Purpose.SHOW).directives
     assert "--hold" in directives
     assert "here" not in " ".join(directives)
     with pytest.raises(UsageError, match="another cluster"):
-        prepare_launch(replace(asked, extra=(word.replace("here", "there"),)), session, dry=True)
+        prepare_launch(replace(asked, extra=(word.replace("here", "there"),)), session, purpose=Purpose.SHOW)
 
 
 class Hearing(QuietReporter):

@@ -16,6 +16,7 @@ from argosy.diagnostics.validate.merge import Merged, Result, merge_result, read
 from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, validation_request
 from argosy.jobs.logs import follow_job
 from argosy.jobs.record import new_record_folder
+from argosy.launch.model import Purpose
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import absolute_profile, submit, write_record
 from argosy.sites.load import load_profile, sites_here
@@ -82,7 +83,8 @@ def _prepare_job(
         hint = "check this machine with 'argosy doctor'"
         raise UsageError(f"cannot validate {profile.site.name}: it has no Slurm", hint=hint)
     request = validation_request(profile.site, image, options, gpus, site)
-    return plan_validation(resolve_launch(request, session, profile=profile, script_only=kept, record=record))
+    purpose = Purpose.SUBMIT_ELSEWHERE if kept else Purpose.START
+    return plan_validation(resolve_launch(request, session, profile=profile, purpose=purpose, record=record))
 
 
 def validate_site(
