@@ -111,7 +111,7 @@ def test_a_header_tells_which_cores_the_ranks_get_without_a_core_map() -> None:
             options=JobOptions(account="project_1", time="00:15:00"),
             launcher=launcher,
         )
-        script = prepare_launch(request, laptop(), dry=True).script
+        script = prepare_launch(request, laptop(), purpose=Purpose.SHOW).script
         return next(line for line in script.splitlines() if "cores of each rank" in line)
 
     assert cores("torchrun").startswith("#   cores of each rank = not bound: the profile has no gpu_cpus")
@@ -156,4 +156,4 @@ def test_a_slice_of_a_gpu_has_its_own_number_of_cores(tmp_path: Path, kind: str,
     request = LaunchRequest(
         "/i/train.sif", ("python", "t.py"), site=str(site), wanted=Wanted(gpus_per_node=1), gpu_type=kind
     )
-    assert f"--cpus-per-task={cores}" in prepare_launch(request, laptop(), dry=True).directives
+    assert f"--cpus-per-task={cores}" in prepare_launch(request, laptop(), purpose=Purpose.SHOW).directives
