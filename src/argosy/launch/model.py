@@ -12,7 +12,7 @@ from argosy.slurm.text import JobOptions
 
 
 class Purpose(Enum):
-    """What a plan is made for: it decides what may be missing on this machine, and what is refused."""
+    """The purpose of a plan: it decides what may be missing on this machine, and what is refused."""
 
     SHOW = auto()
     """A dry run, or a script in a file: nothing on disk changes, and problems of the image are only told."""

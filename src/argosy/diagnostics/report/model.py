@@ -290,7 +290,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What the facts about a job show together; the cause, the cited lines and the next steps are written from it.
+    """The connections between the facts about a job; the cause, the cited lines and the next steps are written from them.
 
     Attributes
     ----------
