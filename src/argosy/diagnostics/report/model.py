@@ -290,7 +290,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The connections between the facts about a job; the cause, the cited lines and the next steps are written from them.
+    """The connections between the facts about a job; the cause, the cited lines and the next steps are based on them.
 
     Attributes
     ----------
