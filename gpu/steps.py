@@ -99,7 +99,8 @@ def run_runtime(stage: Stage, runtime: str) -> Step:
 
 def run_ranks(stage: Stage) -> Step:
     """Launch a rank per GPU on this machine; each must compute on a GPU of its own."""
-    options = ("--ranks", str(stage.gpus), "--gpu", GPU_OPTIONS[stage.vendor], *_container_options())
+    shape = ("--ranks", str(stage.gpus), "--launcher", "none")  # the kit's image has no torch, and so no torchrun
+    options = (*shape, "--gpu", GPU_OPTIONS[stage.vendor], *_container_options())
     command, reply = stage.start("launch", str(stage.image), *options, "--", *_probe(stage), "--rank")
     probes = parse_lines(reply.stdout)
     reason = judge_reply(reply, judge_probes(probes, stage.gpus, 1) or judge_ranks(probes))
@@ -181,8 +182,7 @@ def judge_reply(reply: Reply, reason: str) -> str:
 
 
 def _container_options() -> tuple[str, ...]:
-    paths = f"PYTHONPATH={INSIDE}:{INSIDE}/gpu/standin"
-    return ("--bind", f"{REPO}:{INSIDE}:ro", "--env", paths, "--env", "PYTHONDONTWRITEBYTECODE=1")
+    return ("--bind", f"{REPO}:{INSIDE}:ro", "--env", f"PYTHONPATH={INSIDE}", "--env", "PYTHONDONTWRITEBYTECODE=1")
 
 
 def _probe(stage: Stage) -> tuple[str, ...]:
