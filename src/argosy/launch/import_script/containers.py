@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from argosy.core.sbatch_options import Option, split_options
 from argosy.core.script_words import Part
@@ -47,6 +48,15 @@ DOCKER_VALUES = re.compile(
 
 SHIFTER_VALUES = re.compile(r"i|image|V|volume|e|env|env-file|entrypoint|E|w|workdir|m|module")
 """Options of shifter that take a value."""
+
+
+def container_start(program: Program) -> int:
+    """Return the index of ``apptainer exec`` in the arguments of another program; 0 if it is not there."""
+    pairs = enumerate(pairwise(program.texts))
+    return next((at for at, (name, verb) in pairs if at and CONTAINER.search(name) and verb in {"exec", "run"}), 0)
+
+
+CONTAINER = re.compile(r"(^|/)(apptainer|singularity|bsc_singularity)$")
 
 
 def read_container(program: Program) -> None:

@@ -115,6 +115,7 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 
 CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
+NODE_FILE = "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there"
 NO_PROGRAM = "it only prints, or controls the shell of the script"
 PURPOSES: Mapping[Role, str] = {
     Role.PRINT: "it only prints",
@@ -335,8 +336,8 @@ class _Reader:
                 self.change_folder(statement)
             case Role.MODULE:
                 self.modules.append((statement.line, text))
-            case Role.PRINT if WRITES.search(statement.redirects) and not NODES.search(text):
-                self.add(statement.line, text, Fate.UNTRANSLATED, WRITTEN)
+            case Role.PRINT if WRITES.search(statement.redirects):
+                self.add(statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else WRITTEN)
             case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
                 note = f"the job passes {signals} to each rank: handle it in the program"
                 self.add(statement.line, text, Fate.UNTRANSLATED, note)

@@ -20,6 +20,7 @@ from argosy.launch.import_script.program import Program, command_of
 ARGUMENT = re.compile(r"\$\{?[\d@*#]")
 """An argument of the job script itself."""
 
+SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SUBMIT_DIR)\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
@@ -142,8 +143,12 @@ def _layers(program: Program) -> Iterator[Note]:
 def _computed_parts(program: Program, inputs: Iterable[Word]) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
     for part in (part for word in (*program.words, *inputs) for part in word if part.kind == "shell"):
-        is_argument = ARGUMENT.match(part.text)
-        note = "an argument of the script: write its value" if is_argument else "a shell computes it in each rank"
+        if ARGUMENT.match(part.text):
+            note = "an argument of the script: write its value"
+        elif found := SLURM_COMMAND.search(part.text):
+            note = f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
+        else:
+            note = "a shell computes it in each rank"
         yield part.text, Fate.UNTRANSLATED, note
 
 

@@ -152,6 +152,8 @@ def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
     """Translate ``--export=ALL,NAME=VALUE``; a comma separates two variables only before a name."""
     pairs = (each.partition("=") for each in re.split(r",(?=[A-Za-z_]\w*(?:[=,]|$))", value))
     variables = {name: text for name, given, text in pairs if given}
+    if not variables and "ALL" not in value.upper().split(","):
+        return Fate.UNTRANSLATED, "Argosy passes your whole environment on: launch the job from a clean shell"
     if not variables:
         return Fate.REPLACED, "Argosy passes your environment on, and variables of --env"
     keys.setdefault("env", {}).update(variables)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from argosy.core.sbatch_options import split_options
 from argosy.core.script_reader import Statement, read_statements
 from argosy.core.script_words import Part, Values, expand, source_text
-from argosy.launch.import_script.containers import read_container, read_docker, read_shifter
+from argosy.launch.import_script.containers import container_start, read_container, read_docker, read_shifter
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
@@ -61,9 +61,39 @@ def _layer(program: Program) -> Callable[[Program], None] | None:
         return _python_module(module[2], module[1].count("-"))
     if program.name == "command" and texts[1:2] in (["-v"], ["-V"]):
         return None
+    if program.name == "runscript" and _starts_ranks(program):
+        return _runscript
+    if program.name not in LAYERS and program.name not in ROLES and container_start(program):
+        return _wrapper
     if program.name in {"bash", "sh"}:
         return _shell if len(texts) > 2 and texts[1] in {"-c", "-lc", "-ec"} else None  # noqa: PLR2004
     return LAYERS.get(program.name)
+
+
+RANK_STARTERS = (read_torchrun, read_accelerate, read_deepspeed, read_mpirun)
+
+
+def _starts_ranks(program: Program) -> bool:
+    """Return whether the arguments of a program begin with a launcher."""
+    inner = Program(program.words[1:], program.line, program.values)
+    layer = _layer(inner)
+    return layer in RANK_STARTERS or (layer is not None and inner.name.startswith("python"))
+
+
+def _runscript(program: Program) -> None:
+    """Remove the start script of an image before a launcher, since Argosy starts the ranks itself."""
+    program.untranslated.append(
+        "apptainer run: the runscript of the image is not run; if it prepares the program, do it in the program"
+    )
+    program.skip(1)
+
+
+def _wrapper(program: Program) -> None:
+    """Remove a script that starts a container command, for example ``./select_gpu singularity exec IMAGE``."""
+    program.untranslated.append(
+        f"{program.texts[0]}: it is not run; if it gives each rank its own GPU: sbatch_arg = ['--gpu-bind=single:1']"
+    )
+    program.skip(container_start(program))
 
 
 PYTHON_MODULE = re.compile(r"((?:-[a-zA-Z]+ )*?)-m (\S+)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -671,3 +672,49 @@ def test_nodes_for_one_user_are_not_whole_nodes_for_one_job() -> None:
     keys = import_script("s.sh", "#!/bin/bash\n#SBATCH --exclusive=user\nsrun ./a\n").jobs[0].keys
     assert "exclusive" not in keys
     assert keys["sbatch_arg"] == ["--exclusive=user"]
+
+
+RDZV = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=4
+nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )
+head_node=${nodes[0]}
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
+srun apptainer run --nv x.sif torchrun --nnodes 2 --nproc_per_node 4 --rdzv_id $RANDOM \\
+    --rdzv_backend c10d --rdzv_endpoint $head_node_ip:29500 train.py 50 10
+"""
+
+
+def test_a_launcher_behind_the_runscript_of_an_image_is_replaced() -> None:
+    job = keys(RDZV)
+    assert (job["image"], job["launcher"], job["command"]) == ("x.sif", "torchrun", ["python", "train.py", "50", "10"])
+    result, note = fate(import_script("j.sh", RDZV), "apptainer run")
+    assert result is Fate.UNTRANSLATED
+    assert "runscript" in note
+
+
+@pytest.mark.parametrize("program", ["./solve --n 3", "python train.py", "bash -c 'a; b'"])
+def test_a_runscript_before_another_program_is_kept(program: str) -> None:
+    job = keys(f"#!/bin/bash\nsrun apptainer run x.sif {program}\n")
+    assert job["command"] == ["/.singularity.d/runscript", *shlex.split(program)]
+
+
+def test_commands_of_slurm_in_a_container_are_reported() -> None:
+    text = '#!/bin/bash\nsrun apptainer exec x.sif ./solve --host $(srun -w "$head" hostname)\n'
+    assert "the container has no srun" in fate(import_script("j.sh", text), "$(srun")[1]
+
+
+def test_a_wrapper_before_a_container_is_reported_and_the_container_is_kept() -> None:
+    text = "#!/bin/bash\nsrun --ntasks=8 ./select_gpu singularity exec my.sif python train.py\n"
+    job = keys(text)
+    assert (job["image"], job["command"]) == ("my.sif", ["python", "train.py"])
+    result, note = fate(import_script("j.sh", text), "./select_gpu")
+    assert result is Fate.UNTRANSLATED
+    assert "--gpu-bind=single:1" in note
+
+
+def test_a_file_of_the_nodes_and_a_clean_environment_are_left_to_the_user() -> None:
+    text = "#!/bin/bash\n#SBATCH --export=NONE\nscontrol show hostnames > hosts\nsrun ./a.out\n"
+    imported = import_script("j.sh", text)
+    assert fate(imported, "--export=NONE")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "scontrol show hostnames")[0] is Fate.UNTRANSLATED
