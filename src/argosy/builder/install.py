@@ -286,7 +286,7 @@ def _require_python(recipe: Recipe, base: Base, container: BuildContainer) -> Ba
             evidence="neither python3 nor python is on the base's PATH",
             hint="use a base that has one: a vendor's PyTorch image, or --base debian:bookworm (python3 is added)",
         )
-    check_python(recipe.python, python.version, recipe.python_where)
+    check_python(recipe.python, python.version, recipe.python_where, base.lock.base.reference if base.lock else "")
     if not base.lock:
         return python
     # The packages in the layer of an Argosy image count as packages of the base.

@@ -25,7 +25,10 @@ from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import quote
+from argosy.images.identify import Kind, identify_file
+from argosy.images.open import open_image
 from argosy.images.registry.references import is_reference
+from argosy.recipes.merge import check_python
 from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.recipe import Recipe
@@ -194,8 +197,24 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
     if is_made_by_engine(base, request.engine):
         return 0, describe_expected_engine(base, request.engine, session, here=here)
     file = base_file(base, session)
+    _check_python(plan.inputs.recipe, file)
     size = file.stat().st_size if is_copied(file, session) else 0
     return size, f"{render_size(size)}, copied unchanged" if size else "packed first"
+
+
+def _check_python(recipe: Recipe, file: Path) -> None:
+    """Refuse another Python than that of an Argosy image, as the build does: its packages need that one.
+
+    Raises
+    ------
+    CheckFailed
+        If the recipe requires another Python.
+    """
+    if not recipe.python or recipe.wants_conda or identify_file(file).kind not in {Kind.SIF, Kind.ROOT_DIRECTORY}:
+        return
+    lock = open_image(file).lock
+    if lock and lock.python:
+        check_python(recipe.python, lock.python, recipe.python_where, lock.base.reference)
 
 
 def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:

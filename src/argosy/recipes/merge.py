@@ -22,7 +22,7 @@ PYTHON_OF_DEBIAN: Mapping[str, str] = MappingProxyType({"bullseye": "3.9.2", "bo
 _ONE = re.compile(r"(?P<op>[<>!=~]=?=?|)(?P<number>\d[\w.!+-]*?)(?P<star>\.?\*)?\Z")
 
 
-def check_python(asked: str, found: str, where: Where | None) -> None:
+def check_python(asked: str, found: str, where: Where | None, first_base: str = "") -> None:
     """Check the base's Python against the requested version.
 
     Parameters
@@ -31,6 +31,8 @@ def check_python(asked: str, found: str, where: Where | None) -> None:
         For example ``3.11``, ``=3.11.*``, ``>=3.10,<3.12``; empty means any.
     found
         The base's version, for example ``3.11.2``.
+    first_base
+        The base of the base, if that is an Argosy image, over which conda can install another Python.
 
     Raises
     ------
@@ -44,7 +46,10 @@ def check_python(asked: str, found: str, where: Where | None) -> None:
     fitting = [suite for suite, version in PYTHON_OF_DEBIAN.items() if python_fits(asked, version, where)]
     minor = ".".join(found.split(".")[:2])
     fixes = [f"use --base debian:{suite} (Python {PYTHON_OF_DEBIAN[suite]})" for suite in fitting]
-    fixes += [] if fixes else [f"use a base that has it, or install python{asked} by conda in an environment.yml"]
+    if not fixes and first_base:
+        fixes = [f"build over the base of that image: --base {first_base}, over which conda installs this Python"]
+    elif not fixes:
+        fixes = [f"use a base that has it, or install python{asked} by conda in an environment.yml"]
     if python_fits(asked, minor + ".0", where) or asked.lstrip("=").startswith(minor + "."):
         fixes.append(f"request python={minor}, which the base has")
     raise CheckFailed(

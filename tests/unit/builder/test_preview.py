@@ -274,6 +274,23 @@ def test_a_preview_lists_the_stages_and_steps_of_the_project_file(
     assert "step         after the packages: run ldconfig" in render_preview(preview)
 
 
+def test_a_dry_run_over_an_argosy_image_refuses_another_python(
+    session: Session, request_: BuildRequest, tmp_path: Path
+) -> None:
+    lock = Lock(LockedBase("debian:bookworm", DIGEST, 1, "amd64"), Tools("1"), 0, DIGEST, python="3.11.2")
+    file = tmp_path / "image/opt/argosy/argosy.lock"
+    file.parent.mkdir(parents=True)
+    (tmp_path / "image/usr/bin").mkdir(parents=True)
+    file.write_text(render_lock(lock))
+    request = replace(request_, base=str(tmp_path / "image"))
+    request.sources[0].write_text("dependencies: [python=3.11, {pip: [einops]}]\n")
+    assert preview_build(request, session).pip == ("einops",)
+    request.sources[0].write_text("dependencies: [python=3.13.1, {pip: [einops]}]\n")
+    with pytest.raises(CheckFailed, match=r"requires Python 3\.13\.1, the base has 3\.11\.2") as refused:
+        preview_build(request, session)
+    assert "--base debian:bookworm" in refused.value.hint
+
+
 def test_a_dry_run_of_a_bundle_reads_its_lock_and_the_size_of_its_base(session: Session, tmp_path: Path) -> None:
     lock = Lock(base=LockedBase("docker://x/y", DIGEST, 1, "amd64"), tools=Tools("1"), time=0, content=DIGEST)
     (tmp_path / "argosy.lock").write_text(render_lock(lock))
