@@ -6,8 +6,9 @@ import re
 
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
+from argosy.core.store import write_text
 from argosy.jobs.query import ask_job
-from argosy.jobs.record import find_record, last_run, read_runs, read_submitted, session_of
+from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted, session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, judge_state
 
@@ -44,6 +45,10 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
                 doing="cancelling",
                 otherwise=NOT_KNOWN,
             )
+    for job in going:
+        record = find_record(session, job)
+        if record and job.isdigit():  # a task of an array does not end the array
+            write_text(record / CANCELLED, "")
     return tuple(
         f"job {job} had ended already: {text}" if kind == ENDED else f"job {job} is cancelled{text}"
         for job, (kind, text) in asked.items()

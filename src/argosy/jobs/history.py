@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.model import choice_label
 from argosy.core.parse import parse_json
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import join
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import SUBMITTED, Run, find_record, last_run, read_first, read_plan, read_runs, read_submitted
+from argosy.jobs.query import list_jobs
+from argosy.jobs.record import (
+    CANCELLED,
+    SUBMITTED,
+    Run,
+    find_record,
+    last_run,
+    read_first,
+    read_plan,
+    read_runs,
+    read_submitted,
+)
+from argosy.sites.partitions import parse_minutes
+from argosy.slurm.text import judge_state
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -36,6 +52,10 @@ class PastJob(msgspec.Struct, frozen=True):
         The plan that it was submitted with; empty if it cannot be read.
     code
         Exit code of the last run: that of the rank that failed first, if it was recorded.
+    is_cancelled
+        Whether ``argosy cancel`` cancelled it.
+    now
+        What it does, for a job that waits or runs; a requeued job has ended runs, too.
     """
 
     id: str
@@ -46,15 +66,33 @@ class PastJob(msgspec.Struct, frozen=True):
     run: Run | None
     plan: dict[str, Any]
     code: int = 0
+    is_cancelled: bool = False
+    now: str = ""
 
     @property
     def end(self) -> str:
-        """How it ended, in a few words."""
+        """How it ended, in a few words, or what it does now."""
+        if self.now:
+            return self.now
         if self.run is None:
-            return "no end was recorded"
+            return "was cancelled" if self.is_cancelled else "no end was recorded"
+        took = self.run.ended - self.run.started if self.run.started and self.run.ended else 0
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
-        took = f" after {_duration(self.run.ended - self.run.started)}" if self.run.started and self.run.ended else ""
-        return f"{how}{took} on {self.run.nodes}"
+        if self.code == TERMINATED and (self.is_cancelled or took >= self._limit - UNTIL_LIMIT):
+            how = "was cancelled" if self.is_cancelled else "reached its time limit"
+        return f"{how}{f' after {_duration(took)}' if took else ''} on {self.run.nodes}"
+
+    @property
+    def _limit(self) -> float:
+        """Its time limit in seconds; infinite if it is unknown."""
+        options = map(str, self.plan.get("directives") or ())
+        time = next((option.partition("=")[2] for option in options if option.startswith("--time=")), "")
+        return parse_minutes(time) * 60 if time else math.inf
+
+
+TERMINATED = 128 + signal.SIGTERM
+UNTIL_LIMIT = 30
+"""Seconds from the start of a job until its script records the start, at most."""
 
 
 def kept_plan(session: Session, job: str) -> LaunchPlan:
@@ -106,6 +144,19 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
 
 def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
     """Return the jobs that were submitted from here, the newest first."""
+    now = _jobs_of_now(session)
+    return tuple(replace(job, now=now.get(job.id, "")) for job in _recorded_jobs(session, most))
+
+
+def _jobs_of_now(session: Session) -> dict[str, str]:
+    """Return what each waiting or running job does; empty without Slurm, or if it does not answer."""
+    try:
+        return {re.split("[_+]", row.id)[0]: judge_state(row.state)[1] for row in list_jobs(session)}
+    except ArgosyError:
+        return {}
+
+
+def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
     found: list[PastJob] = []
     for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
         job = read_submitted(file.parent).get("job")
@@ -155,7 +206,7 @@ def _read(job: str, record: Path) -> PastJob:
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
     name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time") or _made(record)
-    return PastJob(job, name, site, time, str(record), last, plan, code)
+    return PastJob(job, name, site, time, str(record), last, plan, code, (record / CANCELLED).is_file())
 
 
 def _made(record: Path) -> str:

@@ -114,6 +114,8 @@ COMMAND_LINE = "command-line.sh"
 """File of a record: the command line that launched the job."""
 STARTED, SUBMITTED, END = "started.json", "submitted.json", "end.json"
 """Files of a record: the process of a run on this machine, the submission of a job, the exit code of a run here."""
+CANCELLED = "cancelled"
+"""File of a record: ``argosy cancel`` cancelled the job."""
 REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 

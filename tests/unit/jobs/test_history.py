@@ -76,6 +76,30 @@ def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:
     assert [row["id"] for row in json.loads(ask("--past", "1", "--json").output)] == ["3"]
 
 
+def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(state, "1")
+    record(state, "2", "2 0 143 n1 1000 1061\n", directives=["--time=00:01:00"])
+    record(state, "3", "3 0 143 n1 1000 1020\n", directives=["--time=00:01:00"])
+    record(state, "4", "4 0 143 n1 1000 1020\n")
+    record(state, "5", "5 0 1 n1 1000 1020\n")
+    for job in ("1", "4"):
+        (state / f"runs/2026010{job}-000000-abc/cancelled").touch()
+    squeue = state / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho '5|PENDING|None|N/A|1|0:00|5:00|main||train'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:/usr/bin:/bin")
+    assert [row["end"] for row in json.loads(ask("--past", "5", "--json").output)] == [
+        "waits in the queue",
+        "was cancelled after 0:00:20 on n1",
+        "ended with code 143 after 0:00:20 on n1",
+        "reached its time limit after 0:01:01 on n1",
+        "was cancelled",
+    ]
+
+
 def test_the_code_of_a_job_that_failed_is_that_of_the_rank_that_failed_first(state: Path) -> None:
     record(state, "1", "1 0 1 n1\n")
     next((state / "runs").glob("*")).joinpath("first").write_text("1 0 3 n1 42\n")
