@@ -55,7 +55,7 @@ class PastJob(msgspec.Struct, frozen=True):
     is_cancelled
         Whether ``argosy cancel`` cancelled it.
     now
-        What it does, for a job that waits or runs; a requeued job has ended runs, too.
+        Its state in the queue; empty if it has ended. A requeued job has ended runs, too.
     """
 
     id: str
