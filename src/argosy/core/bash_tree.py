@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from operator import itemgetter
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 NAME = re.compile(rb"[A-Za-z_]\w*|\d")
+NEW_LINE = re.compile(rb"(?<!\\)\n")
+HERE = re.compile(rb"")
+
+Edit = tuple[int, re.Pattern[bytes], bytes]
+"""A position in the text, what is replaced there, and by what."""
 
 
 def parse_bash(text: str) -> Node:
     """Return the root of the syntax tree of shell text.
 
-    tree-sitter-bash 0.25 ends a word at the second variable of ``$A/$B/c``, and reads ``B/c`` as the next word. With
-    braces it reads the whole word, so such a variable gets braces before the text is parsed again.
+    tree-sitter-bash 0.25 misreads two forms, which are changed before the text is parsed again. It ends a word at the
+    second variable of ``$A/$B/c``, and reads ``B/c`` as the next word: such a variable gets braces. And it joins a line
+    ``A=1 B=2`` with the next one, as if both were one command: the line gets a semicolon.
     """
     source = text.encode()
     root = _parser().parse(source).root_node
-    while cut := _cut_variables(root, source):
-        for at in sorted(cut, reverse=True):
-            source = source[:at] + NAME.sub(rb"{\g<0>}", source[at:], count=1)
+    while edits := [*_cut_variables(root, source), *_joined_lines(root, source)]:
+        for at, pattern, new in sorted(edits, key=itemgetter(0), reverse=True):
+            source = source[:at] + pattern.sub(new, source[at:], count=1)
         root = _parser().parse(source).root_node
     return root
 
 
-def _cut_variables(root: Node, source: bytes) -> list[int]:
-    """Return where the names of variables begin of which only the dollar sign is in the word."""
+def _cut_variables(root: Node, source: bytes) -> list[Edit]:
+    """Return the edits of variables of which only the dollar sign is in the word."""
     ends = (node.end_byte for node in captured(root, '(concatenation "$" @it)'))
-    return [at for at in ends if NAME.match(source, at)]
+    return [(at, NAME, rb"{\g<0>}") for at in ends if NAME.match(source, at)]
+
+
+def _joined_lines(root: Node, source: bytes) -> list[Edit]:
+    """Return the edits of assignments that are joined with a command on a later line."""
+    found = list[Edit]()
+    for node in captured(root, "(command (variable_assignment) @it)"):
+        after = node.next_named_sibling
+        while after and after.type == "comment":
+            after = after.next_named_sibling
+        if after and NEW_LINE.search(source, node.end_byte, after.start_byte):
+            found.append((node.end_byte, HERE, b";"))
+    return found
 
 
 def captured(root: Node, query: str) -> list[Node]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 import msgspec
@@ -35,7 +35,8 @@ class Statement(msgspec.Struct, frozen=True):
     words
         The words of a command.
     assigned
-        Variables that an assignment sets, or that stand before a command: name and words.
+        Variables that an assignment sets, or that precede a command: name and words. The first part of a value that
+        ``+=`` appends, and the value that ``export NAME`` leaves as it is, are the variable itself.
     exported
         Whether the assignment exports its variables.
     redirects
@@ -158,6 +159,9 @@ LISTS = frozenset({"program", "list"})
 
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
 
+EXPORT = re.compile(r"export\b|(declare|typeset|local)\s+-\w*x")
+"""Declarations that export their variables."""
+
 
 def _statements(root: Node) -> Iterator[Statement]:
     """Find the statements below a node in order; ``a && b`` and ``a; b`` are two.
@@ -190,14 +194,17 @@ def _statement(node: Node) -> Statement:
         return _pipeline(node)
     if node.type in ASSIGNMENTS or node.type == "unset_command":
         return _simple(node)
-    if node.type != "command" or node.has_error or _has_document(node) or _joins_lines(node):
+    if node.type != "command" or node.has_error or _has_document(node) or _is_misread(node):
         return _compound(node)
     return _redirected(node, whole=node)
 
 
-def _joins_lines(command: Node) -> bool:
-    r"""Return whether the grammar took two lines for one command: it does so if the second one begins with ``\cp``."""
-    return any((child.text or b"").startswith(b"\n") for child in command.named_children)
+def _is_misread(command: Node) -> bool:
+    r"""Return whether the grammar joined two lines, the second of which begins with ``\cp``, or cut ``A=$B\_$C``."""
+    children = command.named_children
+    return any((child.text or b"").startswith(b"\n") for child in children) or any(
+        each.type == "variable_assignment" and each.end_byte == after.start_byte for each, after in pairwise(children)
+    )
 
 
 def _has_document(node: Node) -> bool:
@@ -238,8 +245,8 @@ def _simple(node: Node) -> Statement:
     line, end = _lines(node)
     text = _source(node)
     if node.type in ASSIGNMENTS:
-        exported = node.type == "declaration_command" and text.startswith(("export", "declare"))
-        return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), exported)
+        is_exported = bool(node.type == "declaration_command" and EXPORT.match(text))
+        return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), is_exported)
     if node.type == "unset_command":
         return Statement(line, end, "command", text, tuple((Part("text", word),) for word in text.split()))
     return Statement(line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)))
@@ -272,18 +279,23 @@ def _pipeline(node: Node) -> Statement:
 
 
 def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
-    for each in [node] if node.type == "variable_assignment" else node.named_children:
-        if each.type != "variable_assignment":
-            continue
+    children = [node] if node.type == "variable_assignment" else node.named_children
+    options = [_source(each) for each in children if each.type == "word"]
+    for each in children:
+        if each.type == "variable_name" and not options:
+            yield _source(each), ((Part("variable", _source(each), quoted=True),),)
         name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
-        if name is None or name.type != "variable_name":
+        if each.type != "variable_assignment" or name is None or name.type != "variable_name":
             continue
+        before = Part("variable", _source(name), "", quoted=True)
+        is_added = any(child.type == "+=" for child in each.children)
         if value is None:
             yield _source(name), ((Part("text", ""),),)
         elif value.type == "array":
-            yield _source(name), tuple(_word(part) for part in value.named_children if part.type != "comment")
+            words = tuple(_word(part) for part in value.named_children if part.type != "comment")
+            yield _source(name), ((before,), *words) if is_added else words
         else:
-            yield _source(name), (_word(value),)
+            yield _source(name), ((before, *_word(value)) if is_added else _word(value),)
 
 
 def _words(node: Node) -> Iterator[Word]:
@@ -304,8 +316,15 @@ def _word(node: Node) -> Word:
     return tuple(parts)
 
 
+BLANKS = re.compile(r"(\s|\\\n)*")
+"""White space and ends of continued lines, which the grammar adds to the variable or command behind them in quotes."""
+
+
 def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     text = _source(node)
+    if node.type.endswith(("expansion", "_substitution")) and (blanks := BLANKS.match(text)) and blanks[0]:
+        yield _plain(blanks[0], quoted=quoted)
+        text = text[blanks.end() :]
     match node.type:
         case "raw_string":
             yield Part("text", text[1:-1], quoted=True)
@@ -317,10 +336,7 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
         case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
             yield Part("variable", "PWD", quoted=quoted)
         case "simple_expansion" | "expansion":
-            variable = text.lstrip()
-            if variable != text:  # the grammar adds the blank of "$A $B" to the second variable
-                yield Part("text", text.removesuffix(variable), quoted=quoted)
-            yield _variable(variable, quoted=quoted)
+            yield _variable(text, quoted=quoted)
         case "word" | "number" | "string_content" | "variable_name":
             yield _plain(text, quoted=quoted)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -63,8 +63,8 @@ def _value(part: Part, values: Values) -> tuple[Word, ...] | None:
     if part.kind != "variable":
         return ((part,),)
     if part.text in values:
-        found = values[part.text]
-        return tuple(piece for word in found for piece in expand(tuple(_quote(word)), {**values, part.text: ()})) or (
+        found, others = values[part.text], {name: value for name, value in values.items() if name != part.text}
+        return tuple(piece for word in found for piece in expand(quoted_word(word), others)) or (
             (Part("text", "", quoted=True),),
         )
     if part.default is not None and "$" not in part.default:
@@ -72,10 +72,9 @@ def _value(part: Part, values: Values) -> tuple[Word, ...] | None:
     return None
 
 
-def _quote(word: Word) -> Iterator[Part]:
-    """Mark the parts of a value as quoted: values are split once, in the word that they are used in."""
-    for part in word:
-        yield Part(part.kind, part.text, part.default, quoted=True)
+def quoted_word(word: Word) -> Word:
+    """Return a word whose values are not split: those of assignments, and values that are split where they are used."""
+    return tuple(Part(part.kind, part.text, part.default, quoted=True) for part in word)
 
 
 def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:

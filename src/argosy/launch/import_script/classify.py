@@ -13,7 +13,7 @@ from argosy.core.script_reader import read_commands
 from argosy.core.script_words import Part, Values
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
-from argosy.launch.import_script.roles import HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
 
 STARTS = re.compile(
     r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
@@ -36,10 +36,28 @@ def classify(program: Program, harmless: Collection[str] = ()) -> Role:
     `harmless` has the names of functions that start no program.
     """
     role = _own_role(program, harmless)
-    texts = (computing_commands(part) for word in program.words for part in word)
-    if role in HARMLESS and any(started_programs(text, program.values, harmless) for text in texts if text):
-        return Role.LOST  # for example echo "$(python eval.py)"
-    return role
+    return Role.LOST if role in HARMLESS and _computing_programs(program, harmless) else role
+
+
+def lost_programs(program: Program, harmless: Collection[str] = ()) -> str:
+    """Name the programs that a command starts, for example ``eval.py`` for ``echo "$(python eval.py)"``."""
+    return _computing_programs(program, harmless) or program_name(program)
+
+
+def _computing_programs(program: Program, harmless: Collection[str]) -> str:
+    """Name the programs that ``$(…)`` in the arguments starts; the values of variables belong to other lines."""
+    texts = (computing_commands(part) for word in program.written for part in word)
+    names = (started_programs(text, program.values, harmless) for text in texts if text)
+    return " and ".join(name for name in names if name)
+
+
+def computed_variables(words: Sequence[str]) -> set[str]:
+    """Return the variables that a command such as ``read A B`` sets."""
+    name, *arguments = words or ("",)
+    if name == "printf" and arguments[:1] == ["-v"]:
+        return set(arguments[1:2])
+    found = (re.match(r"[A-Za-z_]\w*", each) for each in arguments) if name in COMPUTING else ()
+    return {each[0] for each in found if each}
 
 
 def handled_signals(arguments: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 from argosy.core.sbatch_options import Option, split_options
 from argosy.core.script_words import Part
@@ -48,6 +49,11 @@ DOCKER_VALUES = re.compile(
 
 SHIFTER_VALUES = re.compile(r"i|image|V|volume|e|env|env-file|entrypoint|E|w|workdir|m|module")
 """Options of shifter that take a value."""
+
+
+INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")
+BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH"})
+"""Variables for Apptainer: the prefix of those of the container, and its bind mounts."""
 
 
 def container_start(program: Program) -> int:
@@ -144,13 +150,14 @@ def _read_variable(program: Program, pair: str) -> None:
 
 
 def read_shifter(program: Program) -> None:
-    """Read ``shifter --image=…``."""
+    """Read ``shifter --image=…``; without the option, the image is that of ``#SBATCH --image``."""
     program.is_start = True
+    program.keys["image"] = ""
     options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"clearenv", "v", "verbose"}))
     program.check_options(options, SHIFTER_VALUES)
     for option in options:
         if option.name in {"image", "i"}:
-            program.keys["image"] = f"docker://{option.value.removeprefix('docker:')}"
+            program.keys["image"] = _shifter_reference(option.value)
         elif option.name in {"env", "e"}:
             _read_variable(program, option.value)
         elif option.name in {"volume", "V"}:
@@ -158,6 +165,16 @@ def read_shifter(program: Program) -> None:
         else:
             program.untranslated.append(f"{option}: an option of shifter")
     program.skip(1 + count)
+
+
+def shifter_image(keys: dict[str, Any]) -> str:
+    """Return the image that the options of the job name for shifter."""
+    names = (each.removeprefix("--image=") for each in keys.get("sbatch_arg", ()) if each.startswith("--image="))
+    return _shifter_reference(next(names, "${SHIFTER_IMAGE}"))
+
+
+def _shifter_reference(name: str) -> str:
+    return f"docker://{name.removeprefix('docker:')}"
 
 
 def pyxis_image(text: str) -> str:

@@ -10,23 +10,27 @@ from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Statement, read_job_script
-from argosy.core.script_words import Part, Word, expand, plain_text, source_text
+from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
+from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
 from argosy.launch.import_script.classify import (
     classify,
+    computed_variables,
     computing_commands,
     handled_signals,
-    program_name,
+    lost_programs,
     started_programs,
 )
+from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
-from argosy.launch.import_script.job import SUBMIT_FOLDER, ShellState, make_job
+from argosy.launch.import_script.host_software import fate_of_activation, fate_of_host_path, fate_of_modules
+from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import WIDEST, Fate, ImportedJob, ImportedScript, Translation, translate
 from argosy.launch.import_script.options import translate_options
 from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.settings import describe_setting, is_certain
+from argosy.launch.import_script.shell_state import ShellState, change_folder, double_quoted
 from argosy.sites.profile import Site
 
 RENDEZVOUS = frozenset(
@@ -42,13 +46,14 @@ SET_BY_ARGOSY: Mapping[str, str] = {
     "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
 }
-HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
-INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")
-BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH"})
-PREFIX, ENVIRONMENT = re.compile(r"(/[^:$]+)/bin:"), re.compile(r"(/[^$]+?)(/bin/activate)?$")
-"""Folder of a host's environment in a value of PATH, and in a command that activates it."""
+LONGEST = 1 << 17
+"""Longest argument of a program on Linux, in bytes (MAX_ARG_STRLEN)."""
 
-ASSIGNED = re.compile(r"(?:^|[\s;])([A-Za-z_]\w*)=")
+HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
+PREFIX = re.compile(r"(/[^:$]+)/bin:")
+"""Folder of a host's environment in a value of PATH."""
+
+ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
 """A variable that a loop or condition sets."""
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
@@ -127,10 +132,6 @@ PURPOSES: Mapping[Role, str] = {
 SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
 """Options for several nodes or tasks."""
 
-RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
-BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
-"""Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
-
 
 class _Reader:
     """Reads the statements of a script in order, and collects jobs and translations."""
@@ -144,6 +145,7 @@ class _Reader:
         self.jobs: list[ImportedJob] = []
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
+        self.host_paths: list[Statement] = []
         self.functions: dict[str, str] = {}
         self.after_test = self.is_conditional = False
         self.name = name
@@ -163,35 +165,13 @@ class _Reader:
             self.read_statement(statement)
         bare = any(job.keys["image"].startswith(BARE_PREFIX) for job in self.jobs)
         for line, text in self.modules:
-            self.add(line, text, *self.fate_of_modules(frozenset(text.split()[2:]), bare=bare))
+            self.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
         for statement, environment in self.activations:
-            self.add(statement.line, statement.text, *self.fate_of_activation(environment, bare=bare))
+            self.add(statement.line, statement.text, *fate_of_activation(environment, self.state.prefix, bare=bare))
+        for statement in self.host_paths:
+            self.add(statement.line, statement.text, *fate_of_host_path(bare=bare))
         if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
             self.found = [_without_tasks(each) for each in self.found]
-
-    def fate_of_modules(self, names: frozenset[str], *, bare: bool) -> tuple[Fate, str]:
-        """Return what becomes of ``module load NAMES``, and why."""
-        if bare:
-            return Fate.UNTRANSLATED, "no container: load it in your shell, the job inherits it"
-        plain = {name.partition("/")[0] for name in names}
-        loaded = {name.partition("/")[0] for name in self.site.modules.load}
-        if plain & RUNTIME_MODULES and not plain & loaded:
-            return Fate.UNTRANSLATED, "the profile does not load it: add it to load in [modules] of the profile"
-        if plain and plain <= loaded:
-            return Fate.REPLACED, f"the profile of {self.site.name} loads it"
-        if plain and self.site.binds and all(map(BIND_MODULE.fullmatch, plain)):
-            return Fate.REPLACED, f"the profile of {self.site.name} mounts the folders of the host that jobs need"
-        return Fate.LEFT_OUT, "the image has the software"
-
-    def fate_of_activation(self, environment: str, *, bare: bool) -> tuple[Fate, str]:
-        """Return what becomes of a command that activates an environment of the host, and why."""
-        if not environment:
-            return Fate.LEFT_OUT, "it prepares the shell of the script"
-        if not bare:
-            return Fate.UNTRANSLATED, f"the image must contain the packages of {environment}"
-        if environment == self.state.prefix:
-            return Fate.KEPT, f'image = "{BARE_PREFIX}{environment}"'
-        return Fate.UNTRANSLATED, "no container: activate it in your shell, the job inherits it"
 
     def add(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> None:
         """Record a translation."""
@@ -219,26 +199,44 @@ class _Reader:
 
     def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate an assignment, or only remember its value if it is not exported."""
-        inside = INSIDE.sub("", name)
+        state, inside = self.state, INSIDE.sub("", name)
         if inside in SET_BY_ARGOSY:
             return self.add(statement.line, statement.text, Fate.REPLACED, SET_BY_ARGOSY[inside])
-        expanded = tuple(each for word in words for each in expand(_quoted(word), self.state.values))
-        self.state.values[name] = expanded
-        if not statement.exported:
+        if name not in state.values and words == ((Part("variable", name, quoted=True),),):
+            return self.add(statement.line, statement.text, *self.fate_of_inherited(name))
+        if name not in state.values:
+            words = tuple(word for word in words if word != (Part("variable", name, "", quoted=True),))
+        expanded = tuple(each for word in words for each in expand(quoted_word(word), state.values))
+        if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
+            state.values.pop(name, None)
+            state.conditional.add(name)
+            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, "its value is too long for an argument")
+        state.values[name] = expanded
+        if not statement.exported and name not in state.exported:
             fate, note = self.fate_of_variable(statement, name, expanded)
             lost = self.lost_in_value(expanded) if fate is Fate.LEFT_OUT else ""
             if lost:
                 fate, note = Fate.UNTRANSLATED, "it starts a program: write a job for it"
             return self.add(statement.line, statement.text, fate, note, lost_programs=lost)
-        if inside == "PATH" and (found := PREFIX.match(" ".join(source_text(word) for word in expanded))):
+        return self.export(statement, name, expanded)
+
+    def fate_of_inherited(self, name: str) -> tuple[Fate, str]:
+        """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
+        if name in self.state.conditional:
+            return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
+        return Fate.LEFT_OUT, "the job inherits your environment"
+
+    def export_host_path(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
+        """Translate PATH and the like, which only a program without a container needs."""
+        found = PREFIX.match(value) if name == "PATH" else None
+        if found and not self.state.prefix:
             self.state.prefix = found[1]
-        if inside in HOST_PATHS:
-            return self.add(statement.line, statement.text, Fate.LEFT_OUT, "the image has its own paths")
-        value = " ".join(source_text(word) for word in expanded)
-        if name in BINDS:
-            self.state.binds += [bind for bind in value.split(",") if bind]
-            return self.add(statement.line, statement.text, Fate.KEPT, f"bind = {value}")
-        return self.export(statement, inside, expanded, value)
+            return self.host_paths.append(statement)
+        if any(part.kind == "shell" for word in words for part in word):
+            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, "a command computes the value")
+        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
+        self.state.host_paths = [*others, f"export {name}={double_quoted(words)}"]
+        return self.host_paths.append(statement)
 
     def lost_in_value(self, words: tuple[Word, ...]) -> str:
         """Name the programs that ``$(…)`` starts in a value which no job uses; ``python -c`` only computes a value."""
@@ -250,16 +248,39 @@ class _Reader:
         """Return what becomes of a variable that is not exported, and why."""
         if any(part.kind == "shell" and NODES.search(part.text) for word in words for part in word):
             return Fate.REPLACED, "Argosy finds the nodes of the job"
-        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b")
-        users = [each for each in self.script.statements if each != statement and use.search(each.text)]
+        users = self.users_of(name, statement)
         if not users:
             return Fate.LEFT_OUT, "the script does not use it"
         if all(each.kind == "compound" for each in users):
             return Fate.LEFT_OUT, "only loops and conditions use it"
+        if all(each.kind == "compound" or self.is_harmless(each) for each in users):
+            return Fate.LEFT_OUT, "only commands that a job does not need use it"
         return Fate.REPLACED, "its value is put where it is used"
 
-    def export(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
+    def users_of(self, name: str, statement: Statement) -> list[Statement]:
+        """Return the other statements that use or export a variable."""
+        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b|\bexport\b.*\b{re.escape(name)}\b")
+        return [each for each in self.script.statements if each != statement and use.search(each.text)]
+
+    def is_harmless(self, statement: Statement) -> bool:
+        """Return whether a job does not need a command."""
+        is_command = statement.kind == "command"
+        return is_command and classify(read_program(statement, {}), self.harmless_functions()) in HARMLESS
+
+    def export(self, statement: Statement, full_name: str, words: tuple[Word, ...]) -> None:
         """Translate an exported variable."""
+        name, value = INSIDE.sub("", full_name), " ".join(source_text(word) for word in words)
+        self.state.forget(name)
+        self.state.exported.add(full_name)
+        if name in HOST_PATHS:
+            return self.export_host_path(statement, full_name, words, value)
+        if name in BINDS:
+            self.state.binds += [bind for bind in value.split(",") if bind]
+            return self.add(statement.line, statement.text, Fate.KEPT, f"bind = {value}")
+        return self.pass_on(statement, name, words, value)
+
+    def pass_on(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
+        """Pass an exported variable on to the program."""
         setting = self.profile.get(name)
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
             return self.add(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
@@ -272,16 +293,19 @@ class _Reader:
                 return self.add(statement.line, statement.text, Fate.REPLACED, "Argosy finds the nodes of the job")
             note = "a command computes the value: set the variable yourself, and pass it with --env NAME"
             return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        self.state.prelude.append(f"export {name}={_double_quoted(words)}")
+        self.state.prelude.append(f"export {name}={double_quoted(words)}")
         return self.add(statement.line, statement.text, Fate.KEPT, "the shell of each rank sets it")
 
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
         first = statement.text.split("\n", 1)[0]
+        changed = set(ASSIGNED.findall(statement.text))
+        for command in read_commands(statement.text):
+            changed |= computed_variables([source_text(word) for word in command.words])
+        self.state.conditional |= changed
         if first.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
             return self.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
-        self.state.conditional |= set(ASSIGNED.findall(statement.text))
         harmless = self.harmless_functions()
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
@@ -290,7 +314,8 @@ class _Reader:
         self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
             return self.add(statement.line, first, Fate.REPLACED, "Argosy finds the nodes of the job")
-        if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE}:
+        is_used = any(self.users_of(name, statement) for name in changed) and not function
+        if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
             fate = (Fate.UNTRANSLATED, WRITTEN) if WRITES.search(statement.text) else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
@@ -312,10 +337,11 @@ class _Reader:
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, self.harmless_functions())
         self.after_test = role is Role.TEST
+        self.state.conditional |= computed_variables(program.texts)
         if program.name in self.functions:
             return self.call_function(statement, program.name)
         if self.is_conditional and role not in HARMLESS:
-            lost = program_name(program) if role in {Role.PROGRAM, Role.LOST} else ""
+            lost = lost_programs(program) if role in {Role.PROGRAM, Role.LOST} else ""
             return self.add(statement.line, text, Fate.UNTRANSLATED, CONDITIONAL, lost_programs=lost)
         if ACTIVATION.match(text):
             return self.activate(statement, first)
@@ -331,9 +357,9 @@ class _Reader:
                 note = program.obstacle or ADVICE.get(
                     program.name, "Argosy cannot translate it: write a job for each program"
                 )
-                self.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=program_name(program))
-            case Role.FOLDER:
-                self.change_folder(statement)
+                self.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
+            case Role.SHELL:
+                self.add(statement.line, text, *self.change_shell(program))
             case Role.MODULE:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects):
@@ -362,9 +388,10 @@ class _Reader:
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""
         words = [source_text(each) for word in statement.words[1:] for each in expand(word, self.state.values)]
-        found = next((found[1] for word in words if (found := ENVIRONMENT.match(word))), self.state.prefix)
-        self.state.prefix = found
-        self.activations.append((statement, environment_of(first, words)))
+        environment = environment_of(first, words)
+        if environment.startswith("/") and "$" not in environment:
+            self.state.prefix = environment
+        self.activations.append((statement, environment))
 
     def advise(self, name: str, role: Role) -> str:
         """Return what to do about a command that is not translated."""
@@ -376,37 +403,32 @@ class _Reader:
             return "it runs after the program: make it a separate job with --after"
         return "if the job needs it, add it to before = [...]"
 
-    def change_folder(self, statement: Statement) -> None:
-        """Translate ``cd``."""
-        words = [each for word in statement.words[1:] for each in expand(word, self.state.values)]
-        folder = source_text(words[0]) if words else "~"
-        if folder.startswith(("/", "$", "~")):
-            self.state.keys.pop("chdir", None)
-            self.state.prelude = [each for each in self.state.prelude if not each.startswith("cd ")]
-        below = SUBMIT_FOLDER.sub(".", folder)
-        if below == ".":
-            self.add(statement.line, statement.text, Fate.REPLACED, "Argosy starts in the folder of the launch")
-        elif below != folder and "$" not in below:
-            self.state.keys["chdir"] = below
-            self.add(statement.line, statement.text, Fate.KEPT, f'chdir = "{below}"')
-        elif folder.startswith("/") and "$" not in folder:
-            self.state.keys["chdir"] = folder
-            self.add(statement.line, statement.text, Fate.KEPT, f'chdir = "{folder}"')
-        elif all(part.kind != "shell" for word in words for part in word):
-            self.state.prelude.append(f"cd {_double_quoted(tuple(words))}")
-            self.add(statement.line, statement.text, Fate.KEPT, "the shell of each rank changes the folder")
-        else:
-            self.add(statement.line, statement.text, Fate.UNTRANSLATED, "set chdir to the folder")
+    def change_shell(self, program: Program) -> tuple[Fate, str]:
+        """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``; return what becomes of the command, and why."""
+        if program.name in {"cd", "pushd"}:
+            return change_folder(self.state, program.words[1:])
+        names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
+        unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
+        for name in names:
+            self.state.values.pop(name, None)
+            self.state.forget(name)
+        if names and (not unknown or "-f" in program.texts):
+            return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
+        self.state.prelude.append(shell_line(program.words))
+        return Fate.KEPT, "the shell of each rank runs it"
 
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
         if any(part.kind == "shell" and "$" in part.text for word in program.words for part in word):
             note = "a command computes a part of it: do it in the program"
-            self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-            return
+            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
+        used = {part.text for word in program.words for part in word if part.kind == "variable"}
+        if used & self.state.conditional:
+            note = "a loop or condition sets a variable in it: do it in the program"
+            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         line = shell_line(program.words)
         self.state.before.append(line)
-        self.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
+        return self.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
 
     def start(self, statement: Statement, program: Program) -> None:
         """Translate the start of a program into a job."""
@@ -424,18 +446,3 @@ def _without_tasks(option: Translation) -> Translation:
     if not SEVERAL.match(option.text) or option.fate is not Fate.KEPT:
         return option
     return replace(option, fate=Fate.LEFT_OUT, note="the script starts its program once, on the first node")
-
-
-def _quoted(word: Word) -> Word:
-    """Return a word of an assignment: the shell does not split it."""
-    return tuple(Part(part.kind, part.text, part.default, quoted=True) for part in word)
-
-
-def _double_quoted(words: tuple[Word, ...]) -> str:
-    """Render words for sh in double quotes, with their variables."""
-    parts = [
-        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.text}}}"
-        for word in words
-        for part in word
-    ]
-    return '"' + "".join(parts) + '"'

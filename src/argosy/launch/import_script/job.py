@@ -6,58 +6,31 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Part, Word, expand
+from argosy.core.script_words import Values, Word, expand
 from argosy.launch.import_script.classify import program_name
+from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation, translate
 from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options
-from argosy.launch.import_script.program import Program, command_of
+from argosy.launch.import_script.program import Program, command_of, shell_line
+from argosy.launch.import_script.shell_state import ShellState
 
-ARGUMENT = re.compile(r"\$\{?[\d@*#]")
+USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
+"""A variable in an expression; in ``$((N * G))``, it needs no dollar sign."""
+
+ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
 
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
-SUBMIT_FOLDER = re.compile(r"\A\$(?:\{(?:PWD|SLURM_SUBMIT_DIR)\}|(?:PWD|SLURM_SUBMIT_DIR)\b)")
-"""The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
+COMPUTED = re.compile("[$`]")
+"""Signs of a value that a shell computes."""
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "
     "uses all nodes, choose another launcher"
 )
-
-
-class ShellState(msgspec.Struct):
-    """The state of the script's shell at a line, and the options of the job.
-
-    Attributes
-    ----------
-    values
-        Variables with their values.
-    env
-        Exported variables for the program.
-    prelude
-        Commands that the shell of each rank runs before the program.
-    before
-        Commands that Argosy runs once before the ranks start.
-    prefix
-        Folder of the active environment of the host.
-    conditional
-        Variables that a loop or condition sets.
-    """
-
-    shape: Shape = Shape()
-    keys: dict[str, Any] = {}
-    values: dict[str, tuple[Word, ...]] = {}
-    env: dict[str, str] = {}
-    prelude: list[str] = []
-    binds: list[str] = []
-    before: list[str] = []
-    prefix: str = ""
-    conditional: set[str] = set()
 
 
 def make_job(
@@ -66,20 +39,22 @@ def make_job(
     """Return the job for the start of a program, and the translations of its parts."""
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
-    program.prelude[:0] = state.prelude
-    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
-    command, by_shell = command_of(program, inputs)
     image = program.keys.get("image", f"{BARE_PREFIX}{state.prefix}")
-    binds = (*state.binds, *program.keys.get("bind", []))
+    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
+    host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
+    program.prelude[:0] = (*state.prelude, *host_paths, *_definitions((*program.words, *inputs), state.values))
+    command, by_shell = command_of(program, inputs)
+    image = state.path_of(image or shifter_image(state.keys))
+    binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]
     variables = {**step.keys.get("env", {}), **program.keys.get("env", {})}
     keys: dict[str, Any] = {**state.keys, **step.keys, **program.keys}
     keys |= shape_keys(_shape_of(step.shape, program), launcher, program.processes)
     if launcher in {"srun", "mpi"} and (binding := gpu_binding(step.shape)):
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
-    keys["bind"] = [plain for bind in binds if "$" not in (plain := SUBMIT_FOLDER.sub(".", bind))]
-    keys["env"] = {**state.env, **{key: value for key, value in variables.items() if "$" not in value}}
+    keys["bind"] = [bind for bind in binds if "$" not in bind]
+    keys["env"] = {**state.env, **{key: value for key, value in variables.items() if not COMPUTED.search(value)}}
     keys["before"] = list(state.before)
-    keys["image"] = SUBMIT_FOLDER.sub(".", image)
+    keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
     if "$" in keys.get("workdir", ""):
         keys["workdir"] = ""
@@ -89,12 +64,12 @@ def make_job(
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
         *_unknown_variables(variables),
         *_layers(program),
-        *(_computed_parts(program, inputs) if by_shell else ()),
-        *_conditional_variables(program, state),
+        *(_computed_parts((*program.words, *inputs, program.script)) if by_shell or program.script else ()),
+        *_conditional_variables((*program.words, program.script), state),
         *_shell_signs(statement),
-        *((("nodes = 1", Fate.UNTRANSLATED, ONCE),) if step.shape.nodes > 1 and launcher == "none" else ()),
+        *_node_notes(step.shape, program),
     )
-    translations = [translate(statement.line, *note) for note in notes]
+    translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     translations += [each for each in step.translations if each.fate is not Fate.KEPT]
     return ImportedJob(name, keys, statement.line, program_name(program)), translations
 
@@ -119,15 +94,15 @@ Note = tuple[str, Fate, str]
 
 def _unknown_paths(image: str, binds: Iterable[str], workdir: str) -> Iterator[Note]:
     """Report paths that variables complete; argosy.toml has no variables."""
-    paths = {"image": [SUBMIT_FOLDER.sub(".", image)], "bind": [SUBMIT_FOLDER.sub(".", each) for each in binds]}
-    for key, path in ((key, path) for key, values in (paths | {"workdir": [workdir]}).items() for path in values):
+    paths = (("image", image), *(("bind", each) for each in binds), ("workdir", workdir))
+    for key, path in paths:
         if "$" in path:
             yield f"{key} {path}", Fate.UNTRANSLATED, "the shell sets the variable: write the path"
 
 
 def _unknown_variables(variables: Mapping[str, str]) -> Iterator[Note]:
     for name, value in variables.items():
-        if "$" in value:
+        if COMPUTED.search(value):
             note = "the job computes the value: set it in the program, which sees the job's SLURM_* variables"
             yield f"{name}={value}", Fate.UNTRANSLATED, note
 
@@ -140,9 +115,9 @@ def _layers(program: Program) -> Iterator[Note]:
             yield text, fate, reason
 
 
-def _computed_parts(program: Program, inputs: Iterable[Word]) -> Iterator[Note]:
+def _computed_parts(words: Iterable[Word]) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
-    for part in (part for word in (*program.words, *inputs) for part in word if part.kind == "shell"):
+    for part in (part for word in words for part in word if part.kind == "shell"):
         if ARGUMENT.match(part.text):
             note = "an argument of the script: write its value"
         elif found := SLURM_COMMAND.search(part.text):
@@ -152,11 +127,50 @@ def _computed_parts(program: Program, inputs: Iterable[Word]) -> Iterator[Note]:
         yield part.text, Fate.UNTRANSLATED, note
 
 
-def _conditional_variables(program: Program, state: ShellState) -> Iterator[Note]:
-    used: list[Part] = [part for word in program.words for part in word if part.kind == "variable"]
-    for name in sorted({part.text for part in used} & state.conditional):
-        note = "a loop or condition sets it: write its value, or set it in the program"
+def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
+    used = {part.text for word in words for part in word if part.kind == "variable"}
+    for name in sorted(used & state.conditional):
+        note = "the script computes it: write its value, or set it in the program"
         yield f"${name}", Fate.UNTRANSLATED, note
+
+
+def _definitions(words: Iterable[Word], values: Values) -> list[str]:
+    """Return assignments of the script's variables that expressions in a command use, for example in ``$((N * G))``.
+
+    A variable follows those that its own value uses.
+    """
+    found: dict[str, str] = {}
+    waiting, begun = [(name, False) for word in words for name in _used_names(word)], set[str]()
+    while waiting:
+        name, is_done = waiting.pop()
+        if is_done:
+            found[name] = f"{name}={shell_line(values[name])}"
+        elif name not in begun and len(values.get(name, ())) == 1:
+            begun.add(name)
+            waiting += [(name, True), *((used, False) for used in _used_names(values[name][0]))]
+    return list(found.values())
+
+
+def _used_names(word: Word) -> Iterator[str]:
+    """Yield the names of variables in the expressions of a word."""
+    for text in (part.text for part in word if part.kind == "shell"):
+        yield from (ARITHMETIC if text.startswith("$((") else USED).findall(text)
+
+
+def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
+    """Report programs that the script starts on another number of nodes than the job."""
+    nodes = max(1, shape.nodes)
+    if nodes > 1 and not program.launcher:
+        yield "nodes = 1", Fate.UNTRANSLATED, ONCE
+    elif program.torchrun_nodes not in {0, nodes}:
+        note = f"the job has {nodes} node{'s' if nodes > 1 else ''}: correct nodes"
+        yield f"--nnodes={program.torchrun_nodes}", Fate.UNTRANSLATED, note
+    elif nodes > 1 and program.launcher == "torchrun" and not program.is_step:
+        yield (
+            f"nodes = {nodes}",
+            Fate.UNTRANSLATED,
+            "the script starts the program on one node; the job starts it on all",
+        )
 
 
 def _shell_signs(statement: Statement) -> Iterator[Note]:

@@ -19,6 +19,9 @@ RENDEZVOUS = re.compile(
 )
 """Options of torchrun that Argosy chooses itself."""
 
+GPUS_OF_NODE = re.compile(r"^(gpu|auto|cpu)?$|SLURM_|nvidia-smi|rocm-smi")
+"""Numbers of processes that mean a process for each GPU."""
+
 ACCELERATE_DONE = re.compile(
     r"(multi[-_]gpu|num[-_](machines|processes)|machine[-_]rank|main[-_]process[-_](ip|port)|rdzv[-_]\w+"
     r"|same[-_]network|cpu|debug|quiet)\Z"
@@ -105,7 +108,7 @@ MPI_COUNTS = {"mca": 2, "gmca": 2, "genv": 2, "env": 2, "pmixmca": 2, "prtemca":
 def read_srun(program: Program) -> None:
     """Read srun; its options of the shape are translated later."""
     options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
-    program.is_start = True
+    program.is_start = program.is_step = True
     program.launcher = program.launcher or "srun"
     program.check_options(options, SRUN_VALUES)
     program.skip(1 + count)
@@ -182,12 +185,19 @@ def read_torchrun(program: Program) -> None:
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
             program.processes = parse_int(option.value)
+            if not program.processes and not GPUS_OF_NODE.search(option.value):
+                program.untranslated.append(
+                    f"{option}: Argosy starts a rank for each GPU; to change it, set ranks_per_node"
+                )
         elif name == "module":
             module = True
         elif name == "no-python":
             plain = True
         elif RENDEZVOUS.match(option.name):
             program.replaced.append(f"{option}: Argosy chooses the rendezvous")
+            program.torchrun_nodes = parse_int(option.value) if name == "nnodes" else program.torchrun_nodes
+        elif "$" in option.value or "`" in option.value:
+            program.untranslated.append(f"{option}: the job computes the value: write it into torchrun_arg")
         else:
             program.add("torchrun_arg", str(option))
     program.skip(1 + count)

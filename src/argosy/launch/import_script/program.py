@@ -43,6 +43,14 @@ class Program(msgspec.Struct):
         Whether a launcher or a container command starts the program.
     is_done
         Whether nothing is left to take apart.
+    is_step
+        Whether srun starts the program.
+    torchrun_nodes
+        Number of nodes in the options of torchrun; 0 if it is not a plain number.
+    written
+        The words of the command before variables are expanded.
+    script
+        The text of ``bash -c``, with the parts that the script's own shell expands.
     """
 
     words: tuple[Word, ...]
@@ -57,6 +65,10 @@ class Program(msgspec.Struct):
     obstacle: str = ""
     is_start: bool = False
     is_done: bool = False
+    is_step: bool = False
+    torchrun_nodes: int = 0
+    written: tuple[Word, ...] = ()
+    script: Word = ()
     replaced: list[str] = msgspec.field(default_factory=list)
     untranslated: list[str] = msgspec.field(default_factory=list)
 
@@ -122,7 +134,7 @@ def _shell_word(word: Word) -> str:
 
 def _shell_part(part: Part) -> str:
     if part.kind == "text":
-        return re.sub(r"([^\w@%+=:,./-])", r"\\\1", part.text)
+        return quote(part.text) if part.text else ""
     if part.kind == "shell":
         return f'"{part.text}"' if part.quoted else part.text
     default = f":-{part.default}" if part.default is not None else ""

@@ -12,8 +12,15 @@ from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
 from argosy.core.script_reader import Statement, read_statements
-from argosy.core.script_words import Part, Values, expand, source_text
-from argosy.launch.import_script.containers import container_start, read_container, read_docker, read_shifter
+from argosy.core.script_words import Part, Values, expand, quoted_word, source_text
+from argosy.launch.import_script.containers import (
+    BINDS,
+    INSIDE,
+    container_start,
+    read_container,
+    read_docker,
+    read_shifter,
+)
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
@@ -40,19 +47,30 @@ def environment_of(command: str, arguments: Sequence[str]) -> str:
     names = [each for each in arguments if not each.startswith("-") and each not in {"activate", "deactivate"}]
     if "activate" in arguments:
         return names[-1] if names else "its environment"
-    scripts = [each for each in names if command in {"source", "."} and each.endswith("/activate")]
-    return scripts[0].removesuffix("/activate").removesuffix("/bin") if scripts else ""
+    if command not in {"source", "."} or not names or not names[0].endswith("/activate"):
+        return ""
+    return names[1] if names[1:] else names[0].removesuffix("/activate").removesuffix("/bin")
 
 
 def read_program(statement: Statement, values: Values) -> Program:
     """Take a command apart, until the program itself is left."""
     words = tuple(expanded for word in statement.words for expanded in expand(word, values))
-    program = Program(words, statement.line, values)
-    for name, value in statement.assigned:
-        program.set_variable(name, source_text(value[0]) if value else "")
+    program = Program(words, statement.line, values, written=statement.words)
+    _set_variables(program, statement)
     while program.words and not program.is_done and (layer := _layer(program)):
         layer(program)
     return program
+
+
+def _set_variables(program: Program, statement: Statement) -> None:
+    """Read the variables that precede a command."""
+    for name, words in statement.assigned:
+        expanded = [each for word in words for each in expand(quoted_word(word), program.values)]
+        value = " ".join(map(source_text, expanded))
+        if name in BINDS:
+            program.add("bind", *value.split(","))
+        else:
+            program.set_variable(INSIDE.sub("", name), value)
 
 
 def _layer(program: Program) -> Callable[[Program], None] | None:
@@ -144,7 +162,7 @@ def _binding(program: Program) -> None:
 
 def _shell(program: Program) -> None:
     """Read ``bash -c TEXT``: the program in it if the rest only prepares it, else the text as it is."""
-    text = program.texts[2]
+    text, program.script = program.texts[2], program.words[2]
     whole = read_statements(text)
     statements = [each for each in whole if not _is_preparation(each)]
     exports = [each for each in statements if each.kind == "assignment"]
@@ -168,8 +186,7 @@ def _shell(program: Program) -> None:
         program.untranslated += [f"{each}: {NOT_ACTIVATED}" for each in activations]
     inner = commands[0]
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, program.values))
-    for name, value in inner.assigned:
-        program.set_variable(name, source_text(value[0]) if value else "")
+    _set_variables(program, inner)
 
 
 def _is_preparation(statement: Statement) -> bool:

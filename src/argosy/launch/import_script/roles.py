@@ -19,7 +19,7 @@ class Role(StrEnum):
     INSTALL = "install packages, fetch images"
     SOURCE = "read a shell file"
     MODULE = "load modules of the host"
-    FOLDER = "change the folder"
+    SHELL = "change the folder, a limit or a variable of the shell"
 
 
 _NAMES: Mapping[Role, str] = {
@@ -30,8 +30,8 @@ _NAMES: Mapping[Role, str] = {
         tr uptime lspci lstopo hwloc-ls file stat ldd figlet locale tty
     """,
     Role.CONTROL: """
-        true : false set ulimit shopt exit trap wait sleep clear alias unset return break continue local read
-        shift let hash export declare typeset readonly disown kill pkill killall sync umask jobs getopts
+        true : false set shopt exit trap wait sleep clear alias return break continue local read mapfile
+        readarray shift let hash export declare typeset readonly disown kill pkill killall sync jobs getopts
     """,
     Role.TEST: "test [ [[ grep egrep fgrep which type cmp diff pgrep command",
     Role.FILES: "mkdir cp rsync ln touch tar unzip",
@@ -39,7 +39,7 @@ _NAMES: Mapping[Role, str] = {
         rm rmdir mv sed awk gawk chmod chown chgrp find xargs gzip gunzip bzip2 xz zstd zip split mktemp dd truncate
         sbcast setfacl lfs scp sftp curl wget git svn aria2c gsutil aws rclone make cmake ninja gcc g++ gfortran nvcc
         hipcc icc icx ifort ifx mpicc mpicxx mpif90 cc CC ftn scontrol scancel sacctmgr sattach mail sendmail bc jq
-        expr tac paste join comm nl md5sum sha256sum patch crontab logger mkfifo accelerate popd
+        expr tac paste join comm nl nvidia-modprobe md5sum sha256sum patch crontab logger mkfifo accelerate popd
     """,
     Role.INSTALL: """
         pip pip3 conda mamba micromamba apt apt-get docker podman podman-hpc apptainer singularity
@@ -47,7 +47,7 @@ _NAMES: Mapping[Role, str] = {
     """,
     Role.SOURCE: "source .",
     Role.MODULE: "module ml spack",
-    Role.FOLDER: "cd pushd",
+    Role.SHELL: "cd pushd ulimit umask unset",
     Role.LOST: """
         parallel ssh pdsh clush screen tmux watch eval coproc sbatch aprun jsrun flux prun prterun poe
         runApplication runParallel foamJob
@@ -64,6 +64,9 @@ SUBCOMMANDS: Mapping[tuple[str, ...], Role] = {
     **{(name, "run"): Role.LOST for name in ("conda", "mamba", "micromamba")},
 }
 """Name and first argument of a command -> its role."""
+
+COMPUTING = frozenset({"read", "mapfile", "readarray", "let", "getopts"})
+"""Commands that set the variables in their arguments."""
 
 ADVICE = {
     "ray": "Argosy starts Ray on all nodes: set launcher = ray in the job of the program",

@@ -169,7 +169,8 @@ def _values(commands: Iterable[Statement]) -> Values:
     """Return the longest value of each variable that the batch shell sets."""
     found: dict[str, tuple[Word, ...]] = {}
     for name, words in (pair for command in commands for pair in command.assigned):
-        if len(_text(words)) >= len(_text(found.get(name, ()))):
+        is_own = any(part.kind == "variable" and part.text == name for word in words for part in word)
+        if not is_own and len(_text(words)) >= len(_text(found.get(name, ()))):
             found[name] = words
     return found
 

@@ -1,0 +1,49 @@
+"""Decide what becomes of modules, environments and paths of the host in a job; pure."""
+
+from __future__ import annotations
+
+import re
+
+from argosy.core.model import BARE_PREFIX
+from argosy.launch.import_script.model import Fate
+from argosy.sites.profile import Site
+
+RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
+BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
+"""Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
+
+Outcome = tuple[Fate, str]
+"""The fate of a part of the script, and the reason."""
+
+
+def fate_of_modules(names: frozenset[str], site: Site, *, bare: bool) -> Outcome:
+    """Return what becomes of ``module load NAMES``; a `bare` job has no container."""
+    if bare:
+        return Fate.UNTRANSLATED, "no container: load it in your shell, the job inherits it"
+    plain = {name.partition("/")[0] for name in names}
+    loaded = {name.partition("/")[0] for name in site.modules.load}
+    if plain & RUNTIME_MODULES and not plain & loaded:
+        return Fate.UNTRANSLATED, "the profile does not load it: add it to load in [modules] of the profile"
+    if plain and plain <= loaded:
+        return Fate.REPLACED, f"the profile of {site.name} loads it"
+    if plain and site.binds and all(map(BIND_MODULE.fullmatch, plain)):
+        return Fate.REPLACED, f"the profile of {site.name} mounts the folders of the host that jobs need"
+    return Fate.LEFT_OUT, "the image has the software"
+
+
+def fate_of_activation(environment: str, prefix: str, *, bare: bool) -> Outcome:
+    """Return what becomes of a command that activates an environment; `prefix` is that of the jobs."""
+    if not environment:
+        return Fate.LEFT_OUT, "it prepares the shell of the script"
+    if not bare:
+        return Fate.UNTRANSLATED, f"the image must contain the packages of {environment}"
+    if environment == prefix:
+        return Fate.KEPT, f'image = "{BARE_PREFIX}{environment}"'
+    return Fate.UNTRANSLATED, "no container: activate it in your shell, the job inherits it"
+
+
+def fate_of_host_path(*, bare: bool) -> Outcome:
+    """Return what becomes of PATH and the like."""
+    if bare:
+        return Fate.KEPT, "the shell of each rank sets it"
+    return Fate.LEFT_OUT, "the image has its own paths"

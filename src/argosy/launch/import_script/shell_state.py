@@ -1,0 +1,112 @@
+"""Keep the state of the script's shell while its statements are read in order; pure."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from argosy.core.script_words import Word, source_text
+from argosy.launch.import_script.model import Fate
+from argosy.launch.import_script.options import Shape
+
+SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR\}|SLURM_SUBMIT_DIR\b)")
+"""The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
+
+OWN_FOLDER = re.compile(r"\A\$(?:\{PWD\}|PWD\b)")
+"""The folder of the script's shell."""
+
+ELSEWHERE = ("/", "$", "~")
+"""First characters of a path that does not begin in the folder of the shell."""
+
+
+class ShellState(msgspec.Struct):
+    """The state of the script's shell at a line, and the options of the job.
+
+    Attributes
+    ----------
+    values
+        Variables with their values.
+    env
+        Exported variables for the program.
+    exported
+        Names of all exported variables.
+    prelude
+        Commands that the shell of each rank runs before the program.
+    host_paths
+        Commands that set PATH and the like; only a program without a container needs them.
+    before
+        Commands that Argosy runs once before the ranks start.
+    prefix
+        Folder of the active environment of the host.
+    folder
+        Folder of the shell, from the folder of the launch; empty if it is this one.
+    conditional
+        Variables that a loop, a condition or a command such as ``read`` sets.
+    """
+
+    shape: Shape = Shape()
+    keys: dict[str, Any] = {}
+    values: dict[str, tuple[Word, ...]] = {}
+    env: dict[str, str] = {}
+    exported: set[str] = set()
+    prelude: list[str] = []
+    host_paths: list[str] = []
+    binds: list[str] = []
+    before: list[str] = []
+    prefix: str = ""
+    folder: str = ""
+    conditional: set[str] = set()
+
+    def forget(self, name: str) -> None:
+        """Forget the exported value of a variable."""
+        self.env.pop(name, None)
+        self.exported.discard(name)
+        self.prelude = [each for each in self.prelude if not each.startswith(f"export {name}=")]
+
+    def path_of(self, path: str) -> str:
+        """Return a path of the script as argosy.toml contains it."""
+        path = OWN_FOLDER.sub(".", path)
+        is_address = "://" in path or path.startswith("bare:")
+        if self.folder and path and not is_address and not path.startswith(ELSEWHERE):
+            path = posixpath.normpath(f"{self.folder}/{path}")
+        return SUBMIT_FOLDER.sub(".", path)
+
+    def bind_of(self, bind: str) -> str:
+        """Return a bind mount of the script as argosy.toml contains it."""
+        source, colon, inside = bind.partition(":")
+        return f"{self.path_of(source)}{colon}{inside}"
+
+
+def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str]:
+    """Translate ``cd`` with its expanded arguments; return what becomes of it, and why."""
+    folder = source_text(words[0]) if words else "~"
+    if folder.startswith(ELSEWHERE):
+        state.keys.pop("chdir", None)
+        state.prelude = [each for each in state.prelude if not each.startswith("cd ")]
+        if not OWN_FOLDER.match(folder):
+            state.folder = ""
+    below = state.path_of("${OLDPWD}" if folder == "-" else folder)
+    state.folder = "" if below == "." else below
+    if below == ".":
+        return Fate.REPLACED, "Argosy starts in the folder of the launch"
+    if folder.startswith(("/", "$")) and "$" not in below:
+        state.keys["chdir"] = below
+        return Fate.KEPT, f'chdir = "{below}"'
+    if all(part.kind != "shell" for word in words for part in word):
+        state.prelude.append(f"cd {double_quoted(words)}")
+        return Fate.KEPT, "the shell of each rank changes the folder"
+    return Fate.UNTRANSLATED, "set chdir to the folder"
+
+
+def double_quoted(words: Iterable[Word]) -> str:
+    """Render words for sh in double quotes, with their variables."""
+    parts = [
+        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.text}}}"
+        for word in words
+        for part in word
+    ]
+    return '"' + "".join(parts) + '"'

@@ -1,0 +1,179 @@
+"""The state of a script's shell reaches its job: variables, folders, limits, and what the grammar of bash misreads."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate
+
+START = "srun apptainer exec i.sif python t.py"
+
+
+def job(*lines: str) -> dict[str, Any]:
+    jobs = import_script("job.sh", "\n".join(("#!/bin/bash", "#SBATCH -N 2", *lines, ""))).jobs
+    assert len(jobs) == 1
+    return dict(jobs[0].keys)
+
+
+def untranslated(*lines: str) -> dict[str, str]:
+    parts = import_script("job.sh", "\n".join(("#!/bin/bash", "#SBATCH -N 2", *lines, ""))).untranslated
+    return {each.text: each.note for each in parts}
+
+
+def arguments(*lines: str) -> list[str]:
+    """Return the arguments that the program of the job gets, of which a shell expands some."""
+    command = job(*lines)["command"]
+    if command[0] == "sh":
+        shown = command[2].replace("exec python t.py", "printf '%s\\n'")
+        return subprocess.run(("/bin/sh", "-c", shown), capture_output=True, text=True, check=True).stdout.split("\n")[
+            :-1
+        ]
+    assert command[:2] == ["python", "t.py"]
+    return [str(each) for each in command[2:]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("A=(--lr 1)", "A+=(--epochs 'a b')", f'{START} "${{A[@]}}"'), ["--lr", "1", "--epochs", "a b"]),
+        (("A+=(--epochs 3)", f'{START} "${{A[@]}}"'), ["--epochs", "3"]),
+        (("A=x", "A+=y", f"{START} $A"), ["xy"]),
+        (("A=1 B=2", f"{START} $A $B"), ["1", "2"]),
+        (("A=1 B=2  # both", "C=3 D=4", f"{START} $A $B $C $D"), ["1", "2", "3", "4"]),
+        (("B=b", 'A="--a 1 \\\n  $B \\\n  $B \\\n"', f"{START} $A"), ["--a", "1", "b", "b"]),
+        (("N=2", "G=4", "W=$((N * G))", "P=$(echo $W)", f"{START} $W $P ${{N#2}}x"), ["8", "8", "x"]),
+        (("N=2", f'{START} "first\n$N$HOST_UNSET"'), ["first", "2"]),
+    ],
+)
+def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], expected: list[str]) -> None:
+    assert arguments(*lines) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("W=/data", "export W", "V=1; U=2", "export V U"), {"W": "/data", "V": "1", "U": "2"}),
+        (("export W=1", "W=2"), {"W": "2"}),
+        (("export W=$X", "export W=1"), {"W": "1"}),
+        (("export W=1 V=2", "unset W"), {"V": "2"}),
+        (("typeset -x V=1", "declare -a W=(a b)", "declare -i N=3"), {"V": "1"}),
+        (("export INHERITED",), None),
+    ],
+)
+def test_exported_variables_are_those_at_the_start_of_the_program(
+    lines: tuple[str, ...], expected: dict[str, str] | None
+) -> None:
+    imported = job(*lines, START)
+    assert imported.get("env") == expected
+    assert "export" not in imported["command"][-1]
+
+
+def test_variables_before_a_command_are_read_like_exported_ones() -> None:
+    found = job("L=3", f"APPTAINERENV_FOO=1 SINGULARITY_BIND=/data,/x:/y A=$L {START}")
+    assert (found["env"], found["bind"]) == ({"FOO": "1", "A": "3"}, ["/data", "/x:/y"])
+
+
+def test_limits_reach_the_ranks() -> None:
+    found = job("ulimit -s unlimited", "umask 002", START)
+    assert found["command"] == ["sh", "-c", "ulimit -s unlimited; umask 002; exec python t.py"]
+
+
+def test_paths_of_the_host_are_set_only_without_a_container() -> None:
+    lines = ("export LD_LIBRARY_PATH=/a/lib:$LD_LIBRARY_PATH", "export LD_LIBRARY_PATH=/b/lib:$LD_LIBRARY_PATH")
+    assert job(*lines, START)["command"] == ["python", "t.py"]
+    expected = 'export LD_LIBRARY_PATH="/b/lib:/a/lib:${LD_LIBRARY_PATH}"; exec python t.py'
+    assert job(*lines, "srun python t.py")["command"] == ["sh", "-c", expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "image"),
+    [
+        (". /etc/profile.d/modules.sh", "bare:"),
+        ("source /home/ada/.bashrc", "bare:"),
+        ("source /opt/conda/etc/profile.d/conda.sh", "bare:"),
+        ("source /opt/conda/bin/activate env", "bare:"),
+        ("source /opt/conda/bin/activate /envs/own", "bare:/envs/own"),
+        ("source /venv/bin/activate", "bare:/venv"),
+        ("conda activate /envs/own", "bare:/envs/own"),
+    ],
+)
+def test_only_an_activated_environment_is_the_prefix_of_a_job(line: str, image: str) -> None:
+    assert job(line, "srun python t.py")["image"] == image
+
+
+@pytest.mark.parametrize(
+    ("lines", "image", "bind"),
+    [
+        (("cd sub",), "i.sif", "sub/d:/d"),
+        (("cd /data",), "/i.sif", "/data/d:/d"),
+        (("cd $SLURM_SUBMIT_DIR/sub",), "i.sif", "sub/d:/d"),
+        (("cd sub", "cd $SLURM_SUBMIT_DIR"), "../i.sif", "d:/d"),
+        (("cd sub", 'cd "$PWD/more"'), "sub/i.sif", "sub/more/d:/d"),
+    ],
+)
+def test_relative_paths_begin_in_the_folder_of_the_shell(lines: tuple[str, ...], image: str, bind: str) -> None:
+    found = job(*lines, "srun apptainer exec -B d:/d ../i.sif python t.py")
+    assert (found["image"], found["bind"]) == (image, [bind])
+
+
+def test_a_relative_path_in_an_unknown_folder_is_reported() -> None:
+    assert "image ${PROJECT}/i.sif" in untranslated("cd $PROJECT", START)
+
+
+def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
+    assert job("#SBATCH --image=docker:ada/x:1", "srun shifter python t.py")["image"] == "docker://ada/x:1"
+    assert "image docker://${SHIFTER_IMAGE}" in untranslated("srun shifter python t.py")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reported"),
+    [
+        (('srun bash -c "a $1; b $(hostname)"',), ("$1", "$(hostname)")),
+        (("A=$(hostname)", "srun bash -c \"python t.py '$A'\""), ("$(hostname)",)),
+        (("while getopts m: o; do case $o in m) M=$OPTARG ;; esac; done", f"{START} ${{M:-x}}"), ("while getopts",)),
+        (("N=1", "if [ -d x ]; then echo x; N=2; fi", f"{START} $N"), ("if [ -d x ]",)),
+        (("read -r A B < list", f"{START} $A"), ("$A",)),
+        (("mapfile -t A < list", f"{START} $A"), ("$A",)),
+        (("printf -v A %03d 7", f"{START} $A"), ("$A",)),
+        (("let A=2*4", f"{START} $A"), ("$A",)),
+        (("((A=2*4))", f"{START} $A"), ("$A",)),
+        (("case $X in 1) F=a ;; esac", "mkdir -p $F", START), ("mkdir -p $F",)),
+        (("D=run_$T\\_$R", f"{START} $D"), ("D=run_", "$D")),
+        (("A=`hostname` srun python t.py",), ("A=`hostname`",)),
+        (("srun torchrun --nproc_per_node=$2 --role `hostname`: t.py",), ("--nproc_per_node=$2", "--role=`hostname`:")),
+        (("srun torchrun --nnodes=4 t.py",), ("--nnodes=4",)),
+        (("torchrun t.py",), ("nodes = 2",)),
+    ],
+)
+def test_what_the_job_cannot_know_is_reported(lines: tuple[str, ...], reported: tuple[str, ...]) -> None:
+    found = untranslated(*lines)
+    for text in reported:
+        assert any(each.startswith(text) for each in found), found
+
+
+def test_a_value_that_a_program_computes_is_named_where_it_is_assigned() -> None:
+    lines = ("#!/bin/bash", "OUT=$(srun python eval.py)", 'echo "$OUT"', START, "")
+    imported = import_script("job.sh", "\n".join(lines))
+    assert [(each.line, each.lost_programs) for each in imported.lost] == [(2, "eval.py")]
+
+
+def test_each_computed_part_is_reported_once() -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\n{START} $(date) $(date) $1 $1\n")
+    assert [each.text for each in imported.untranslated] == ["$(date)", "$1"]
+
+
+def test_commands_of_two_lines_are_two() -> None:
+    imported = import_script("job.sh", f"#!/bin/bash\nif [ 1 ]; then A=1 B=2\nelif [ 2 ]; then B=3\nfi\n{START} $B\n")
+    assert not imported.lost
+    assert "$B" in {each.text for each in imported.translations if each.fate is Fate.UNTRANSLATED}
+
+
+def test_long_chains_and_values_that_grow_without_end_need_no_stack_and_little_memory() -> None:
+    chain = "\n".join(f"B{number}=$((B{number - 1} + 1))" for number in range(1, 1200))
+    assert len(import_script("job.sh", f"#!/bin/bash\nB0=1\n{chain}\n{START} $B1199\n").jobs) == 1
+    grown = "#!/bin/bash\nA=$X\n" + "A=$A$A\n" * 40
+    assert "A=$A$A" in {each.text for each in import_script("job.sh", f"{grown}{START} $A\n").untranslated}
