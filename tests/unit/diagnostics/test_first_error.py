@@ -28,7 +28,6 @@ def first_error(text: str) -> str:
         "fatal: not a git repository (or any of the parent directories): .git",
         "[n1:7:0] mm_posix.c:194 UCX  ERROR shm_open failed",
         "Assertion failed in file solve.c at line 474: size != 0",
-        " line 391 NetCDF: HDF error",
         "pe=00072 FAIL at line=00325 NetCDF4_FileFormatter.F90 <status=-124>",
         "solver: the mesh file could not be read",
         "frobnicate: partition table mismatch on /dev/frob",
