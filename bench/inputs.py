@@ -28,7 +28,7 @@ from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpack_cached
 from argosy.images.sif.write import FileSlice, plan_system_part, write_sif
 from argosy.images.squashfs.pack import run_pack
-from argosy.images.squashfs.source import Source
+from argosy.images.squashfs.superblock import Source
 
 SUITE = "debian:bookworm"
 SOURCE = Path(__file__).parents[1] / "src/argosy"

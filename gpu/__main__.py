@@ -26,7 +26,7 @@ PAGE = REPO / "docs" / "reference" / "gpu.md"
 LIMIT = 450.0
 """Seconds for all steps; what does not fit is skipped."""
 
-FIND_GPUS = "from argosy.host.gpu_probe import read_gpus; print(*(gpu.vendor for gpu in read_gpus()))"
+FIND_GPUS = "from argosy.host.gpus import read_gpus; print(*(gpu.vendor for gpu in read_gpus()))"
 FIND_VERSION = "from argosy.version import VERSION; print(VERSION)"
 
 

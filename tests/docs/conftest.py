@@ -15,7 +15,7 @@ import pytest
 from argosy.images.flat import base_source
 from argosy.images.open import open_image
 from argosy.images.sif.write import write_pieces
-from argosy.images.squashfs.source import slices_of
+from argosy.images.squashfs.superblock import slices_of
 from tests.docs.reading import REPO, Said, read_page
 from tests.kept import LAB
 from tests.lab import conftest as lab_fixtures

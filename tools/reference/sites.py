@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.sites.node_picture import picture_missing, render_picture
+from argosy.sites.page import picture_missing, render_picture
 from argosy.sites.profile import Site
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import Row, explain_site

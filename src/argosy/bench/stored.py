@@ -20,7 +20,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import list_earlier
-from argosy.diagnostics.verify.nodes import parse_node_tests
+from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.record import can_read, copy_output, find_output, read_submitted, session_of

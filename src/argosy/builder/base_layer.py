@@ -6,6 +6,8 @@ layer, which is not unpacked: only the list of its entries is needed, for the co
 Otherwise, for example if a script may change files, the layer is unpacked. The files that changed are packed and joined
 with the squashfs of the base's layer, which contains all others. The comparison uses the content of every file, so the
 same base and the same tree give the same bytes, independent of caches.
+
+Runtimes that start containers from folders get the unpacked layer from hard links if possible (`link_layer_tree`).
 """
 
 from __future__ import annotations
@@ -13,27 +15,30 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from argosy.builder.bases.base import Base
 from argosy.builder.packed.entries import recall_entries, remember_entries
+from argosy.core.errors import ArgosyError
 from argosy.core.layout import LOCK
-from argosy.core.model import Image
+from argosy.core.model import Attach, ContainerRequest, Image
 from argosy.core.session import Session
 from argosy.core.store import link_or_copy, remove_tree
 from argosy.images.flat import layer_source
-from argosy.images.open import open_image
+from argosy.images.open import OpenedImage, layer_key, open_image
+from argosy.images.rootfs_cache import LayerTree, link_layer, link_unchanged
 from argosy.images.sif.write import FileSlice, Piece, whole_of
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import run_pack
-from argosy.images.squashfs.source import SplitFile
-from argosy.images.squashfs.superblock import read_superblock
+from argosy.images.squashfs.superblock import SplitFile, read_superblock
 from argosy.images.squashfs.tables import FIRST, unused_share
 from argosy.images.tree_digests import Entries, describe_entries, describe_with_notes, digest_entries
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
+from argosy.runtimes.open_container import layer_tree_key, open_container
 
 MOST_CHANGED = 0.5
 """If a larger share of the tree's bytes is new, the whole tree is packed."""
@@ -195,3 +200,49 @@ def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
             made.add(folder)
             (target / folder).mkdir()
             shutil.copymode(tree / folder, target / folder)
+
+
+def link_layer_tree(
+    opened: OpenedImage, before: Path | None, request: ContainerRequest, there: Session, session: Session
+) -> None:
+    """Make the tree of an image's layer from hard links if possible; otherwise the runtime unpacks the layer.
+
+    The files are those of the tree that a build kept, or of the image before.
+
+    Parameters
+    ----------
+    before
+        The image that `opened` extends; None if there is none.
+    request
+        The container that will be started.
+    there
+        The session with the cache for the tree.
+
+    Raises
+    ------
+    ArgosyError
+        If the container cannot be planned.
+    """
+    draft = open_container(request, opened.image.path, there, dry=True)
+    if opened.lock is None or not draft.runtime.traits.unpacks:
+        return
+    attach = draft.entry.attach
+    key = layer_tree_key(opened, attach, there)
+    if not key:
+        return
+    link_layer(session, layer_key(opened.lock), there.paths.cache, key)
+    if before is None:
+        return
+    with suppress(ArgosyError):  # a missing or damaged image
+        old, new = (_describe_tree(image, attach, there, session) for image in (open_image(before), opened))
+        if old and new:
+            link_unchanged(there, old, new)
+
+
+def _describe_tree(opened: OpenedImage, attach: Attach, there: Session, session: Session) -> LayerTree | None:
+    """Describe the tree of an image's layer; return None if its entries are not known."""
+    if opened.lock is None:
+        return None
+    packed = packed_layer(opened.image, opened.lock, flat=opened.image.layer_offset < 0)
+    entries = recall_entries(packed, opened.lock.content, session.paths.cache) if packed else None
+    return LayerTree(layer_tree_key(opened, attach, there), packed, entries) if packed and entries else None

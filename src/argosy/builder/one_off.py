@@ -8,8 +8,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from argosy.builder.base_layer import link_layer_tree
 from argosy.builder.build import build_image
-from argosy.builder.layer_tree import link_layer_tree
 from argosy.builder.records import BuildRequest
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ArgosyError, UsageError

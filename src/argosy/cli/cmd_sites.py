@@ -131,7 +131,7 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
 )  # fmt: skip
 def picture(name: str, output: Path | None) -> None:
     """Draw a node of the site as SVG: cores, reserved cores, GPUs, NICs, and where each rank is bound."""
-    from argosy.sites.node_picture import draw_site_node
+    from argosy.sites.page import draw_site_node
 
     picture = draw_site_node(read_site(name, _folders()))
     if output:

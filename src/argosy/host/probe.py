@@ -17,7 +17,7 @@ from types import MappingProxyType
 from argosy.core.model import Host, Person
 from argosy.core.process import OnLine, RealRunner, Runner
 from argosy.core.session import QuietReporter, Reporter, Session, paths_from
-from argosy.host.gpu_probe import read_gpus
+from argosy.host.gpus import read_gpus
 
 SETTING = re.compile(r"^\s*enable\s+(overlay|underlay)\s*=\s*(\w+)", re.MULTILINE)
 

@@ -20,8 +20,7 @@ from argosy.core.errors import ImageError
 from argosy.core.model import Image
 from argosy.images.sif.format import DataType, Sif, SifPart
 from argosy.images.sif.write import FileSlice, NewPart
-from argosy.images.squashfs.source import Source, SplitFile
-from argosy.images.squashfs.superblock import SUPERBLOCK, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, SplitFile, read_superblock
 
 BASE_NAME = "argosy.base"
 """Name of the part with the superblock and the tables of the base."""

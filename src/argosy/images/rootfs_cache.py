@@ -24,7 +24,7 @@ from argosy.images.flat import FlatLayer
 from argosy.images.part_digest import tree_name
 from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.pack import run_unsquashfs
-from argosy.images.squashfs.source import Source
+from argosy.images.squashfs.superblock import Source
 from argosy.images.tree_digests import (
     NOTES,
     Entries,

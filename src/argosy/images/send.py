@@ -30,8 +30,7 @@ from argosy.images.flat import base_source, find_base_spans, source_of
 from argosy.images.open import LOCK_LIMIT, LOCK_NAME, OpenedImage, open_image
 from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.source import Source
-from argosy.images.squashfs.superblock import SUPERBLOCK, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, read_superblock
 
 REMOTE = read_function(Path(__file__).with_name("scripts") / "send.sh", "send")
 

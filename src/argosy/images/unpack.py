@@ -10,7 +10,7 @@ from argosy.core.session import Session
 from argosy.images.flat import FlatLayer
 from argosy.images.sif.write import FileSlice, write_pieces
 from argosy.images.squashfs.pack import restore_whiteouts, run_unsquashfs
-from argosy.images.squashfs.source import Source, SplitFile
+from argosy.images.squashfs.superblock import Source, SplitFile
 from argosy.images.squashfs.tables import Kind, open_tables
 
 

@@ -1,12 +1,14 @@
-"""Find the rank that failed first in the output of a job; pure.
+"""Find the rank that failed first in the output of a job, and advise after the failure; pure.
 
 The exit code of a job with several ranks is not enough: torchrun replaces every worker's code by 1, and srun reports
-143 or 137 for the ranks that it ended because another one had failed.
+143 or 137 for the ranks that it ended because another one had failed. The advice is the option that asked for too
+little, or the output that a node could not open.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -53,6 +55,28 @@ TORCHRUN_TIME = re.compile(r"Root Cause \(first observed failure\):\s*\n\[\d+\]:
 
 RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
 """Message of a job script at the end of a run; a requeued job has several runs in one output."""
+
+OUT_OF_MEMORY = re.compile(
+    r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
+    r"|\bslurmstepd: error: [^\n]*Exceeded \w+ memory limit",
+    re.MULTILINE,
+)
+"""Messages of Slurm and the kernel about a process killed for its memory; the job's state may still be FAILED.
+
+Programs print ``CUDA out of memory`` and ``CUDA_ERROR_OUT_OF_MEMORY`` for the memory of a GPU, which no Slurm option
+increases.
+"""
+
+BEHIND: Mapping[str, tuple[str, ...]] = {
+    "TIMEOUT": ("time",),
+    "OUT_OF_MEMORY": ("mem-per-gpu", "mem", "mem-per-cpu"),
+}
+"""State -> the options whose value may have been too small, the most likely first."""
+
+NO_OUTPUT = "0:53"
+"""Slurm's exit code and signal of a job if its node cannot open the output file (seen with 24.11)."""
+
+AFTER = {"TIMEOUT": "; or use --resume and --checkpoint to continue automatically"}
 
 
 class RankEnd(msgspec.Struct, frozen=True):
@@ -134,3 +158,42 @@ def _judge_run(text: str) -> RankEnd | None:
 def _of_srun(match: re.Match[str]) -> RankEnd:
     code = parse_int(match[3]) if match[3].isdecimal() else 128 + SIGNALS[match[3]]
     return RankEnd(int(re.split("[,-]", match[2])[0]), match[1], code)
+
+
+def true_state(state: str, output: str) -> str:
+    """Return Slurm's state of a job, or OUT_OF_MEMORY if its output shows that the kernel killed a rank."""
+    return "OUT_OF_MEMORY" if state.startswith("FAILED") and OUT_OF_MEMORY.search(output) else state
+
+
+def no_output(facts: Mapping[str, str], output: str) -> str:
+    """Explain a job whose output file slurmd could not open: Slurm reports only a signal.  Empty for any other job."""
+    if facts.get("ExitCode") != NO_OUTPUT:
+        return ""
+    where = facts.get("BatchHost", "") or "its node"
+    return f"{where} could not open {output or 'its output'}, or the folder of the job: use another --output"
+
+
+def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
+    """Return the line of the script, or of the project file, that asks for too little; empty if none is known.
+
+    Parameters
+    ----------
+    script
+        The job's script; empty without a record.
+    sources
+        Option, for example ``--time`` -> file and line that it came from.
+    """
+    options = BEHIND.get(state.partition(" ")[0], ())
+    if not options or not script:
+        return ""
+    return _line(options, script.splitlines(), sources) + AFTER.get(state, "")
+
+
+def _line(options: Sequence[str], lines: Sequence[str], sources: Mapping[str, str]) -> str:
+    for number, line in enumerate(lines, 1):
+        for option in options:
+            if line.startswith(f"#SBATCH --{option}="):
+                source = sources.get(f"--{option}", "")
+                where = source if re.search(r":\d+$", source) else f"line {number} of its script"
+                return f"increase --{option}, which was {line.partition('=')[2]} ({where})"
+    return f"add --{options[0]}, which the job did not have"

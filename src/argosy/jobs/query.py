@@ -15,8 +15,7 @@ from argosy.core.parse import parse_int, read_tail
 from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs.end_advice import advise_end, no_output, true_state
-from argosy.jobs.first_failure import RankEnd, judge_end
+from argosy.jobs.first_failure import RankEnd, advise_end, judge_end, no_output, true_state
 from argosy.jobs.record import (
     RankFacts,
     Run,

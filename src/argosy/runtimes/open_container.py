@@ -15,7 +15,7 @@ from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, GpuMo
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.host.gpu_probe import probe_devices
+from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
 from argosy.images.find import find_image
@@ -24,7 +24,7 @@ from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_imag
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest, tree_name
 from argosy.images.prefix import VERSIONS
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.source import Source, slices_of
+from argosy.images.squashfs.superblock import Source, slices_of
 from argosy.runtimes.choose import gpu_at_sites, suggesting_module
 from argosy.runtimes.command_check import plan_command_binds
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds

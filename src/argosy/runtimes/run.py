@@ -25,7 +25,7 @@ from argosy.core.shell import (
     render_functions,
 )
 from argosy.core.store import make_folder
-from argosy.host.gpu_probe import CDI_FOLDERS, read_cdi
+from argosy.host.gpus import CDI_FOLDERS, read_cdi
 from argosy.images.prefix import current_version
 from argosy.recipes.job_options import with_defaults
 from argosy.recipes.launch_options import CONTAINER_ROWS, ContainerOptions

@@ -13,7 +13,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from argosy.builder.layer_tree import link_layer_tree
+from argosy.builder.base_layer import link_layer_tree
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.model import Bind, ContainerRequest, GpuMode
 from argosy.core.records import replace

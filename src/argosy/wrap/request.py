@@ -11,9 +11,8 @@ from argosy.builder.resolve import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.core.records import replace
-from argosy.images.identify import Kind, identify_file
+from argosy.images.identify import Kind, identify_file, read_tar_names
 from argosy.images.prefix import current_version
-from argosy.images.tar_headers import read_tar_names
 from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
 from argosy.recipes.option_row import option_name
 from argosy.recipes.read import MAYBE_LOCKS

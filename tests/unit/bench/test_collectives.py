@@ -10,7 +10,7 @@ from argosy.bench.collectives_output import Measured
 from argosy.bench.requests import OPERATIONS, benchmark_command, parse_size
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest
-from argosy.diagnostics.verify.network_log import parse_netlog
+from argosy.diagnostics.verify.logs import parse_netlog
 from argosy.launch.model import name_of
 from argosy.runtimes.command_check import plan_command_binds
 from tests.unit.machines import make_host

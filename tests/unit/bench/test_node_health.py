@@ -10,7 +10,7 @@ from argosy.bench.requests import as_node_test, exclude_bad_nodes, node_test_com
 from argosy.core.errors import UsageError
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
-from argosy.diagnostics.verify.nodes import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
+from argosy.diagnostics.verify.logs import BadNode, DeviceTest, find_bad_nodes, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.record import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_torch

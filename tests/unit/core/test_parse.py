@@ -17,7 +17,7 @@ from argosy.core.redact import redact
 from argosy.diagnostics.check.contents import parse_contents
 from argosy.diagnostics.discover.replies import parse_nodes
 from argosy.diagnostics.validate.merge import read_result
-from argosy.diagnostics.verify.network_log import parse_netlog
+from argosy.diagnostics.verify.logs import parse_netlog
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.host.cdi import parse_cdi
 from argosy.images.oci import parse_config

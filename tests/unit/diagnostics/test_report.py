@@ -46,7 +46,7 @@ from argosy.diagnostics.report.source import (
 )
 from argosy.diagnostics.report.summary import fill_names, relevant_findings, summarize, summarize_results
 from argosy.diagnostics.report.timeline import describe_phases, draw_timeline
-from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import LaunchPlan, Shape

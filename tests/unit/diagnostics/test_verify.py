@@ -18,7 +18,7 @@ from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.verify.earlier import EarlierRun, list_earlier, render_history
 from argosy.diagnostics.verify.evidence import expect, find_passed
-from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
+from argosy.diagnostics.verify.logs import NetFacts, parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_run
 from argosy.diagnostics.verify.verify import verify_job
 from argosy.jobs.record import RankFacts, parse_ranks

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, Devices, Gpu, GpuMode, Variable
 from argosy.host.cdi import choose_devices, parse_cdi
-from argosy.host.gpu_probe import read_cdi, read_gpus, read_nodes
-from argosy.host.gpus import parse_ldconfig, plan_devices
+from argosy.host.gpus import parse_ldconfig, plan_devices, read_cdi, read_gpus, read_nodes
 
 NVIDIA_CDI = """\
 cdiVersion: 0.5.0

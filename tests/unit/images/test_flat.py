@@ -20,7 +20,7 @@ from argosy.images.sif.format import DataType, Sif
 from argosy.images.sif.read import read_sif
 from argosy.images.sif.write import FileSlice, NewPart, plan_json_part, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.join import join_squashfs
-from argosy.images.squashfs.source import SplitFile
+from argosy.images.squashfs.superblock import SplitFile
 from argosy.images.unpack import LayerPaths, find_layer, unpack_source
 from tests.unit.machines import real_session
 

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argosy.core.render import render_size
-from argosy.images.identify import FileKind, Kind, identify_file
+from argosy.images.identify import MEMBERS_LIMIT, FileKind, Kind, identify_file, read_tar_names
 from argosy.images.sif.write import write_sif
-from argosy.images.tar_headers import MEMBERS_LIMIT, read_tar_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +130,7 @@ def test_layers_before_the_manifest_are_skipped_not_read(tmp_path: Path) -> None
 
 
 def test_a_compressed_archive_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("argosy.images.tar_headers.BUDGET", 4096)
+    monkeypatch.setattr("argosy.images.identify.BUDGET", 4096)
     data = gzip.compress(tar(f"blobs/sha256/{DIGEST}", "index.json", "manifest.json", size=100_000))
     (tmp_path / "a.tar.gz").write_bytes(data)
     assert list(read_tar_names(tmp_path / "a.tar.gz", "gzip")) == [f"blobs/sha256/{DIGEST}"]

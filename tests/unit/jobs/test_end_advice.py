@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.jobs.end_advice import advise_end, no_output, true_state
+from argosy.jobs.first_failure import advise_end, no_output, true_state
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 

@@ -14,7 +14,7 @@ from argosy.cli.app import app
 from argosy.core.errors import SiteError
 from argosy.sites.binding import parse_ranges
 from argosy.sites.node_drawing import STYLE
-from argosy.sites.node_picture import picture_missing, render_picture
+from argosy.sites.page import picture_missing, render_picture
 from argosy.sites.profile import Node, Site
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import explain_site

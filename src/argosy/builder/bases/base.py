@@ -32,8 +32,7 @@ from argosy.images.registry.references import Reference, file_reference, guess_r
 from argosy.images.rootfs import find_link
 from argosy.images.rootfs_cache import return_layer, take_layer
 from argosy.images.squashfs.pack import pack_tar, run_pack, run_unsquashfs
-from argosy.images.squashfs.source import Source
-from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, Superblock, read_superblock
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock
 

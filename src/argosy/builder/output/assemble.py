@@ -37,8 +37,7 @@ from argosy.images.sif.write import (
 )
 from argosy.images.squashfs.join import can_join, contents_of, has_same_packing, has_whiteouts, join_squashfs
 from argosy.images.squashfs.pack import is_whiteout, run_pack
-from argosy.images.squashfs.source import Source, slices_of
-from argosy.images.squashfs.superblock import SUPERBLOCK, Superblock, read_superblock
+from argosy.images.squashfs.superblock import SUPERBLOCK, Source, Superblock, read_superblock, slices_of
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, render_lock
 

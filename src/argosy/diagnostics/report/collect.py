@@ -31,7 +31,7 @@ from argosy.diagnostics.report.summary import (
 )
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
 from argosy.diagnostics.verify.evidence import find_passed
-from argosy.diagnostics.verify.network_log import NetFacts, parse_by_host, parse_netlog
+from argosy.diagnostics.verify.logs import NetFacts, parse_by_host, parse_netlog
 from argosy.diagnostics.verify.rules import name_network
 from argosy.diagnostics.verify.verify import planned_profile, verify_facts
 from argosy.diagnostics.why.explain import explain_log

@@ -9,7 +9,7 @@ import msgspec
 
 from argosy.bench.result import BenchResult
 from argosy.core.findings import Finding
-from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts

@@ -9,7 +9,7 @@ from argosy.core.parse import parse_cpulist
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.diagnostics.report.model import RankRow
-from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.verify.rules import name_network
 from argosy.sites.node_drawing import NodeParts, Part, draw_node
 from argosy.sites.profile import Node

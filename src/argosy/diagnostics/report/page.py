@@ -27,7 +27,7 @@ from argosy.diagnostics.report.model import Moment, Phase, RankRow, Report
 from argosy.diagnostics.report.node_view import MOST_NODES, describe_marks, draw_job_node
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.report.timeline import draw_timeline, sum_phases
-from argosy.diagnostics.verify.network_log import NetFacts
+from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts

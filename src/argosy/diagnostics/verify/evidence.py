@@ -16,8 +16,7 @@ from argosy.core.model import ChoiceKey
 from argosy.core.parse import read_ends_of
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import LATEST
-from argosy.diagnostics.verify.network_log import NetFacts, parse_netlog
-from argosy.diagnostics.verify.nodes import DeviceTest, parse_node_tests
+from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape

@@ -12,8 +12,7 @@ from argosy.core.findings import Finding, State, has_failed
 from argosy.core.parse import parse_cpulist
 from argosy.core.render import count
 from argosy.diagnostics.verify.earlier import EarlierRun
-from argosy.diagnostics.verify.network_log import NetFacts
-from argosy.diagnostics.verify.nodes import DeviceTest, find_bad_nodes
+from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, find_bad_nodes
 from argosy.jobs.record import RankFacts
 from argosy.sites.profile import Site
 

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import EarlierRun
 from argosy.diagnostics.verify.evidence import Evidence, PassedRun, find_passed, read_evidence
-from argosy.diagnostics.verify.network_log import parse_netlog
+from argosy.diagnostics.verify.logs import parse_netlog
 from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests, check_run
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors

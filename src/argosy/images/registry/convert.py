@@ -23,7 +23,7 @@ from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
 from argosy.core.store import fill_once, remove_tree, work_folder
-from argosy.images.identify import FileKind
+from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,
     check_layers,
@@ -45,7 +45,6 @@ from argosy.images.sif.format import INSPECT_NAME
 from argosy.images.sif.read import verify_sif
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, write_sif
 from argosy.images.squashfs.pack import pack_tar, run_pack
-from argosy.images.tar_headers import read_tar_names
 
 TAR_NAME = "image.sqsh"
 FORMAT = 1

@@ -19,18 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from argosy.images.sif.write import FileSlice, Piece
-from argosy.images.squashfs.relocate import (
-    OWNER,
-    Move,
-    data_of,
-    fragments_of,
-    is_whiteout,
-    link_target,
-    owners_of,
-    relocate_inode,
-)
-from argosy.images.squashfs.source import Source
-from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Superblock, read_superblock
+from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, Superblock, read_superblock
 from argosy.images.squashfs.tables import (
     EXTENDED,
     FIRST,
@@ -47,7 +36,21 @@ from argosy.images.squashfs.tables import (
     open_tables,
     place_of,
 )
-from argosy.images.squashfs.write import MetadataStream, NewEntry, add_list, render_index, render_listing
+from argosy.images.squashfs.write import (
+    OWNER,
+    MetadataStream,
+    Move,
+    NewEntry,
+    add_list,
+    data_of,
+    fragments_of,
+    is_whiteout,
+    link_target,
+    owners_of,
+    relocate_inode,
+    render_index,
+    render_listing,
+)
 
 XATTRS = struct.Struct("<Q2I")
 """Record at the xattr table: start of names and values, their count, unused; the positions of a list follow."""

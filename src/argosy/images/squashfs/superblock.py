@@ -1,4 +1,4 @@
-"""Read the superblock of a squashfs: its size and its packing options.
+"""Read the superblock of a squashfs: its size and its packing options. Its bytes may be several ranges of a file.
 
 Layout and limits are those of Linux, ``fs/squashfs/squashfs_fs.h``, for version 4.0, the only version in use since
 2009.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from argosy.core.errors import ImageError
+from argosy.images.sif.write import FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,3 +116,43 @@ def _fault(where: str, read: str, expected: str) -> ImageError:
         evidence=f"read: {read}\nexpected: {expected}",
         hint="the file is damaged, incomplete, or not a squashfs: copy, download or build it again",
     )
+
+
+class SplitFile(msgspec.Struct, frozen=True):
+    """Ranges of one file that together are a squashfs: the base inside a flat image."""
+
+    slices: tuple[FileSlice, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.slices[0].path
+
+    @property
+    def length(self) -> int:
+        """The size of the squashfs, in bytes."""
+        return sum(part.length for part in self.slices)
+
+    def slice_at(self, at: int, length: int) -> FileSlice:
+        """Return the range of the file with `length` bytes from byte `at` of the squashfs.
+
+        Raises
+        ------
+        ValueError
+            If these bytes are in several ranges.
+        """
+        start = 0
+        for part in self.slices:
+            if start <= at and at + length <= start + part.length:
+                return part.slice_at(at - start, length)
+            start += part.length
+        raise ValueError(f"{length} bytes at byte {at} are not in one range")
+
+
+Source = FileSlice | SplitFile
+"""The place of the bytes of a squashfs."""
+
+
+def slices_of(source: Source) -> tuple[FileSlice, ...]:
+    """Return the ranges of the file, in order."""
+    return source.slices if isinstance(source, SplitFile) else (source,)

@@ -22,8 +22,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from argosy.core.errors import ImageError
-from argosy.images.squashfs.source import Source
-from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, read_superblock, render_compressor
+from argosy.images.squashfs.superblock import NO_TABLE, SUPERBLOCK, Source, read_superblock, render_compressor
 
 if sys.version_info >= (3, 14):
     from compression import zstd
