@@ -248,7 +248,7 @@ CAUSES = [
     ("no-network", "dial tcp: lookup registry-1.docker.io: no such host"),
     ("hub-limit", "HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api"),
     ("certificates", "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
-    ("package-requirement", "ImportError: cannot import name 'x' from 'y' (/opt/env/y.py)"),
+    ("package-versions", "ImportError: cannot import name 'x' from 'y' (/opt/env/y.py)"),
     ("file-missing", "FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'"),
     ("loss-scale", "Exception: Current loss scale already at minimum - cannot decrease scale anymore."),
     ("module-command", "environment: line 17: /usr/share/lmod/lmod/libexec/lmod: No such file or directory"),

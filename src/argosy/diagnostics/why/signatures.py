@@ -16,7 +16,7 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *("training", "builds", "frameworks"),
+    *("training", "kernels", "builds", "frameworks", "data"),
     *("memory", "disks", "containers", "images", "rocm", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi"),
     "rendezvous",
     *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "shell", "batch", "slurm"),
