@@ -126,7 +126,7 @@ def _drop_privileges(tree: Path) -> None:
 
     Other users do not get them from unsquashfs. Whiteouts stay: they are character devices with the number 0.
     """
-    for folder, _, names in os.walk(tree):
+    for folder, _, names in os.walk(tree) if os.geteuid() == 0 else ():
         for name in names:
             path = f"{folder}/{name}"
             status = os.lstat(path)
@@ -139,8 +139,7 @@ def _drop_privileges(tree: Path) -> None:
 def _unpack(session: Session, source: Source | FlatLayer, tree: Path) -> None:
     options = ("-processors", str(session.host.cpus), "-no-xattrs")
     unpack_source(session, source, tree, *options, doing=f"unpacking {source.path}")
-    if os.geteuid() == 0:
-        _drop_privileges(tree)
+    _drop_privileges(tree)
 
 
 def store_layer(session: Session, key: str, tree: Path) -> None:
@@ -205,6 +204,7 @@ def link_layer(session: Session, key: str, cache: Path, tree: str) -> None:
             notes = read_notes(source / NOTES)
             lender = _Lender(f"{source}/", notes, dict(notes.files))
             lender.link_tree(str(source), str(folder / "root"), linking=False)
+            _drop_privileges(folder / "root")
             (folder / "root" / NOTES).unlink(missing_ok=True)
             if notes.files:
                 write_notes(source / NOTES, Notes(notes.device, lender.noted))
@@ -246,6 +246,7 @@ def link_unchanged(session: Session, old: LayerTree, new: LayerTree) -> None:
             others = tuple(name for name, each in new.entries.items() if old.entries.get(name) != each)
             files = (*(name for name in others if not _is_folder(new.entries[name])), LOCK.lstrip("/"))
             run_unsquashfs(session, packed.path, packed.offset, tree, "-no-xattrs", doing="unpacking", parts=files)
+            _drop_privileges(tree)
             _link_entries(f"{known}/root", str(tree), new.entries)
 
 

@@ -180,6 +180,13 @@ def test_a_wheel_that_two_builds_pack_stays_where_the_first_one_reads_it(cache: 
     assert cache.find(pin()) == second
 
 
+def test_a_build_uses_the_part_that_another_one_stored_meanwhile(cache: WheelCache, tmp_path: Path) -> None:
+    first = store(cache, tmp_path / "one")
+    second = cache.store(pin(), make_part(tmp_path / "two", text="built at another time"))
+    assert second == first == cache.find(pin())
+    assert first.part.read_text() == "packed"
+
+
 def test_a_part_that_another_one_replaced_is_not_found(cache: WheelCache, tmp_path: Path) -> None:
     store(cache, tmp_path / "one")
     other = cache.store(pin("other"), make_part(tmp_path / "two", "other", "other bytes"))

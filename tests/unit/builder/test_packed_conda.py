@@ -61,6 +61,13 @@ def test_a_file_that_rattler_moved_is_still_shared() -> None:
     assert packable_names([package("a"), package("b")], meta) == set()
 
 
+def test_a_link_where_another_package_has_a_folder_is_a_shared_path() -> None:
+    meta = meta_of(a=("share/out", "share/real/a"), b=("share/out/b/c",), c=("share/c/d",))
+    packages = [package("a"), package("b"), package("c")]
+    assert packable_names(packages, meta) == {"c"}
+    assert packable_names(packages, {name: meta[name] for name in ("b", "c")}) == {"b", "c"}
+
+
 def test_an_entry_depends_on_the_package_the_python_the_base_and_the_tools(tmp_path: Path) -> None:
     cache = CondaCache(tmp_path, "sha256:base", ("0.28", "4.6"), "python")
     others = (

@@ -291,6 +291,22 @@ def test_a_tree_is_made_of_links_to_the_unchanged_files_of_another(session: Sess
     assert not (tree / f"{SITE}/top.py").samefile(first / f"{SITE}/top.py")
 
 
+def test_a_linked_layer_has_no_setuid_files(session: Session, layer: Path, tmp_path: Path) -> None:
+    (layer / "opt/argosy/enter").chmod(0o4755)
+    store_layer(session, "key", layer)
+    link_layer(session, "key", tmp_path, "key")
+    assert (tmp_path / "trees/key/root/opt/argosy/enter").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_linked_tree_has_no_setuid_files(session: Session, layer: Path) -> None:
+    old = describe(session, layer, "old")
+    unpack_cached(session, old.packed, key="old")
+    change(layer)
+    (layer / f"{SITE}/new/b.py").chmod(0o4755)
+    link_unchanged(session, old, describe(session, layer, "new"))
+    assert (session.paths.cache / f"trees/new/root/{SITE}/new/b.py").stat().st_mode & 0o7777 == 0o755
+
+
 @pytest.mark.parametrize("lacking", ["opt/argosy/enter", "."])
 def test_a_layer_is_unpacked_if_the_other_tree_is_not_complete(session: Session, layer: Path, lacking: str) -> None:
     old = describe(session, layer, "old")

@@ -3,7 +3,7 @@
 A package whose part is in the cache is neither downloaded nor linked nor compiled. All packages of an environment are
 linked only if something must see their files: link scripts, activation scripts, the ``pip:`` section, or rattler, which
 decides between packages that contain the same file. Their parts are used even then, except for packages whose files
-were changed: these go with the rest of the layer, as do packages without a SHA-256 and those that share a file.
+were changed: these go with the rest of the layer, as do packages without a SHA-256 and those that share a path.
 
 All decisions depend only on the packages, never on the content of the cache, so that equal packages give equal bytes.
 """
@@ -112,7 +112,25 @@ def packable_names(packages: Iterable[CondaPackage], meta: Mapping[str, PackageM
         return set()
     owners = Counter(path for each in meta.values() for path in set(each.own_paths))
     shared = {path for path, count in owners.items() if count > 1}
-    return {name for name, each in meta.items() if hashes[name] and shared.isdisjoint(each.own_paths)}
+    linked = owners.keys() & _folders_of(owners)  # a package has a link where another one has a folder
+    return {
+        name
+        for name, each in meta.items()
+        if hashes[name]
+        and shared.isdisjoint(each.own_paths)
+        and (not linked or linked.isdisjoint({*each.own_paths, *_folders_of(each.own_paths)}))
+    }
+
+
+def _folders_of(paths: Iterable[str]) -> set[str]:
+    """Return all folders that contain some paths."""
+    folders = set[str]()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
 
 
 class CondaPacker(msgspec.Struct, frozen=True):

@@ -154,16 +154,21 @@ def find_part(entry: Path, cache: Path) -> PackedWheel | None:
 def store_part(entry: Path, wheel: PackedWheel, cache: Path) -> PackedWheel:
     """Move a new part into the cache, and return the package with its place there.
 
+    A valid part that another build has stored meanwhile stays and is returned: that build reads it, and packages that
+    are built from source may give other bytes each time.
+
     Raises
     ------
     CheckFailed
         If the cache cannot be written, or the disk is full.
     """
+    if there := find_part(entry, cache):
+        return there
     make_folder(entry)
     if not os.access(entry, os.W_OK):
         return wheel  # a damaged entry of another user
     text = msgspec.msgpack.encode(wheel.record)
-    # Another build may read this entry now: each file is replaced by a rename, and equal inputs give equal files.
+    # Another build may read this entry now: each file is replaced by a rename.
     with atomic_file(entry / PART, force=True, flush=False) as part:
         shutil.move(wheel.part, part)
     with atomic_file(entry / RECORD, force=True, flush=False) as record:
