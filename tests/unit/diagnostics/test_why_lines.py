@@ -86,7 +86,10 @@ CAUSES = [
         "processes",
         "FATAL: while creating squashfs: exit status 1: FATAL ERROR:Failed to create thread",
     ),
-    ("slurm-prolog", "slurmstepd: error: container_p_join: open failed /scratch/7/.active: No such file or directory"),
+    (
+        "slurm-job-container",
+        "slurmstepd: error: container_p_join: open failed /scratch/7/.active: No such file or directory",
+    ),
     (
         "nvidia-runtime-missing",
         'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
@@ -200,7 +203,7 @@ CAUSES = [
     ("slurm-export-none", "slurmstepd: error: _fork_all_tasks: train.sh: Can not execute"),
     ("slurm-layout", "srun: error: Application launch failed: Unable to layout tasks on given cpus"),
     ("slurm-step-waits", "srun: error: Unable to create step for job 7: Requested nodes are busy"),
-    ("ended-with-others", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***"),
+    ("job-cancelled", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***"),
     ("xid-cleanup", "NVRM: Xid (PCI:0000:44:00): 45, pid=7, name=python3, Ch 00000008"),
     ("nccl-gave-up", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
     ("gpu-memory", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),

@@ -19,7 +19,19 @@ FILES = (
     *("training", "kernels", "builds", "frameworks", "data"),
     *("memory", "disks", "containers", "images", "rocm", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi"),
     "rendezvous",
-    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "shell", "batch", "slurm"),
+    *(
+        "fortran",
+        "molecules",
+        "simulation",
+        "languages",
+        "python",
+        "models",
+        "packages",
+        "shell",
+        "batch",
+        "slurm",
+        "submit",
+    ),
     *("general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
