@@ -54,7 +54,7 @@ from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit import Launched
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import ContainerOptions, LaunchOptions
-from argosy.recipes.user_config import configure_folders, require_site
+from argosy.recipes.user_config import choose_site, configure_folders
 from argosy.runtimes.run import RunRequest, read_container_request
 from argosy.runtimes.run import run as run_in_image
 from argosy.slurm.text import JobRow
@@ -292,7 +292,7 @@ def check_image(image: str | Path, *, site: str = "", session: Session | None = 
         A name or a ``.toml`` file; empty: the configured site.
     """
     here = session or open_session()
-    return check_rules.check_image(here, str(image), require_site(site, here.host.environment))
+    return check_rules.check_image(here, str(image), choose_site(site, here.host.environment))
 
 
 @_explained

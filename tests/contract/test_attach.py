@@ -81,5 +81,5 @@ def test_without_a_driver_nv_alone_starts_nothing_wrong(stage: Stage) -> None:
     """Apptainer goes on without GPUs: that is why planning stops before it."""
     entry = stage.entry(gpu=GpuMode.NV)
     host = Host("h", "x86_64", stage.person, "/", 1, 1, {}, user_namespaces=True, can_mount=False, fuse=True)
-    assert APPTAINER.refuse(entry, host) == ""
+    assert APPTAINER.refusal(entry, host) == ""
     assert stage.start(entry, ("hello",)).stdout == "hello from /opt/argosy\n"

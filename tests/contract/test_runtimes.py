@@ -240,7 +240,7 @@ def test_every_runtime_binds_paths_with_odd_names(stage: Stage, name: str) -> No
     binds = (Bind(str(stage.work), str(stage.work)), Bind(source, target), Bind(source, "/closed", read_only=True))
     script = 'cat "$1/seen" && echo b > "$1/made" && cat /closed/made && touch /closed/x 2>&1'
     if stage.runtime == "enroot" and ":" in name:
-        assert "cannot mount a path with a colon" in load_runtime("enroot").refuse(
+        assert "cannot mount a path with a colon" in load_runtime("enroot").refusal(
             stage.entry(binds=binds), make_host()
         )
         return

@@ -36,7 +36,7 @@ from argosy.images.sif.write import plan_json_part, plan_system_part, whole_of, 
 from argosy.images.squashfs.join import join_squashfs
 from argosy.images.squashfs.tables import device_nodes, unused_share
 from argosy.images.torch_build import parse_torch
-from argosy.jobs.first_failure import judge_end
+from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job, list_jobs
 from argosy.jobs.queues import list_accounts, list_qos, list_queues
@@ -171,7 +171,7 @@ def _manifest(data: bytes, _folder: Path) -> object:
     """Read a manifest as a pull does: choose a platform, look for a SIF, compare it with the configuration."""
     text = _text(data)
     skopeo.parse_manifest(text, "amd64", "x")
-    oci.check_layers(oci.OciConfig("", "", layers=1), text, "x")
+    oci.refuse_other_layers(oci.OciConfig("", "", layers=1), text, "x")
     return convert.parse_sif_layer(text, parse_reference("docker://x/y"))
 
 
@@ -251,7 +251,7 @@ def _verify(data: bytes, folder: Path) -> object:
 
 def _why(data: bytes, _folder: Path) -> object:
     text = _text(data)
-    return find_errors(text, read_signatures()), judge_end(text)
+    return find_errors(text, read_signatures()), find_first_failure(text)
 
 
 def _cdi(data: bytes, _folder: Path) -> object:

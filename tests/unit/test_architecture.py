@@ -121,6 +121,16 @@ def test_a_function_used_only_in_its_module_begins_with_an_underscore() -> None:
                 assert users[node.name] > 1, f"{path}: {node.name}"
 
 
+def test_functions_that_raise_refuse_and_those_that_check_return() -> None:
+    for path in modules():
+        for node in nodes_of(path):
+            if isinstance(node, ast.FunctionDef):
+                name, returns = node.name.lstrip("_"), ast.unparse(node.returns) if node.returns else ""
+                assert not name.startswith(("judge_", "require_", "reject_")), f"{path}: {node.name}"
+                assert not name.startswith("refuse_") or returns == "None", f"{path}: {node.name}"
+                assert not name.startswith("check_") or returns != "None", f"{path}: {node.name}"
+
+
 def test_contributing_describes_every_package() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(rows) >= PACKAGES

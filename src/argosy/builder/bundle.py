@@ -40,7 +40,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import hold_lock
 from argosy.core.model import Bind
-from argosy.core.os_errors import require_writable_folder
+from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
@@ -148,7 +148,7 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
     if context.inputs.project:
         _refuse_outside(context.inputs.project)
     refuse_existing(request.output, force=request.force)
-    require_writable_folder(request.output.parent)
+    refuse_unwritable_folder(request.output.parent)
     plan, clock = plan_build(context), Clock(session)
     with work_folder(session.work_parent()) as work:
         base, layer = install_layer(plan, clock, work)

@@ -350,7 +350,7 @@ def _install_pip(
         raise CheckFailed(
             "cannot install pip packages: the environment has no Python", hint="add python to the dependencies"
         )
-    judge_pip(recipe, python, held)
+    refuse_pip_over_conda(recipe, python, held)
     installer = Installer(context.build_container, python, context.settings, context.layer, context.work)
     installer = replace(installer, prepare=context.prepare, shared=context.shared)
     installer = replace(installer, activated=render_env_script(activation))
@@ -378,7 +378,7 @@ def _resolve_and_install(installer: Installer, recipe: Recipe, step: Step) -> tu
     return pins
 
 
-def judge_pip(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
+def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[LockedPackage, ...]) -> None:
     """Refuse pip requirements that would replace a conda package, because other conda packages might break.
 
     Raises

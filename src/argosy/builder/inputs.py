@@ -30,7 +30,15 @@ from argosy.recipes.conda_request import SUBDIRS, CondaTarget
 from argosy.recipes.conda_spec import parse_conda_spec
 from argosy.recipes.lock import Lock, LockedSource, LockedStage, LockedStep, parse_lock
 from argosy.recipes.option_row import OneOrMore
-from argosy.recipes.project_file import Fetch, Project, ProjectTable, StageTable, StepTable, check_project, words
+from argosy.recipes.project_file import (
+    Fetch,
+    Project,
+    ProjectTable,
+    StageTable,
+    StepTable,
+    refuse_contradictions,
+    words,
+)
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipOption, Recipe, Where
 from argosy.recipes.relock import changed_sources, changed_steps, locked_recipe
@@ -301,7 +309,7 @@ def locked_project(lock: Lock, file: str, folder: Path) -> Project | None:
         return None
     table = ProjectTable(step=tuple(map(_step_table, lock.steps)), stage=tuple(map(_stage_table, lock.stages)))
     project = Project(folder / Path(file).name, file, "", table)
-    check_project(project)
+    refuse_contradictions(project)
     refuse_changed_steps(lock, project, file, hint=f"put the files that steps copy into {folder}")
     return project
 

@@ -40,15 +40,15 @@ from argosy.builder.python.packages import (
     compile_installed,
     create_environment,
     install_pins,
-    judge_installed,
     open_installer,
     refuse_compiled,
+    refuse_unmet_requirements,
     resolve,
     shared_folder,
     write_entry_point_shims,
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds
-from argosy.builder.python.torch_index import Target, check_torch
+from argosy.builder.python.torch_index import Target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest
 from argosy.builder.steps import run_scripts
 from argosy.core.errors import CheckFailed, UsageError
@@ -59,7 +59,7 @@ from argosy.core.session import Step
 from argosy.core.store import digest_of_file
 from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
-from argosy.recipes.merge import check_python, python_fits
+from argosy.recipes.merge import python_fits, refuse_other_python
 from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import UvSettings
 from argosy.sites.profile import Site
@@ -123,7 +123,7 @@ def _install_pip(job: PackageJob, container: BuildContainer, step: Step) -> Inst
     """Install into a venv of the base's Python."""
     recipe, base = job.recipe, job.base
     activation = plan_activation(extra=variables_over(recipe, base))
-    python = _require_python(recipe, base, container)
+    python = _find_python(recipe, base, container)
     installer = replace(
         open_installer(
             container,
@@ -184,22 +184,22 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
         job.request.site,
     )
     wheels = find_wheels(pins, cache)
-    judge_installed(installer, wheels.demands())
+    refuse_unmet_requirements(installer, wheels.demands())
     if wheels.missing:
-        wheels = pack_missing(wheels, installer, cache, partial(_check_packages, job), step, exact=recipe.exact)
+        wheels = pack_missing(wheels, installer, cache, partial(_refuse_packages, job), step, exact=recipe.exact)
     if wheels.others:
         install_pins(installer, wheels.others, step, exact=recipe.exact)
-        _check_packages(job, installer, wheels.others)
+        _refuse_packages(job, installer, wheels.others)
     compile_installed(installer, wheels.others, step)
     return wheels
 
 
-def _check_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
+def _refuse_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
     """Refuse packages that need another build of a package in the base, and a torch that cannot use the site's GPUs."""
-    judge_installed(installer)
+    refuse_unmet_requirements(installer)
     refuse_compiled(installer, job.recipe)
     if job.site and any(pin.package.name == TORCH for pin in new):
-        check_torch(job.site, installer.build_container, installer.layer, job.recipe)
+        refuse_torch_in_image(job.site, installer.build_container, installer.layer, job.recipe)
 
 
 def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> InstalledLayer:
@@ -214,7 +214,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     else:
         made = extend_conda(context, recipe, variables, base.lock.packages if base.lock else ())
     if made.python:
-        check_python(recipe.python, made.python.version, recipe.python_where)
+        refuse_other_python(recipe.python, made.python.version, recipe.python_where)
     python = f"its own Python {made.python.version}" if made.python else "no Python"
     packed = f", {len(made.linked.found)} packed before" if made.linked and made.linked.found else ""
     step.result = f"{_count(made.packages, base)}, {python} ({_describe_backend(container)}){packed}"
@@ -223,7 +223,7 @@ def _install_conda(job: PackageJob, container: BuildContainer, step: Step) -> In
     if job.together or made.linked is None:
         return replace(layer, build_container=context.build_container, together=job.together)
     if job.site and made.linked.whole:
-        check_torch(job.site, container, context.layer, recipe)
+        refuse_torch_in_image(job.site, container, context.layer, recipe)
     return replace(layer, wheels=take_unpacked(context, made.linked, job.tree))
 
 
@@ -278,7 +278,7 @@ def _with_python(recipe: Recipe, base: Base, container: BuildContainer) -> Recip
     return with_own_python(recipe)
 
 
-def _require_python(recipe: Recipe, base: Base, container: BuildContainer) -> BasePython:
+def _find_python(recipe: Recipe, base: Base, container: BuildContainer) -> BasePython:
     python = ask_python(container)
     if python is None:
         raise CheckFailed(
@@ -286,7 +286,9 @@ def _require_python(recipe: Recipe, base: Base, container: BuildContainer) -> Ba
             evidence="neither python3 nor python is on the base's PATH",
             hint="use a base that has one: a vendor's PyTorch image, or --base debian:bookworm (python3 is added)",
         )
-    check_python(recipe.python, python.version, recipe.python_where, base.lock.base.reference if base.lock else "")
+    refuse_other_python(
+        recipe.python, python.version, recipe.python_where, base.lock.base.reference if base.lock else ""
+    )
     if not base.lock:
         return python
     # The packages in the layer of an Argosy image count as packages of the base.

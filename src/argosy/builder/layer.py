@@ -21,7 +21,7 @@ from argosy.builder.plan import BuildPlan
 from argosy.builder.python.base_python import protecting_base_packages
 from argosy.builder.python.bytecode import recompiling_changed_modules
 from argosy.builder.python.pins import replaceable
-from argosy.builder.python.torch_index import adding_torch_hints, check_torch, explain_target
+from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.steps import (
     StageResults,
@@ -79,7 +79,7 @@ def install_layer(
     with clock.step("packages", _describe_sources(recipe)) as step:
         layer = _install(plan, base, packed, session, work, step)
         if plan.site and not (layer.wheels and layer.wheels.has_torch):
-            check_torch(plan.site, layer.build_container, layer.tree, recipe)
+            refuse_torch_in_image(plan.site, layer.build_container, layer.tree, recipe)
     for note in explain_target(plan.target, layer.settings, layer.packages):
         session.reporter.note(note)
     if plan.request.bundle and lock:

@@ -15,7 +15,7 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.resolve import BuildContext, complete_request, resolve_build, resolve_target_session
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.os_errors import require_writable_folder
+from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, refuse_existing, work_folder
@@ -68,7 +68,7 @@ def lock(request: LockRequest, session: Session) -> LockReport:
     context = resolve_build(request.build, session)
     session, output = context.session, context.request.output
     refuse_existing(output, force=True)
-    require_writable_folder(output.parent)
+    refuse_unwritable_folder(output.parent)
     previous = read_lock(str(output), session) if output.exists() else None
     if request.upgrade:
         context = _keep_other_versions(context, previous, request.upgrade)

@@ -18,7 +18,7 @@ from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import UsageError
 from argosy.core.locks import files_beside
-from argosy.core.os_errors import require_writable_folder, translate_os_errors
+from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Argv, Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -36,7 +36,7 @@ from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.option_checks import check_options
+from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.text import (
     USER_DEFAULTS,
     JobOptions,
@@ -110,7 +110,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         mem=asked.mem or defaults.mem,
         exclusive=defaults.exclusive,
     )
-    check_options(options)
+    refuse_invalid_options(options)
     refuse_missing_options(options, site)
     cpus = wanted.cpus or defaults.cpus
     return (
@@ -237,7 +237,7 @@ def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildR
     site = find_build_site(request, session)
     options = plan_node_options(wanted, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
-    require_writable_folder(request.output.parent)
+    refuse_unwritable_folder(request.output.parent)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(arguments, site, archive)
         step = plan_step(options, command, site)
@@ -255,7 +255,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     site = find_build_site(request, session)
     options = plan_node_options(wanted, site, session.host.environment)
     refuse_existing(request.output, force=request.force)
-    require_writable_folder(request.output.parent)
+    refuse_unwritable_folder(request.output.parent)
     folder, output = new_record_folder(session), f"{session.host.cwd}/argosy-build-%j.out"
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     submitted = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}

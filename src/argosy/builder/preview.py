@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.builder.bases.base import base_file, is_copied, is_made_by_engine
 from argosy.builder.bases.choose import other_bases
-from argosy.builder.bases.debian import debian_file, is_known, parse_debian, require_mmdebstrap
+from argosy.builder.bases.debian import debian_file, is_known, parse_debian, refuse_without_mmdebstrap
 from argosy.builder.bases.engines import describe_expected_engine
 from argosy.builder.bundle import BASE
 from argosy.builder.inputs import BuildInputs
@@ -20,7 +20,7 @@ from argosy.builder.plan import BuildPlan, plan_build
 from argosy.builder.python.torch_index import describe_expected_index, explain_machines
 from argosy.builder.records import BuildRequest
 from argosy.builder.resolve import resolve_build
-from argosy.core.os_errors import require_writable_folder
+from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
@@ -28,7 +28,7 @@ from argosy.core.shell import quote
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import open_image
 from argosy.images.registry.references import is_reference
-from argosy.recipes.merge import check_python
+from argosy.recipes.merge import refuse_other_python
 from argosy.recipes.option_row import OneOrMore
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.recipe import Recipe
@@ -104,7 +104,7 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     context = resolve_build(request, session)
     request, session = context.request, context.session
     refuse_output(request.output, request.form, force=request.force)
-    require_writable_folder(request.output.parent)
+    refuse_unwritable_folder(request.output.parent)
     return _describe_plan(plan_build(context), session, here=here)
 
 
@@ -197,12 +197,12 @@ def _describe_base(plan: BuildPlan, session: Session, *, here: bool) -> tuple[in
     if is_made_by_engine(base, request.engine):
         return 0, describe_expected_engine(base, request.engine, session, here=here)
     file = base_file(base, session)
-    _check_python(plan.inputs.recipe, file)
+    _refuse_other_python(plan.inputs.recipe, file)
     size = file.stat().st_size if is_copied(file, session) else 0
     return size, f"{render_size(size)}, copied unchanged" if size else "packed first"
 
 
-def _check_python(recipe: Recipe, file: Path) -> None:
+def _refuse_other_python(recipe: Recipe, file: Path) -> None:
     """Refuse another Python than that of an Argosy image, as the build does: its packages need that one.
 
     Raises
@@ -214,7 +214,7 @@ def _check_python(recipe: Recipe, file: Path) -> None:
         return
     lock = open_image(file).lock
     if lock and lock.python:
-        check_python(recipe.python, lock.python, recipe.python_where, lock.base.reference)
+        refuse_other_python(recipe.python, lock.python, recipe.python_where, lock.base.reference)
 
 
 def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[int, str]:
@@ -226,7 +226,7 @@ def _describe_debian(plan: BuildPlan, session: Session, *, here: bool) -> tuple[
     suite, _ = parse_debian(base, session.host.environment)
     if here and "mmdebstrap" not in session.host.programs:
         if not plan.request.default_base:
-            require_mmdebstrap(suite, session)
+            refuse_without_mmdebstrap(suite, session)
         others = other_bases(sites_here(session.host), plan.needs)
         return 0, f"mmdebstrap is not installed on this machine, so the base is {' or '.join(others)}"
     return 0, "created first" if is_known(suite) else f"created first, if the suite {suite} exists"

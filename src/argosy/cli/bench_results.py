@@ -12,7 +12,7 @@ import click
 from argosy.cli.options import add_options, option
 from argosy.cli.output import print_report, write_report
 from argosy.core.errors import UsageError
-from argosy.core.plots import draw, require_matplotlib
+from argosy.core.plots import draw, refuse_without_matplotlib
 from argosy.core.session import Session
 from argosy.core.shell import quote
 
@@ -37,8 +37,8 @@ picture_options: Callable[[Any], Any] = add_options(_html, _svg)
 """--html and --svg; both need matplotlib."""
 
 
-def check_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
-    """Check that the requested plots can be drawn, before anything is measured.
+def refuse_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
+    """Refuse plots that cannot be drawn, before anything is measured.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def check_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) 
         If matplotlib is not installed.
     """
     if html or svg:
-        require_matplotlib()
+        refuse_without_matplotlib()
     if (html or svg) and not follow:
         name = "--html" if html else "--svg"
         raise UsageError(

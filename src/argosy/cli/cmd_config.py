@@ -17,7 +17,7 @@ from argosy.cli.parameters import KEY
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.launch.request import configured_settings
 from argosy.recipes.project_file import project_schema
-from argosy.recipes.user_config import KEYS, check_key, write_config
+from argosy.recipes.user_config import KEYS, refuse_unknown_key, write_config
 from argosy.sites.load import load_site
 
 BASH = Path(__file__).with_name("templates") / "completion.bash"
@@ -53,7 +53,7 @@ def config(ctx: click.Context, /, *, as_json: bool) -> None:
 @json_option
 def get_value(key: str, *, as_json: bool) -> None:
     """Print the value of KEY. The exit code is 7 if it is not set."""
-    check_key(key)
+    refuse_unknown_key(key)
     setting = configured_settings(open_session(quiet=True).host).get(key)
     if setting is None:
         raise CheckFailed(f"{key} is not set", hint=f"set it with: argosy config set {key} VALUE")
@@ -65,7 +65,7 @@ def get_value(key: str, *, as_json: bool) -> None:
 @click.argument("value")
 def set_value(key: str, value: str) -> None:
     """Write KEY to your configuration file, ~/.config/argosy/config.toml."""
-    check_key(key)
+    refuse_unknown_key(key)
     if not value:
         raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
     if key == "site":

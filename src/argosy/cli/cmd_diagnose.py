@@ -14,7 +14,7 @@ from argosy.cli.parameters import FILE, IMAGE, SITE
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.store import write_text
-from argosy.recipes.user_config import configured_site, require_site
+from argosy.recipes.user_config import choose_site, configured_site
 
 
 @click.command()
@@ -53,7 +53,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
     """
     from argosy.diagnostics.check.rules import check_image
 
-    name = require_site(site, os.environ)
+    name = choose_site(site, os.environ)
     found = check_image(open_session(), image, name)
     ctx.exit(print_findings(found, as_json=as_json, site=name, image=image))
 

@@ -28,11 +28,11 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
-from argosy.jobs.local_run import LAST, find_run, name_of_last, require_recorded_output
+from argosy.jobs.local_run import LAST, find_run, name_of_last, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, is_job_id, judge_state
+from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
@@ -121,7 +121,7 @@ def _job_lines(rows: Sequence[JobRow], width: int) -> list[str]:
 
 
 def _render_job(row: JobRow, width: int) -> Iterator[str]:
-    kind, meaning = judge_state(row.state)
+    kind, meaning = describe_state(row.state)
     nodes = "1 node" if row.nodes == "1" else f"{row.nodes} nodes"
     head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {nodes:>10}  {row.elapsed:>10}"
     yield render_table([(head, meaning)], width)
@@ -216,7 +216,7 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
     if follow and is_job_id(known):
         ctx.exit(follow_to_end(session, known, every=every, rank=rank))
     facts = find_run(session, known)
-    require_recorded_output(facts)
+    refuse_unrecorded_output(facts)
     for block in read_output(facts, rank=rank):
         click.echo(block, nl=False)
     if facts.kind == ENDED and facts.code:

@@ -201,7 +201,7 @@ def render_source_line() -> str:
     return f"[ ! -r {ENV_SCRIPT} ] || . {ENV_SCRIPT}\n"
 
 
-def require_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
+def command_in_layer(image: str, command: tuple[Word, ...], *, hint: str) -> tuple[Word, ...]:
     """Return the command that runs `command` in the layer's environment, or exits with code 6 if the layer is missing.
 
     Runtimes skip an overlay partition silently in several cases (``enable overlay = no``, ``--underlay``,

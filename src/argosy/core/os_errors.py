@@ -124,8 +124,8 @@ def suggest_file(file: Path, cwd: Path = Path()) -> str:
     return ""
 
 
-def require_writable_folder(folder: Path) -> None:
-    """Check that a folder exists and is writable.
+def refuse_unwritable_folder(folder: Path) -> None:
+    """Refuse a folder that does not exist or is not writable.
 
     Raises
     ------

@@ -156,7 +156,7 @@ class RowPlot(msgspec.Struct, frozen=True):
 Plot = LinePlot | RowPlot
 
 
-def require_matplotlib() -> None:
+def refuse_without_matplotlib() -> None:
     """Refuse to continue without matplotlib: before a job starts whose result is to be drawn.
 
     Raises
@@ -180,7 +180,7 @@ def draw(plot: Plot) -> str:
     ToolMissing
         If matplotlib is not installed.
     """
-    require_matplotlib()
+    refuse_without_matplotlib()
     from matplotlib import rc_context  # noqa: PLC0415 - an optional package that takes half a second to import
     from matplotlib.figure import Figure  # noqa: PLC0415
 

@@ -140,7 +140,7 @@ def parse_config(text: str, name: str) -> OciConfig:
         ) from error
 
 
-def check_layers(config: OciConfig, manifest: str, name: str) -> None:
+def refuse_other_layers(config: OciConfig, manifest: str, name: str) -> None:
     """Refuse an image whose manifest and configuration differ in the number of layers: some would be missing.
 
     Raises

@@ -10,7 +10,7 @@ from argosy.core.store import write_text
 from argosy.jobs.query import ask_job
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted, session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, judge_state
+from argosy.slurm.text import ENDED, describe_state
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
@@ -68,7 +68,7 @@ def _look(session: Session, job: str) -> tuple[str, str]:
     facts = ask_job(session_of(session, record), number)
     if facts:
         state = facts.get("JobState", "")
-        kind, meaning = judge_state(state)
+        kind, meaning = describe_state(state)
         where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         return kind, meaning if kind == ENDED else f" ({text})"

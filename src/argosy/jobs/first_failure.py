@@ -100,9 +100,9 @@ class RankEnd(msgspec.Struct, frozen=True):
         return f"rank {self.rank} on {self.host} failed first ({how})"
 
 
-def judge_end(text: str) -> RankEnd | None:
+def find_first_failure(text: str) -> RankEnd | None:
     """Return the rank that failed first in the last run of a job; None if the output does not show it."""
-    return next(filter(None, (_judge_run(run) for _, run in last_runs(text))), None)
+    return next(filter(None, (_find_in_run(run) for _, run in last_runs(text))), None)
 
 
 def last_runs(text: str) -> tuple[tuple[int, str], ...]:
@@ -115,7 +115,7 @@ def last_runs(text: str) -> tuple[tuple[int, str], ...]:
     return tuple((start, text[start:end]) for start, end in reversed([*pairwise(ends)][-2:]))
 
 
-def _judge_run(text: str) -> RankEnd | None:
+def _find_in_run(text: str) -> RankEnd | None:
     """Return the rank that failed first in one run.
 
     Reports of torchrun and of ranks in one container come first, because srun sees a node as one task.  The earliest of

@@ -30,7 +30,7 @@ from argosy.jobs.record import (
     read_submitted,
 )
 from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import judge_state
+from argosy.slurm.text import describe_state
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -103,10 +103,10 @@ def kept_plan(session: Session, job: str) -> LaunchPlan:
     UsageError
         If there is no record of this job, or it cannot be read.
     """
-    return read_kept_plan(_require_record(session, job), f"job {job}")
+    return read_kept_plan(_find_record(session, job), f"job {job}")
 
 
-def _require_record(session: Session, job: str) -> Path:
+def _find_record(session: Session, job: str) -> Path:
     record = find_record(session, job)
     if record is None:
         raise UsageError(
@@ -151,7 +151,7 @@ def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
 def _jobs_of_now(session: Session) -> dict[str, str]:
     """Return what each waiting or running job does; empty without Slurm, or if it does not answer."""
     try:
-        return {re.split("[_+]", row.id)[0]: judge_state(row.state)[1] for row in list_jobs(session)}
+        return {re.split("[_+]", row.id)[0]: describe_state(row.state)[1] for row in list_jobs(session)}
     except ArgosyError:
         return {}
 
@@ -173,7 +173,7 @@ def read_job(session: Session, job: str) -> PastJob:
     UsageError
         If there is no record of it.
     """
-    return _read(job, _require_record(session, job))
+    return _read(job, _find_record(session, job))
 
 
 def diff_jobs(first: PastJob, second: PastJob) -> tuple[tuple[str, str, str], ...]:

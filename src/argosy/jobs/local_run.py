@@ -67,8 +67,8 @@ def name_of_last(session: Session) -> str:
     raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
 
 
-def require_recorded_output(facts: JobFacts) -> None:
-    """Check that the output of a run was recorded, as that of a job is.
+def refuse_unrecorded_output(facts: JobFacts) -> None:
+    """Refuse a run whose output was not recorded, as that of a job is.
 
     Raises
     ------

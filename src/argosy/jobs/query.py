@@ -15,7 +15,7 @@ from argosy.core.parse import parse_int, read_tail
 from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.jobs.first_failure import RankEnd, advise_end, judge_end, no_output, true_state
+from argosy.jobs.first_failure import RankEnd, advise_end, find_first_failure, no_output, true_state
 from argosy.jobs.record import (
     RankFacts,
     Run,
@@ -43,9 +43,9 @@ from argosy.slurm.text import (
     WAITING,
     JobRow,
     advise_waiting,
+    describe_state,
+    exit_code_of_state,
     is_job_id,
-    judge_code,
-    judge_state,
     parse_exit_code,
     parse_sacct,
     parse_scontrol_jobs,
@@ -265,7 +265,7 @@ def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
 
     def rank(row: dict[str, str]) -> tuple[int, bool]:
         state = row.get("JobState", "")
-        return order[judge_state(state)[0]], judge_code(state, parse_exit_code(row.get("ExitCode", ""))) == 0
+        return order[describe_state(state)[0]], exit_code_of_state(state, parse_exit_code(row.get("ExitCode", ""))) == 0
 
     return min(rows, key=rank, default={})
 
@@ -299,18 +299,18 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     runs = tuple(run for run in read_runs(record) if own in ("", run.job))
     last = last_run(runs)
     state = facts.get("JobState", "COMPLETED" if last and last.code == 0 else "FAILED")
-    kind, _ = judge_state(state)
-    code = judge_code(state, _exit_code(facts, last)) if kind == ENDED else 0
+    kind, _ = describe_state(state)
+    code = exit_code_of_state(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
     true = true_state(state, read_tail(output, LAST_BYTES)) if code else state
     # A job that ended at its time limit or was cancelled has no rank that failed first.
     failed_itself = code and state.partition(" ")[0] == "FAILED"
-    first = (judge_end(read_tail(output, LAST_BYTES)) or read_first(record, own)) if failed_itself else None
+    first = (find_first_failure(read_tail(output, LAST_BYTES)) or read_first(record, own)) if failed_itself else None
     return JobFacts(
         id=job,
         state=state,
         kind=kind,
-        meaning=judge_state(true)[1],
+        meaning=describe_state(true)[1],
         reason=facts.get("Reason", ""),
         nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
         output=output,
@@ -354,7 +354,7 @@ def _exit_code(facts: dict[str, str], last: Run | None) -> int:
 
 
 def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
-    if judge_state(state)[0] == WAITING:
+    if describe_state(state)[0] == WAITING:
         return advise_waiting(facts.get("Reason", ""), job)
     return no_output(facts, output) or _line_to_change(state, record)
 

@@ -17,7 +17,7 @@ from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import check_options
+from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.text import JobOptions
 
 
@@ -189,7 +189,7 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
             evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
             hint="allocate nodes as one component: salloc without ':' between its options",
         )
-    check_options(request.options, request.extra)
+    refuse_invalid_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")

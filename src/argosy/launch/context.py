@@ -15,14 +15,14 @@ from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import ONE_PER_NODE
 from argosy.launch.model import LaunchRequest, Wanted
-from argosy.launch.option_checks import judge_unqueued
+from argosy.launch.option_checks import list_unqueued
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
-from argosy.slurm.option_checks import check_options, parse_megabytes
+from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
 from argosy.slurm.text import JobOptions, choose_defaults
 
 
@@ -95,12 +95,12 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = _choose_local_shape(_wanted(request), here)
-    return LaunchTarget(site, shape, is_job=False, choices=(*judge_unqueued(request, site), *why_shape))
+    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    check_options(options, request.extra)
+    refuse_invalid_options(options, request.extra)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)

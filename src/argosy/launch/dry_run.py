@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from argosy.core.os_errors import require_writable_folder, translate_os_errors
+from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
@@ -27,7 +27,7 @@ def note_local(session: Session, plan: LaunchPlan) -> None:
 
 def write_script(plan: LaunchPlan, path: Path) -> None:
     """Write the script to a file of the user."""
-    require_writable_folder(path.parent)
+    refuse_unwritable_folder(path.parent)
     with translate_os_errors(path.parent), _umask(0o077 if plan.private else 0o022):
         write_text(path, plan.script)
         path.chmod(0o700 if plan.private else 0o755)

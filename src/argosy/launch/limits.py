@@ -27,7 +27,7 @@ SPARE = 32_768
 HINT = "write it to a file that the program reads"
 
 
-def check_limits(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
+def refuse_too_long(container: ContainerPlan, command: tuple[Word, ...], environment: Mapping[str, str]) -> None:
     """Refuse a command line or an environment that is longer than the kernel or the runtime accepts.
 
     Parameters
@@ -43,18 +43,18 @@ def check_limits(container: ContainerPlan, command: tuple[Word, ...], environmen
     words = container.argv(command)
     variables = (*container.exports(), *container.entry.variables)
     for index, word in enumerate(command):
-        _check_one(f"argument {index + 1} of the command", word)
+        _refuse_long_argument(f"argument {index + 1} of the command", word)
     for variable in variables:
-        _check_one(f"the variable {variable.name}", _joined(variable))
+        _refuse_long_argument(f"the variable {variable.name}", _joined(variable))
     strings = [*words, *map(_joined, container.exports()), *(f"{name}={value}" for name, value in environment.items())]
     total = sum(map(_size, strings))
-    _check_all(total, ALL_STRINGS, "the kernel accepts")
+    _refuse_long_command(total, ALL_STRINGS, "the kernel accepts")
     if container.runtime.program in {"apptainer", "singularity"}:
         inside = [*command, *map(_joined, container.entry.variables), *(f"{n}={v}" for n, v in environment.items())]
-        _check_all(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} accepts")
+        _refuse_long_command(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} accepts")
 
 
-def _check_one(what: str, word: Word) -> None:
+def _refuse_long_argument(what: str, word: Word) -> None:
     if _size(word) > ONE_STRING:
         raise UsageError(
             f"{what} is too long",
@@ -63,7 +63,7 @@ def _check_one(what: str, word: Word) -> None:
         )
 
 
-def _check_all(total: int, limit: int, who: str) -> None:
+def _refuse_long_command(total: int, limit: int, who: str) -> None:
     if total + SPARE > limit:
         raise UsageError(
             "the command and its variables are too long",

@@ -13,7 +13,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import check_options
+from argosy.slurm.option_checks import refuse_invalid_options
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -51,7 +51,7 @@ NOT_BY_SSH = MappingProxyType(
 """Options that work only on this machine -> alternative."""
 
 
-def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     """Return a choice for each option that is not used at a site without a queue.
 
     Options of the project file never cause an error: the same job may use them at another site.
@@ -61,7 +61,7 @@ def judge_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     UsageError
         If an option is not valid, or it would change the result and cannot be honoured.
     """
-    check_options(request.options, request.extra)
+    refuse_invalid_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
     refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=f"{site.name} has no queue")
     return tuple(unused_rows(given, UNUSED))
@@ -189,14 +189,14 @@ def check_launcher_options(
             hint="use --launcher torchrun, or remove --elastic",
         )
     refuse_label(request, launcher)
-    _check_gpu_type(request.gpu_type, site)
+    _refuse_gpu_type(request.gpu_type, site)
     rows = (*_check_mpi(request, launcher), *_check_stage(request.stage_to, container, site))
     if request.elastic:
         rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"requested; {ELASTIC_COST}", "option"),)
     return rows
 
 
-def _check_gpu_type(gpu_type: str, site: Site) -> None:
+def _refuse_gpu_type(gpu_type: str, site: Site) -> None:
     if gpu_type and not re.fullmatch(r"[\w.-]+", gpu_type):
         raise UsageError(f"invalid GPU type {gpu_type!r}", hint="'sinfo -o %G' lists the types")
     if gpu_type and site.slurm.gpu_option == "none":

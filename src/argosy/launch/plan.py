@@ -34,7 +34,7 @@ from argosy.launch.launchers.launcher import (
     refuse_starter_program,
     refuse_without_torch,
 )
-from argosy.launch.limits import check_limits, plan_debug
+from argosy.launch.limits import plan_debug, refuse_too_long
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
 from argosy.launch.option_checks import (
     check_launcher_options,
@@ -120,7 +120,7 @@ def _local_script(facts: LaunchFacts) -> str:
         copy=ShellExpr("$argosy_rank") if shape.ranks > 1 else "",
     )
     started = find_launcher(facts.launcher)(spec)
-    check_limits(facts.container, started.command, facts.context.host.environment)
+    refuse_too_long(facts.container, started.command, facts.context.host.environment)
     return render_script(_script_facts(facts, facts.container, started))
 
 
@@ -373,7 +373,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         )
     )
     container = with_variables(facts.container, (*RENDEZVOUS, *facts.container.entry.variables))
-    check_limits(container, started.command, host.environment)
+    refuse_too_long(container, started.command, host.environment)
     return SlurmFacts(
         script=_script_facts(facts, container, started),
         site=facts.site,

@@ -14,14 +14,14 @@ import msgspec
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.locks import this_owner
 from argosy.core.model import Host
-from argosy.core.os_errors import require_writable_folder, translate_os_errors
+from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.command_files import write_command_files
-from argosy.jobs.first_failure import judge_end
+from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
@@ -152,7 +152,7 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
         del last[:-LAST_BYTES]
 
     code = session.runner.run_foreground(command, store)
-    first = judge_end(last.decode(errors="replace")) if code else None
+    first = find_first_failure(last.decode(errors="replace")) if code else None
     if first:
         session.reporter.note(first.text)
     return first.code if first else code
@@ -299,7 +299,7 @@ def make_output_folders(plan: LaunchPlan, user: str) -> None:
     for folder in output_folders(plan, user):
         with translate_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        require_writable_folder(folder)
+        refuse_unwritable_folder(folder)
 
 
 def _outputs(plan: LaunchPlan) -> dict[str, str]:

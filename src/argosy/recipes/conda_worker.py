@@ -104,7 +104,7 @@ async def install(request: dict[str, Any]) -> list[dict[str, Any]]:
     config = rattler.Config.from_toml(request["config"])
     records = [_record(*row) for row in request["pins"]]
     for record in records:
-        check_local(record.url, record.sha256, record.md5)
+        refuse_damaged_package(record.url, record.sha256, record.md5)
     await rattler.install(
         records,
         target_prefix=request["tree"],
@@ -219,8 +219,8 @@ def _virtual(name: str, version: str, build: str) -> Any:
     )
 
 
-def check_local(url: str, sha256: bytes | None, md5: bytes | None) -> None:
-    """Check the bytes of a ``file://`` package: rattler checks those of http(s) only (py-rattler 0.28).
+def refuse_damaged_package(url: str, sha256: bytes | None, md5: bytes | None) -> None:
+    """Refuse a damaged ``file://`` package: rattler checks those of http(s) only (py-rattler 0.28).
 
     Raises
     ------

@@ -76,11 +76,11 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
     """
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
-    notes = [*_judge_keys(top, here)]
+    notes = [*_note_keys(top, here)]
     if "prefix" in top:
         notes.append(Note("'prefix' is ignored: the path of the environment in an image is fixed", top["prefix"][0]))
     conda, pip = _parse_dependencies(top, here)
-    notes += _judge_selectors(conda, here)
+    notes += _note_selectors(conda, here)
     variables = tuple(_parse_variables(top, here))
     python = tuple(Asked("python", spec.version, spec.where) for spec in conda if spec.name == "python")
     return EnvironmentFile(
@@ -91,7 +91,7 @@ def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -
         python=python,
         pip=pip,
         variables=variables,
-        notes=(*notes, *_judge_variables(variables)),
+        notes=(*notes, *_note_variables(variables)),
     )
 
 
@@ -172,7 +172,7 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL and not node.style
 
 
-def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
+def _note_keys(top: _Pairs, here: _File) -> Iterator[Note]:
     others = {word: where for word, (where, _) in top.items() if word not in KEYS}
     for word, where in others.items():
         near = suggest_word(word, KEYS)
@@ -185,7 +185,7 @@ def _judge_keys(top: _Pairs, here: _File) -> Iterator[Note]:
         yield Note(f"the key '{word}' is ignored", where)
 
 
-def _judge_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:
+def _note_selectors(conda: list[CondaSpec], here: _File) -> Iterator[Note]:
     for spec in conda:
         if found := _SELECTOR.search(here.lines[spec.where.line - 1]):
             text = f"{spec.name} is installed: for conda, the selector '# [{found['words']}]' is a comment"
@@ -257,7 +257,7 @@ def _parse_variables(top: _Pairs, here: _File) -> Iterator[Asked]:
         yield Asked(name, text, where)
 
 
-def _judge_variables(variables: tuple[Asked, ...]) -> Iterator[Note]:
+def _note_variables(variables: tuple[Asked, ...]) -> Iterator[Note]:
     for one in variables:
         if one.name == "PATH":
             yield Note("the variable PATH is ignored: the image sets it, beginning with the environment", one.where)

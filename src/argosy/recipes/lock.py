@@ -311,7 +311,7 @@ def parse_lock(text: str, where: str) -> Lock:
         If the text is truncated, has a later schema, or has unknown, missing or invalid keys.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_reject_duplicates)
+        data = json.loads(text, object_pairs_hook=_unique_members)
     except (ValueError, RecursionError) as error:
         raise _damaged(where, str(error) or "nested too deep") from error
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -336,7 +336,7 @@ def _damaged(where: str, why: str) -> ImageError:
     return ImageError(f"cannot use the lock {where}", evidence=f"{where}: {why}", hint=hint)
 
 
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a mapping; json and msgspec keep the last of several equal keys."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -22,8 +22,8 @@ PYTHON_OF_DEBIAN: Mapping[str, str] = MappingProxyType({"bullseye": "3.9.2", "bo
 _ONE = re.compile(r"(?P<op>[<>!=~]=?=?|)(?P<number>\d[\w.!+-]*?)(?P<star>\.?\*)?\Z")
 
 
-def check_python(asked: str, found: str, where: Where | None, first_base: str = "") -> None:
-    """Check the base's Python against the requested version.
+def refuse_other_python(asked: str, found: str, where: Where | None, first_base: str = "") -> None:
+    """Refuse a base whose Python is not the requested version.
 
     Parameters
     ----------

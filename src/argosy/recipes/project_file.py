@@ -263,7 +263,7 @@ def read_project(path: Path, shown: str = "") -> Project:
         hint = "check the path and its permissions; the file must be UTF-8"
         raise UsageError(f"cannot read {shown}", evidence=f"{path}: {error}", hint=hint) from error
     project = Project(path.absolute(), shown, text, _parse(shown, text))
-    check_project(project)
+    refuse_contradictions(project)
     return project
 
 
@@ -289,8 +289,8 @@ def _explain(name: str, fault: Fault) -> UsageError:
     return UsageError(f"{name} is not valid", evidence=f"{place}: {fault.what}", hint=hint)
 
 
-def check_project(project: Project) -> None:
-    """Check combinations of keys.
+def refuse_contradictions(project: Project) -> None:
+    """Refuse combinations of keys that contradict each other.
 
     Raises
     ------
@@ -298,10 +298,10 @@ def check_project(project: Project) -> None:
         For the first invalid table, with its line.
     """
     for number, step in enumerate(project.table.step):
-        _check_step(project, number, step)
+        _refuse_step(project, number, step)
     names = [stage.name for stage in project.table.stage]
     for number, stage in enumerate(project.table.stage):
-        _check_stage(project, number, stage)
+        _refuse_stage(project, number, stage)
         if stage.name in names[:number]:
             raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
     for name, job in project.table.job.items():
@@ -310,7 +310,7 @@ def check_project(project: Project) -> None:
                 raise project.fault(f"{key} cannot be negative", "job", name, key)
 
 
-def _check_step(project: Project, number: int, step: StepTable) -> None:
+def _refuse_step(project: Project, number: int, step: StepTable) -> None:
     kinds = [kind for kind in ("run", "copy", "fetch") if getattr(step, kind)]
     if len(kinds) != 1:
         found = f"found {' and '.join(kinds)}" if kinds else "found none"
@@ -340,7 +340,7 @@ def _check_step(project: Project, number: int, step: StepTable) -> None:
         raise project.fault("'fetch' needs an address: https://…", "step", number, "fetch")
 
 
-def _check_stage(project: Project, number: int, stage: StageTable) -> None:
+def _refuse_stage(project: Project, number: int, stage: StageTable) -> None:
     for key, meaning in (("name", "a name"), ("base", "a base"), ("run", "lines to run"), ("results", "results")):
         if not getattr(stage, key):
             raise project.fault(f"a stage needs {meaning}", "stage", number, hint=f"add {key} = …")

@@ -23,7 +23,7 @@ from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder
-from argosy.recipes.tool_tables import Workspace, judge_other_tables, poetry_groups
+from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups
 
 NOT_INSTALLED = "only the project's dependencies are installed, so its code can change without a new image"
 ON_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
@@ -130,7 +130,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         includes=includes,
         notes=(
             Note(NOT_INSTALLED, here.where("[project]")),
-            *judge_other_tables(here.table("tool"), {line.name for line in lines}, here.name, file, here.where),
+            *note_other_tables(here.table("tool"), {line.name for line in lines}, here.name, file, here.where),
             *_note_builds(lines, here),
         ),
     )

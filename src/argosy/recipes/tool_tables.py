@@ -130,7 +130,7 @@ PIXI_TABLES = ("dependencies", "pypi-dependencies", "host-dependencies", "build-
 Tables = Mapping[str, Any]
 
 
-def judge_other_tables(tools: Tables, wanted: Collection[str], own: str, file: str, where: Finder) -> Iterator[Note]:
+def note_other_tables(tools: Tables, wanted: Collection[str], own: str, file: str, where: Finder) -> Iterator[Note]:
     """Yield a note for each table of another tool whose packages or indexes a build ignores.
 
     Parameters

@@ -136,7 +136,7 @@ def configured_site(given: str, environment: Mapping[str, str]) -> str:
     return str(fill_options({"site": given}, ("site",), environment)["site"])
 
 
-def require_site(given: str, environment: Mapping[str, str]) -> str:
+def choose_site(given: str, environment: Mapping[str, str]) -> str:
     """Return the given site, else the configured one.
 
     Raises
@@ -158,7 +158,7 @@ def configure_folders(session: Session) -> Session:
     return replace(session, paths=paths) if found else session
 
 
-def check_key(key: str) -> None:
+def refuse_unknown_key(key: str) -> None:
     """Refuse an unknown key.
 
     Raises
@@ -191,7 +191,7 @@ def write_config(environment: Mapping[str, str], key: str, value: str) -> Path:
     except TOMLKitError as error:
         raise UsageError(f"{path} is not valid TOML", evidence=f"{path}: {error}", hint="correct it by hand") from error
     if not value and changed == text:
-        check_key(key)
+        refuse_unknown_key(key)
         raise UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
     with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)

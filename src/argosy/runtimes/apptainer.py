@@ -79,7 +79,7 @@ class ApptainerFamily(msgspec.Struct, frozen=True):
     proof: str
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether its starter works
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether its starter works
         """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
         if entry.gpu not in GPU_FLAGS:
             return f"{self.name} does not support --gpu {entry.gpu}; use nv, nvccli or rocm"

@@ -32,7 +32,7 @@ class Bare(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - every machine has a shell
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - every machine has a shell
         """Return the reason why the entry needs a container; empty if it does not."""
         moved = next((bind for bind in entry.binds if bind.source != bind.target or bind.read_only), None)
         if moved:

@@ -78,7 +78,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:
+    def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why bubblewrap cannot start the entry on this machine; empty if it can."""
         if entry.gpu is GpuMode.NVCCLI:
             return "--gpu nvccli works with apptainer only; use --gpu nv or --gpu cdi with bwrap"

@@ -10,7 +10,7 @@ from argosy.core.errors import CheckFailed, ImageError, ToolMissing
 from argosy.core.model import Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
 from argosy.recipes.user_config import configured_site
-from argosy.runtimes.runtime import AUTOMATIC, Runtime, load_runtime, refuse_image
+from argosy.runtimes.runtime import AUTOMATIC, Runtime, image_refusal, load_runtime
 from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 
@@ -37,7 +37,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
         return load_runtime("bare"), Choice(ChoiceKey.RUNTIME, "bare", "bare: means no container", "option")
     if asked:
         runtime = load_runtime(asked)
-        refusal, hint = refuse_image(runtime, image.kind, image.path)
+        refusal, hint = image_refusal(runtime, image.kind, image.path)
         if refusal:
             raise ImageError(f"{runtime.name} cannot start this image", evidence=refusal, hint=hint)
         if runtime.program not in host.programs and image.kind is not ImageKind.HOST:
@@ -49,7 +49,7 @@ def choose_runtime(asked: str, host: Host, image: Image) -> tuple[Runtime, Choic
         why_not = (
             f"{runtime.program} is not installed"
             if runtime.program not in host.programs
-            else runtime.refuse(bare, host)
+            else runtime.refusal(bare, host)
         )
         if not why_not:
             return runtime, Choice(ChoiceKey.RUNTIME, runtime.name, "; ".join(["found on PATH", *rejected]), "machine")

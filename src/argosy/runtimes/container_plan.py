@@ -28,7 +28,7 @@ from argosy.core.model import (
 from argosy.core.records import replace
 from argosy.core.shell import NAME, Word
 from argosy.host.gpus import choose_gpu_mode
-from argosy.images.open import check_arch
+from argosy.images.open import refuse_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
@@ -73,7 +73,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     ImageError, ToolMissing, CheckFailed, UsageError
         If the image is for another architecture, no runtime is installed, or requested GPUs are not found.
     """
-    check_arch(image, host.target)
+    refuse_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
     attach, why_attach = choose_attach(image, host, runtime.name)
     gpu, why_gpu = choose_gpu_mode(request.gpu, host, runtime.name)
@@ -91,7 +91,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
         person=host.person,
         drop=() if is_bare else (*_plan_drop(host), *(("TMPDIR",) if request.contain else ())),
     )
-    refusal = runtime.refuse(entry, host)
+    refusal = runtime.refusal(entry, host)
     if refusal:
         raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="choose another runtime with --runtime")
     return ContainerPlan(runtime, entry, (why_runtime, why_attach, why_gpu))

@@ -101,7 +101,7 @@ def plan_dev(plan: ContainerPlan, host: Host, folder: str = "", *, fakeroot: boo
     if fakeroot and host.person.uid != 0:
         entry = replace(entry, fakeroot=True, variables=(Variable("APT_CONFIG", APT_CONFIG), *entry.variables))
     entry = replace(entry, variables=(*_held_packages(plan, host), *entry.variables))
-    refusal = runtime.refuse(entry, host)
+    refusal = runtime.refusal(entry, host)
     if refusal:
         raise UsageError(f"{runtime.name} cannot do this: {refusal}", hint="name another folder with --dev-dir")
     return replace(plan, entry=entry)

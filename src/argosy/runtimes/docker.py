@@ -70,7 +70,7 @@ class Docker(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether the daemon answers
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only a start shows whether the daemon answers
         """Return the reason why docker cannot start the entry; empty if it can."""
         return "" if entry.gpu in GPU_OPTIONS else f"docker does not support --gpu {entry.gpu}; use nv, cdi or rocm"
 

@@ -16,7 +16,7 @@ from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
-from argosy.runtimes.pyxis import LAYER_HINT, image_argument, refuse_mount_path
+from argosy.runtimes.pyxis import LAYER_HINT, image_argument, mount_path_refusal
 from argosy.runtimes.runtime import Traits, forced_variables, with_image_environment
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -162,11 +162,11 @@ class ContainerEngine(msgspec.Struct, frozen=True):
     proof: str = "rendered"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the engine
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the engine
         """Return the reason why the engine cannot start the entry; empty if it can."""
         if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
             return f"the Container Engine adds GPUs with its own hooks and does not support --gpu {entry.gpu}"
-        return refuse_mount_path(entry)
+        return mount_path_refusal(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:  # noqa: ARG002 - see document
         """Return nothing: the variables are in the file."""

@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.model import Bind, Entry, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, read_function
-from argosy.runtimes.pyxis import LAYER_HINT, enroot_variables, refuse_enroot
+from argosy.runtimes.pyxis import LAYER_HINT, enroot_refusal, enroot_variables
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
     PASSED_PATTERNS,
@@ -51,14 +51,14 @@ class Enroot(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:
+    def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why enroot cannot start the entry on this machine; empty if it can."""
         if not host.user_namespaces and entry.person.uid != 0:
             return "enroot needs user namespaces, which are disabled on this machine"
         odd = next((bind for bind in entry.binds if ":" in bind.source + bind.target), None)
         changed = next((each.name for each in inherited_variables(entry) if set("\"'\n") & set(str(each.value))), "")
         return (
-            refuse_enroot(entry)
+            enroot_refusal(entry)
             or (f"enroot cannot mount a path with a colon: {odd.source}" if odd else "")
             or (f"enroot changes a value with quotes or line breaks: {changed}" if changed else "")
         )

@@ -40,7 +40,7 @@ GPU_OPTIONS = {
 """NVIDIA GPUs through the machine's CDI specification (podman-run(1), ``--device``); AMD GPUs are device nodes."""
 
 
-def refuse_mount(binds: tuple[Bind, ...], name: str) -> str:
+def mount_refusal(binds: tuple[Bind, ...], name: str) -> str:
     """Return why a mount cannot be expressed: ``--volume`` splits at colons, ``--mount`` at commas; else empty."""
     odd = next((b for b in binds if ":" in b.source + b.target and "," in b.source + b.target), None)
     return f"{name} cannot mount a path with both a comma and a colon: {odd.source}" if odd else ""
@@ -89,13 +89,13 @@ class Podman(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:
+    def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why podman cannot start the entry on this machine; empty if it can."""
         if entry.gpu not in GPU_OPTIONS:
             return f"podman does not support --gpu {entry.gpu}; use cdi, nv (through CDI) or rocm"
         if entry.person.uid != 0 and not host.user_namespaces:
             return "podman needs user namespaces, which are disabled on this machine"
-        return refuse_mount(entry.binds, "podman")
+        return mount_refusal(entry.binds, "podman")
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
         """Return the values that ``--env NAME`` or ENTER reads from the environment; the others are arguments."""

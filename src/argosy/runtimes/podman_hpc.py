@@ -12,7 +12,7 @@ from argosy.core.layout import enter_if_present
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import ShellExpr, Word, read_function
 from argosy.runtimes.bwrap import LAYER_HINT
-from argosy.runtimes.podman import PASSED_OPTIONS, mount_option, refuse_mount
+from argosy.runtimes.podman import PASSED_OPTIONS, mount_option, mount_refusal
 from argosy.runtimes.runtime import (
     PASSED_NAMES,
     SCRIPTS,
@@ -43,11 +43,11 @@ class PodmanHpc(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site configures podman-hpc
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - the site configures podman-hpc
         """Return the reason why podman-hpc cannot start the entry; empty if it can."""
         if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
             return f"podman-hpc does not support --gpu {entry.gpu}; use nv"
-        return refuse_mount(entry.binds, "podman-hpc")
+        return mount_refusal(entry.binds, "podman-hpc")
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
         """Return the values that ``--env NAME`` reads from the environment; the others are options."""

@@ -25,7 +25,7 @@ PERSONAL = ("", "bin", ".local/bin")
 
 
 def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
-    """Reject a program that the image does not have, if that is certain.
+    """Refuse a program that the image does not have, if that is certain.
 
     It is not certain if the image cannot be read here, starts its programs by a script of its own, or gets another
     PATH; and for programs that a mount or the GPU driver may provide.

@@ -58,14 +58,14 @@ def image_argument(image: Image) -> str:
     return image.path if image.path.startswith(("/", "./", "../")) else f"./{image.path}"
 
 
-def refuse_enroot(entry: Entry) -> str:
+def enroot_refusal(entry: Entry) -> str:
     """Return the reason why enroot cannot start the entry, with or without pyxis; empty if it can."""
     if entry.gpu not in {GpuMode.NONE, GpuMode.NV}:
         return f"enroot supports only NVIDIA GPUs through its own hook, not --gpu {entry.gpu}; use --gpu nv"
     return ""
 
 
-def refuse_mount_path(entry: Entry) -> str:
+def mount_path_refusal(entry: Entry) -> str:
     """Return which mount srun's options cannot express, because they split at blanks, commas and colons."""
     odd = next((bind for bind in entry.binds if MOUNT_SEPARATORS.search(bind.source + bind.target)), None)
     return f"cannot mount {odd.source!r}: the path contains a blank, a comma or a colon" if odd else ""
@@ -95,9 +95,9 @@ class Pyxis(msgspec.Struct, frozen=True):
     proof: str = "ran"
     traits: Traits = TRAITS
 
-    def refuse(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the plug-in
+    def refusal(self, entry: Entry, host: Host) -> str:  # noqa: ARG002 - only compute nodes have the plug-in
         """Return the reason why pyxis cannot start the entry; empty if it can."""
-        return refuse_mount_path(entry) or refuse_enroot(entry)
+        return mount_path_refusal(entry) or enroot_refusal(entry)
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
         """Return the values of ``--env NAME``: every user of the node can read an argument list."""

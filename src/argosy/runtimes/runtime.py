@@ -140,7 +140,7 @@ class Runtime(Protocol):
     def traits(self) -> Traits:
         """Its capabilities."""
 
-    def refuse(self, entry: Entry, host: Host) -> str:
+    def refusal(self, entry: Entry, host: Host) -> str:
         """Return the reason why this runtime cannot start the entry on this machine; empty if it can."""
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
@@ -204,7 +204,7 @@ def with_image_environment(entry: Entry, command: tuple[Word, ...], *, hint: str
         Hint for the user if the runtime did not attach the image's layer.
     """
     if entry.image.argosy:
-        command = layout.require_layer(entry.image.path, command, hint=hint)
+        command = layout.command_in_layer(entry.image.path, command, hint=hint)
     return layout.enter_image(entry.image.enter, command)
 
 
@@ -233,7 +233,7 @@ def export_squashfs(image: str) -> str:
     return f"argosy images export {quote(image)} --format sqsh -o {quote(str(Path(image).with_suffix('.sqsh')))}"
 
 
-def refuse_image(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
+def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, str]:
     """Return why a runtime cannot start this kind of image, and a hint; both empty if it can."""
     images = runtime.traits.images
     if kind in images:

@@ -117,7 +117,7 @@ def slim_image(name: str, command: tuple[str, ...], session: Session) -> Slimmin
             evidence=reply.stderr.strip()[-500:],
             hint="try: argosy run IMAGE -- COMMAND; the image needs /bin/sh, and the machine must allow ptrace",
         )
-    return judge_files(str(path), command, reply.code, files, opened)
+    return group_files(str(path), command, reply.code, files, opened)
 
 
 def _list_image(image: Image, session: Session) -> tuple[dict[str, int], dict[str, str]]:
@@ -195,7 +195,7 @@ def group_of(path: str) -> str:
     return "/".join(path.split("/")[:-1][:DEPTH])
 
 
-def judge_files(
+def group_files(
     image: str, command: tuple[str, ...], code: int, files: Mapping[str, int], opened: frozenset[str]
 ) -> Slimming:
     """Group the files of an image by package and folder, and count those that were not opened."""

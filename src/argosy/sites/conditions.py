@@ -93,9 +93,9 @@ def _parse_row(fact: str, text: str) -> Row:
     return Row(fact, operator or "==", values)
 
 
-def judge_condition(condition: Condition, facts: Facts) -> bool | None:
+def evaluate_condition(condition: Condition, facts: Facts) -> bool | None:
     """Return whether a condition holds; None if that depends on an unknown fact."""
-    verdicts = [_judge_row(row, str(getattr(facts, row.fact))) for row in condition]
+    verdicts = [_evaluate_row(row, str(getattr(facts, row.fact))) for row in condition]
     if False in verdicts:
         return False
     return None if None in verdicts else True
@@ -111,7 +111,7 @@ def render_condition(table: Mapping[str, str]) -> str:
     return " and ".join(f"{fact} {text}" if text[:1] in "<>=!" else f"{fact} = {text}" for fact, text in table.items())
 
 
-def _judge_row(row: Row, fact: str) -> bool | None:
+def _evaluate_row(row: Row, fact: str) -> bool | None:
     if not fact:
         return None
     if row.operator in ORDER and not re.match(r"\d", fact):

@@ -14,7 +14,7 @@ from argosy.core.model import Bind, Choice, ChoiceKey, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import suggest_word
-from argosy.sites.conditions import Facts, judge_condition, render_condition, unknown_facts
+from argosy.sites.conditions import Facts, evaluate_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
 from argosy.sites.profile_parts import BRACES, Avoid, Cache, Conditional, Evident, Option, Setting
 
@@ -193,9 +193,9 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
         Number of root devices of the job on each node.
     """
     settings = _settings(site, facts)
-    caches = [cache for cache in site.caches if judge_condition(cache.condition, facts)]
-    binds = [bind for bind in site.binds if judge_condition(bind.condition, facts)]
-    options = [option for option in site.options if judge_condition(option.condition, facts)]
+    caches = [cache for cache in site.caches if evaluate_condition(cache.condition, facts)]
+    binds = [bind for bind in site.binds if evaluate_condition(bind.condition, facts)]
+    options = [option for option in site.options if evaluate_condition(option.condition, facts)]
     folders = tuple(late_word(cache.path, devices) for cache in caches)
     cached = [Variable(name, folder) for cache, folder in zip(caches, folders, strict=True) for name in cache.variables]
     plain = [Bind(path, path) for bind in binds for path in bind.paths if not (bind.if_there or "*" in path)]
@@ -217,7 +217,7 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
         runtime=_arguments(options, "runtime"),
         annotations=tuple(_pair(word) for word in _arguments(options, "annotation")),
         choices=rows,
-        avoided=tuple(avoid for avoid in site.avoid if judge_condition(avoid.condition, facts) is not False),
+        avoided=tuple(avoid for avoid in site.avoid if evaluate_condition(avoid.condition, facts) is not False),
     )
 
 
@@ -238,7 +238,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 def _settings(site: Site, facts: Facts) -> list[Setting]:
     """Return the settings whose condition holds; of several with one name the last one."""
-    found = {setting.name: setting for setting in site.settings if judge_condition(setting.condition, facts)}
+    found = {setting.name: setting for setting in site.settings if evaluate_condition(setting.condition, facts)}
     return list(found.values())
 
 
@@ -246,7 +246,7 @@ def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
     """Yield a choice for each part whose condition depends on an unknown fact."""
     parts: tuple[Conditional, ...] = (*site.settings, *site.caches, *site.binds, *site.options)
     for part in parts:
-        if judge_condition(part.condition, facts) is None:
+        if evaluate_condition(part.condition, facts) is None:
             missing = ", ".join(unknown_facts(part.condition, facts))
             why = f"only for {render_condition(part.when)}, and {missing} is unknown"
             yield replace(evident_choice(site, part, _part_name(part), "not set", why=why), mark=Mark.UNSET)

@@ -45,11 +45,11 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
     candidates = [p for p in site.partitions if p.choose]
     if not candidates:
         return None, tuple(_billing(site, None, demand))
-    fitting = [p for p in candidates if not refuse_demand(p, demand)]
+    fitting = [p for p in candidates if not demand_refusal(p, demand)]
     if not fitting:
         raise SiteError(
             f"no partition of {site.name} allows this job",
-            evidence="\n".join(f"{p.name}: {refuse_demand(p, demand)}" for p in candidates),
+            evidence="\n".join(f"{p.name}: {demand_refusal(p, demand)}" for p in candidates),
             hint="request less, or submit several jobs",
             key=f"partitions.{candidates[-1].name}",
         )
@@ -64,10 +64,10 @@ def choose_partition(site: Site, asked: str, demand: Demand) -> tuple[Partition 
 def _asked_partition(site: Site, asked: str, demand: Demand) -> Partition | None:
     """Return the requested partition if it allows the job; None if the profile does not contain it."""
     partition = site.partition(asked)
-    refusal = refuse_demand(partition, demand) if partition else ""
+    refusal = demand_refusal(partition, demand) if partition else ""
     if not refusal:
         return partition
-    fitting = [p.name for p in site.partitions if not refuse_demand(p, demand)]
+    fitting = [p.name for p in site.partitions if not demand_refusal(p, demand)]
     raise SiteError(
         f"the partition {asked} of {site.name} does not allow this job",
         evidence=refusal,
@@ -87,7 +87,7 @@ def _unknown(site: Site, asked: str) -> Iterator[Choice]:
     yield Choice(ChoiceKey.PARTITION, asked, why, "option", mark=mark)
 
 
-def refuse_demand(partition: Partition, demand: Demand) -> str:
+def demand_refusal(partition: Partition, demand: Demand) -> str:
     """Return why a partition does not allow a job; empty if no known limit forbids it."""
     limits = (
         (partition.max_nodes and demand.nodes > partition.max_nodes, "at most", partition.max_nodes),
@@ -131,7 +131,7 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     if partition is None or not by_partition:
         yield Choice(ChoiceKey.BILLED, billed, f"--exclusive takes whole nodes, and {used}", "option")
         return
-    shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or refuse_demand(p, demand))]
+    shared = [p for p in site.partitions if not (p.whole_nodes or p.debug or demand_refusal(p, demand))]
     cheaper = [p.name for p in shared if at_partition(site, p).node == at_partition(site, partition).node]
     hint = f"; --partition {cheaper[0]} bills only what is used" if cheaper else ""
     why = f"{partition.name} allocates whole nodes, and {used}{hint}"

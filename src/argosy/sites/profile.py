@@ -12,7 +12,15 @@ from typing import Annotated, Literal
 import msgspec
 
 from argosy.sites.profile_parts import Avoid, Cache, Count, Evident, Option, Setting, SiteBind, Validated
-from argosy.sites.software import Build, Images, LauncherPolicy, Modules, Network, RuntimeFacts, check_processor
+from argosy.sites.software import (
+    Build,
+    Images,
+    LauncherPolicy,
+    Modules,
+    Network,
+    RuntimeFacts,
+    refuse_unknown_processor,
+)
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -151,7 +159,7 @@ class Node(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if text and not re.fullmatch(r"\d+(\.\d+){0,2}", text):
                 raise ValueError(f'{name} = {text!r} is not a version; write {name} = "12.8"')
         if self.archspec:
-            check_processor(self.archspec, self.arch)
+            refuse_unknown_processor(self.archspec, self.arch)
 
 
 class Partition(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -211,8 +211,8 @@ ARCHSPEC: Mapping[str, frozenset[str]] = MappingProxyType(
 """Architecture -> its CPU names, from microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
 
 
-def check_processor(name: str, arch: str) -> None:
-    """Check that archspec knows a CPU name, and for this architecture.
+def refuse_unknown_processor(name: str, arch: str) -> None:
+    """Refuse a CPU name that archspec does not know, or knows for another architecture.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 
-def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
+def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
     """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
 
     Raises
@@ -83,7 +83,7 @@ def check_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
         if value:
             check(f"--{name.replace('_', '-')}", value)
     for word in extra:
-        _check_other(word)
+        _refuse_other(word)
 
 
 def parse_warning(text: str) -> tuple[str, int]:
@@ -112,12 +112,12 @@ MEGABYTES = MappingProxyType({"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2})
 
 
 def parse_megabytes(value: str) -> float:
-    """Return an amount such as ``60G`` in Slurm's MB; 0 for text that `check_options` refuses."""
+    """Return an amount such as ``60G`` in Slurm's MB; 0 for text that `refuse_invalid_options` refuses."""
     match = MEMORY.fullmatch(value.upper())
     return int(match[1]) * MEGABYTES[match[2] or "M"] if match else 0
 
 
-def _check_memory(option: str, value: str) -> None:
+def _refuse_memory(option: str, value: str) -> None:
     match = MEMORY.fullmatch(value.upper())
     if match is None:
         raise UsageError(
@@ -131,7 +131,7 @@ def _check_memory(option: str, value: str) -> None:
         )
 
 
-def _check_array(option: str, value: str) -> None:
+def _refuse_array(option: str, value: str) -> None:
     numbers, _, most = value.partition("%")
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::0*[1-9]\d*)?)?", part) for part in numbers.strip("[]").split(",")]
     good = all(part and int(part[1]) <= int(part[2] or part[1]) for part in parts)
@@ -143,7 +143,7 @@ def _check_array(option: str, value: str) -> None:
         )
 
 
-def _check_mail(option: str, value: str) -> None:
+def _refuse_mail(option: str, value: str) -> None:
     for word in value.split(","):
         if word.upper() not in MAILS:
             raise UsageError(
@@ -153,7 +153,7 @@ def _check_mail(option: str, value: str) -> None:
             )
 
 
-def _check_time(option: str, value: str) -> None:
+def _refuse_time(option: str, value: str) -> None:
     one, two = r"\d+(?::\d+){0,2}", r"\d+-\d+(?::\d+){0,2}"
     if not re.fullmatch(rf"{one}|{two}|UNLIMITED|INFINITE|-1", value.upper()):
         raise UsageError(
@@ -179,11 +179,11 @@ def describe_short_time(value: str) -> str:
     return f"Slurm reads {form}, so this is {count} minute{'s' * (count > 1)}; write {count}h for hours"
 
 
-def _check_signal(_option: str, value: str) -> None:
+def _refuse_signal(_option: str, value: str) -> None:
     parse_warning(value)
 
 
-def _check_dependency(_option: str, value: str) -> None:
+def _refuse_dependency(_option: str, value: str) -> None:
     for part in value.split(","):
         jobs = part.removeprefix("afterok:")
         if not re.fullmatch(r"\d+(_\d+)?(\+\d+)?(:\d+(_\d+)?(\+\d+)?)*", jobs):
@@ -194,19 +194,19 @@ def _check_dependency(_option: str, value: str) -> None:
 
 CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
     {
-        "mem": _check_memory,
-        "mem_per_gpu": _check_memory,
-        "array": _check_array,
-        "mail_type": _check_mail,
-        "time": _check_time,
-        "signal": _check_signal,
-        "dependency": _check_dependency,
+        "mem": _refuse_memory,
+        "mem_per_gpu": _refuse_memory,
+        "array": _refuse_array,
+        "mail_type": _refuse_mail,
+        "time": _refuse_time,
+        "signal": _refuse_signal,
+        "dependency": _refuse_dependency,
     }
 )
 """Option -> the function that checks its value."""
 
 
-def _check_other(word: str) -> None:
+def _refuse_other(word: str) -> None:
     """Refuse a value of ``--sbatch-arg`` that is not an sbatch option, or that Argosy has an option for."""
     if word == ":":
         raise UsageError(

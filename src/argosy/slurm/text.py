@@ -57,7 +57,7 @@ STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
 """State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
 
 
-def judge_state(state: str) -> tuple[str, str]:
+def describe_state(state: str) -> tuple[str, str]:
     """Return kind and meaning of a state; a state that is not in the table counts as running."""
     # For example "CANCELLED by 2001" or "CANCELLED+".
     word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
@@ -80,7 +80,7 @@ OUT_OF_MEMORY_SIGNAL = 125
 """The signal number that Slurm invents for a job that ran out of memory: ``0:125`` (SIG_OOM in its slurm.h)."""
 
 
-def judge_code(state: str, code: int) -> int:
+def exit_code_of_state(state: str, code: int) -> int:
     """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
     name = state.partition(" ")[0]
     if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":

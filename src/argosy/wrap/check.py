@@ -104,8 +104,8 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     return Finding("start", State.OK, "the container starts and contains every command")
 
 
-def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
-    """Check that the torch of an image or installation supports the GPUs of the site, if ``--site`` is given.
+def refuse_gpu_build_at_site(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
+    """Refuse an image or installation whose torch does not support the GPUs of the site, if ``--site`` is given.
 
     Raises
     ------
@@ -126,11 +126,11 @@ def check_gpu_build(recipe: Recipe, plan: ContainerPlan, inside: InContainer, se
         torch = parse_json(reply.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         return
-    judge_gpu_build(torch, site, str(recipe))
+    refuse_gpu_build(torch, site, str(recipe))
 
 
-def judge_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
-    """Check the build of torch against the vendor of a site's GPUs; an image without torch passes.
+def refuse_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:
+    """Refuse a build of torch for GPUs of another vendor than the site's; an image without torch passes.
 
     Raises
     ------

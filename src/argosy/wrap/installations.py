@@ -133,7 +133,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             tree.mkdir()
             at = _place(recipe, source, tree, base, session, work)
             needs = _read_needs(tree / at.lstrip("/"))
-            _judge_arch(source, needs, base)
+            _refuse_arch(source, needs, base)
             inside = _list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"
         with session.step("pack", "the layer") as step:
@@ -152,7 +152,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     """Copy the files to their path in the layer, and return that path."""
     if source.is_dir():
         named = _named_prefix(source)
-        judge_place(recipe.at, named, source)
+        refuse_other_place(recipe.at, named, source)
         at = recipe.at or named or str(source)
         place = tree / at.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
     run_checked(session.runner, command, doing=f"unpacking {source.name}")
     packed, named = (place / UNPACK).is_file(), _named_prefix(place)
     if not packed:
-        judge_place(recipe.at, named, source)
+        refuse_other_place(recipe.at, named, source)
     at = recipe.at or (ENV_PREFIX if packed else named)
     if not at:
         raise UsageError(
@@ -192,8 +192,8 @@ def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> 
     build_container.run_checked(f"{at}/bin/python", f"{at}/{UNPACK}", doing="writing the new path into the files")
 
 
-def judge_place(at: str, named: str, source: Path) -> None:
-    """Reject a path for an installation that differs from the one in its files.
+def refuse_other_place(at: str, named: str, source: Path) -> None:
+    """Refuse a path for an installation that differs from the one in its files.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _judge_arch(source: Path, needs: Needs, base: Base) -> None:
+def _refuse_arch(source: Path, needs: Needs, base: Base) -> None:
     if needs.arch and base.image.arch and GO_ARCH.get(needs.arch, needs.arch) != base.image.arch:
         raise CheckFailed(
             f"{source} was built for another architecture",

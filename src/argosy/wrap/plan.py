@@ -84,8 +84,8 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     )
 
 
-def judge_paths(settings: Settings, recipe: Recipe) -> None:
-    """Reject a relative path before an image is built; those of an installation are relative to its folder.
+def refuse_relative_paths(settings: Settings, recipe: Recipe) -> None:
+    """Refuse a relative path before an image is built; those of an installation are relative to its folder.
 
     Raises
     ------
@@ -101,8 +101,8 @@ def judge_paths(settings: Settings, recipe: Recipe) -> None:
             )
 
 
-def judge_missing(paths: Iterable[str], image: Image, *, shown: str) -> None:
-    """Reject paths that the image file does not contain, before the image is unpacked.
+def refuse_missing_paths(paths: Iterable[str], image: Image, *, shown: str) -> None:
+    """Refuse paths that the image file does not contain, before the image is unpacked.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def shadowed_folders(inside: InContainer) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in system)))
 
 
-def judge_host(settings: Settings, inside: InContainer) -> None:
-    """Reject ``--host`` for an environment that needs the image's own system folders.
+def refuse_host_setting(settings: Settings, inside: InContainer) -> None:
+    """Refuse ``--host`` for an environment that needs the image's own system folders.
 
     Raises
     ------
@@ -194,8 +194,8 @@ def venv_interpreter(inside: InContainer) -> str:
     return f"{settings['home']}/python{version}" if settings.get("home") else ""
 
 
-def judge_interpreter(source: str, interpreter: str, image: InContainer) -> None:
-    """Reject a venv whose Python is missing in the container, or is a command of another prefix.
+def refuse_interpreter(source: str, interpreter: str, image: InContainer) -> None:
+    """Refuse a venv whose Python is missing in the container, or is a command of another prefix.
 
     Parameters
     ----------
@@ -244,8 +244,8 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
     return settings, "" if settings.runtime else note
 
 
-def judge_runtime(name: str) -> None:
-    """Reject a runtime that wrappers cannot start.
+def refuse_runtime(name: str) -> None:
+    """Refuse a runtime that wrappers cannot start.
 
     Raises
     ------
@@ -260,8 +260,8 @@ def judge_runtime(name: str) -> None:
         )
 
 
-def judge_glibc(needs: Needs, inside: InContainer) -> None:
-    """Reject an installation that needs a newer glibc than the base has.
+def refuse_newer_glibc(needs: Needs, inside: InContainer) -> None:
+    """Refuse an installation that needs a newer glibc than the base has.
 
     Raises
     ------

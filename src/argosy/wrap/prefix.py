@@ -32,20 +32,20 @@ from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
-from argosy.wrap.check import check_gpu_build
+from argosy.wrap.check import refuse_gpu_build_at_site
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.plan import (
     chosen_inside,
-    judge_glibc,
-    judge_host,
-    judge_interpreter,
-    judge_missing,
-    judge_paths,
-    judge_runtime,
     look_inside,
     merge_files,
     plan_commands,
     plan_paths,
+    refuse_host_setting,
+    refuse_interpreter,
+    refuse_missing_paths,
+    refuse_newer_glibc,
+    refuse_relative_paths,
+    refuse_runtime,
     settings_at_site,
     venv_interpreter,
 )
@@ -82,7 +82,7 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
         raise UsageError("scripts need an image that Argosy builds", hint="run them on the installation, then wrap it")
-    judge_paths(request.settings, request.recipe)
+    refuse_relative_paths(request.settings, request.recipe)
     _refuse_without_programs(request)
     refuse_prefix(prefix)
     existed = prefix.is_dir()
@@ -139,7 +139,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         old = open_prefix(prefix)
         sweep(prefix)
         recipe = plan_update(request, old.recipe)
-        judge_paths(settings or old.settings, recipe)
+        refuse_relative_paths(settings or old.settings, recipe)
         new = _at_site(settings, recipe, session) if settings else old.settings
         recipe = with_own_python(recipe, new)
         draft = _Draft(old.identity, _reason(request), recipe, new)
@@ -308,13 +308,13 @@ def _write_version_files(prefix: Path, number: int, draft: _Draft, brought: Brou
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     if brought.inside is None:
-        judge_missing(paths, opened.image, shown=str(recipe))
+        refuse_missing_paths(paths, opened.image, shown=str(recipe))
     there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
     plan = _prepare_start(opened, image_of_prefix(prefix), settings, there, session)
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, brought, session)
     commands = plan_commands(inside, paths, image=str(recipe))
-    judge_host(settings, inside)
+    refuse_host_setting(settings, inside)
     cache = prefix / CACHE / "trees"
     own = tuple(Path(tree).parent.name for tree in plan.entry.trees if Path(tree).is_relative_to(cache))
     root = find_root(plan.entry, cache, own[0] if own else f"version-{number}", recipe.at, settings.binds, session)
@@ -355,7 +355,7 @@ def _prepare_start(
     if opened.lock:
         link_layer_tree(opened, before, request, there, session)
     plan = open_container(request, image, there)
-    judge_runtime(plan.runtime.name)
+    refuse_runtime(plan.runtime.name)
     return plan
 
 
@@ -364,10 +364,10 @@ def _list_programs(plan: ContainerPlan, paths: tuple[str, ...], brought: Brought
     found, recipe = brought.inside, brought.recipe
     interpreter = venv_interpreter(found) if found else ""
     inside = look_inside(plan, (interpreter,) if interpreter else () if found else paths, session, image=str(recipe))
-    judge_interpreter(recipe.sources[0], interpreter, inside)
+    refuse_interpreter(recipe.sources[0], interpreter, inside)
     inside = chosen_inside(found, paths, inside) if found else inside
-    judge_glibc(brought.needs, inside)
-    check_gpu_build(recipe, plan, inside, session)
+    refuse_newer_glibc(brought.needs, inside)
+    refuse_gpu_build_at_site(recipe, plan, inside, session)
     return inside
 
 

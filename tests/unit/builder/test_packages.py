@@ -25,7 +25,6 @@ from argosy.builder.python.pins import (
     Demand,
     found_hashes,
     hidden_notes,
-    judge_demands,
     meets,
     package_of,
     parse_pin,
@@ -33,6 +32,7 @@ from argosy.builder.python.pins import (
     read_chosen,
     read_demands,
     refuse_unhashed,
+    refuse_unmet_demands,
     render_pin,
     replaceable,
     vendor_builds,
@@ -184,7 +184,7 @@ def test_a_local_build_satisfies_every_requirement_that_its_release_satisfies(
 def test_an_unmet_requirement_names_both_sides_and_its_line() -> None:
     demands = [Demand("env.yml:7", Requirement("torch<2")), Demand("x 1.0", Requirement("numpy<1"))]
     with pytest.raises(CheckFailed) as raised:
-        judge_demands(demands, BUILDS, "3.11.2")
+        refuse_unmet_demands(demands, BUILDS, "3.11.2")
     for text in ("torch<2", "env.yml:7", f"torch=={BUILDS['torch']}"):
         assert text in str(raised.value)
 
@@ -193,7 +193,7 @@ def test_an_unmet_requirement_names_both_sides_and_its_line() -> None:
     "asked", ["numpy<1", "torch<2; python_version < '3.8'", "torch<2; extra == 'old'", "Torch>=2.9", "torch"]
 )
 def test_a_requirement_that_does_not_apply_or_is_met_passes(asked: str) -> None:
-    judge_demands([Demand("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
+    refuse_unmet_demands([Demand("x 1.0", Requirement(asked))], BUILDS, "3.11.2")
 
 
 def test_requirements_of_packages_in_a_folder_are_read(tmp_path: Path) -> None:

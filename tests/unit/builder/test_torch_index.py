@@ -13,7 +13,7 @@ from argosy.builder.python.torch_index import (
     choose_cuda,
     choose_target,
     explain_target,
-    judge_torch,
+    refuse_torch_build,
     torch_index_of,
 )
 from argosy.core.errors import CheckFailed, UsageError
@@ -206,7 +206,7 @@ LINE = PipLine("torch", "torch", PipKind.INDEX, Where("requirements.txt", 3), sp
 
 @pytest.mark.parametrize(("torch", "site"), [(ROCM, AMD), ({}, AMD), ({}, NVIDIA)])
 def test_a_torch_for_the_sites_gpus_or_no_torch_passes(torch: dict[str, str], site: Site) -> None:
-    judge_torch(torch, site, Recipe(pip=(LINE,)))
+    refuse_torch_build(torch, site, Recipe(pip=(LINE,)))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_torch_of_another_back_end_is_refused_with_the_line_to_change(
     torch: dict[str, str], site: Site, has: str, index: str
 ) -> None:
     with pytest.raises(CheckFailed, match="cannot use the GPUs of here") as error:
-        judge_torch(torch, site, Recipe(pip=(LINE,)))
+        refuse_torch_build(torch, site, Recipe(pip=(LINE,)))
     assert has in error.value.evidence
     assert "requirements.txt:3" in error.value.evidence
     assert index in error.value.hint
@@ -226,6 +226,6 @@ def test_a_torch_of_another_back_end_is_refused_with_the_line_to_change(
 def test_condas_torch_wants_the_cuda_of_the_driver() -> None:
     spec = CondaSpec("pytorch", "", "", "", Where("environment.yml", 5))
     with pytest.raises(CheckFailed) as error:
-        judge_torch(CPU, NVIDIA, Recipe(conda=(spec,)))
+        refuse_torch_build(CPU, NVIDIA, Recipe(conda=(spec,)))
     assert "environment.yml:5" in error.value.evidence
     assert "--cuda 12.8" in error.value.hint

@@ -19,10 +19,10 @@ from argosy.images.oci import (
     LAST_SCRIPT,
     RUNSCRIPT,
     OciConfig,
-    check_layers,
     make_readable,
     parse_config,
     prepare_rootfs,
+    refuse_other_layers,
     render_env_script,
     render_runscript,
 )
@@ -41,10 +41,10 @@ def sh(text: str, *words: str, env: dict[str, str] | None = None) -> bytes:
 def test_an_image_without_all_the_layers_of_its_configuration_is_refused(layers: list[object]) -> None:
     text = json.dumps({"architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": ["sha256:1", "sha256:2"]}})
     config = parse_config(text, "it")
-    check_layers(config, json.dumps({"layers": [{}, {}]}), "it")
-    check_layers(CONFIG, json.dumps({"layers": layers}), "of another kind")
+    refuse_other_layers(config, json.dumps({"layers": [{}, {}]}), "it")
+    refuse_other_layers(CONFIG, json.dumps({"layers": layers}), "of another kind")
     with pytest.raises(ImageError, match="it is incomplete") as error:
-        check_layers(config, json.dumps({"layers": layers}), "it")
+        refuse_other_layers(config, json.dumps({"layers": layers}), "it")
     assert error.value.evidence == f"its manifest lists {len(layers)} layers, but its configuration lists 2"
 
 

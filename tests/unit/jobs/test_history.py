@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
-from argosy.jobs.local_run import LOCAL_RUN, find_run, name_of_last, require_recorded_output
+from argosy.jobs.local_run import LOCAL_RUN, find_run, name_of_last, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
 from argosy.jobs.record import new_record_folder
 from tests.unit.machines import make_session
@@ -233,7 +233,7 @@ def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path
         (logs / f"rank-{rank}.log").write_text(text)
         os.utime(logs / f"rank-{rank}.log", (100 - rank, 100 - rank))
     facts = find_run(session, "last")
-    require_recorded_output(facts)
+    refuse_unrecorded_output(facts)
     assert facts.output == f"{logs}/rank-1.log"
     assert b"".join(read_output(facts, rank=0)) == b"terminated"
     assert "rank-1.log <==" in b"".join(read_output(facts)).decode()

@@ -20,7 +20,7 @@ from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, render_helpers
 from argosy.jobs.record import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
-from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, check_limits, json_size
+from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
 from argosy.launch.submit import submission_environment
@@ -127,7 +127,7 @@ def test_ranks_meet_on_the_first_host_of_a_list(shell: str) -> None:
 
 def limits(*command: str, variables: tuple[Variable, ...] = (), environment: dict[str, str] | None = None) -> None:
     container = plan_container(ContainerRequest(variables=variables), IMAGE, HOST)
-    check_limits(container, command, environment or {})
+    refuse_too_long(container, command, environment or {})
 
 
 def test_one_argument_may_be_as_long_as_the_kernel_allows() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from argosy.jobs.first_failure import judge_end
+from argosy.jobs.first_failure import find_first_failure
 from argosy.launch.launchers.launcher import START_RANKS
 
 TEXT = START_RANKS.read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def test_the_first_rank_that_fails_ends_the_others_and_gives_the_code(end: str, 
     done = start(*python(text), ranks=3)
     assert done.returncode == code
     assert done.stderr == f"argosy: rank 4 on node2 {report}\n"
-    end_of = judge_end(done.stderr + "srun: error: node2: task 1: Exited with exit code 5\n")
+    end_of = find_first_failure(done.stderr + "srun: error: node2: task 1: Exited with exit code 5\n")
     assert end_of
     assert (end_of.rank, end_of.host, end_of.code) == (4, "node2", code)
 

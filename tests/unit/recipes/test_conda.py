@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.builder.conda import judge_pip
+from argosy.builder.conda import refuse_pip_over_conda
 from argosy.builder.conda_meta import PackageMeta, read_meta, write_meta
 from argosy.builder.conda_scripts import link_scripts, parse_activation, render_ask_activation, unshare
 from argosy.builder.python.base_python import BasePython
@@ -401,13 +401,13 @@ class TestPipBesideConda:
     def test_conda_packages_are_not_replaced(self, tmp_path: Path, line: str) -> None:
         recipe = recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n")
         with pytest.raises(CheckFailed, match="pip would replace the conda package torch") as caught:
-            judge_pip(recipe, self.PYTHON, self.HELD)
+            refuse_pip_over_conda(recipe, self.PYTHON, self.HELD)
         assert "environment.yml:3" in caught.value.evidence
         assert "torch==2.5.1" in caught.value.evidence
 
     @pytest.mark.parametrize("line", ["torch", "torch>=2.5", "own==2.0", "other==9"])
     def test_other_pip_requirements_pass(self, tmp_path: Path, line: str) -> None:
-        judge_pip(recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n"), self.PYTHON, self.HELD)
+        refuse_pip_over_conda(recipe_of(tmp_path, f"dependencies:\n  - pip:\n      - {line}\n"), self.PYTHON, self.HELD)
 
 
 class TestWorker:
@@ -415,12 +415,12 @@ class TestWorker:
         file = tmp_path / "a b.conda"
         file.write_bytes(b"x")
         address = f"file://{str(file).replace(' ', '%20')}"
-        conda_worker.check_local(address, None, None)
-        conda_worker.check_local("https://elsewhere", b"0" * 32, None)
+        conda_worker.refuse_damaged_package(address, None, None)
+        conda_worker.refuse_damaged_package("https://elsewhere", b"0" * 32, None)
         with pytest.raises(conda_worker.HashMismatch, match="announced"):
-            conda_worker.check_local(address, b"0" * 32, None)
+            conda_worker.refuse_damaged_package(address, b"0" * 32, None)
         with pytest.raises(conda_worker.HashMismatch):
-            conda_worker.check_local(address, None, b"0" * 16)
+            conda_worker.refuse_damaged_package(address, None, b"0" * 16)
 
     def test_a_senseless_request_is_an_explained_error(self) -> None:
         assert conda_worker.answer({})["event"] == "error"

@@ -14,7 +14,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.recipes.conda_spec import parse_conda_spec, render_conda_spec
 from argosy.recipes.environment_file import parse_environment
-from argosy.recipes.merge import check_python
+from argosy.recipes.merge import refuse_other_python
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import CondaSpec, PipKind, PipLine, Recipe, Where
 from argosy.recipes.render import render_requirements
@@ -75,7 +75,7 @@ def test_any_text_parses_or_raises_an_argosy_error(text: str) -> None:
         lambda: parse_environment(text, "e.yml", environment={}),
         lambda: parse_environment(f"dependencies:\n  - {text}\n", "e.yml", environment={}),
         lambda: parse_conda_spec(text, HERE),
-        lambda: check_python(text, "3.11.2", HERE),
+        lambda: refuse_other_python(text, "3.11.2", HERE),
     ):
         with contextlib.suppress(ArgosyError):
             parse()
@@ -211,13 +211,13 @@ def test_each_form_of_a_requirement_is_recognised(text: str, kind: PipKind, name
     ],
 )
 def test_a_python_that_fits_is_taken(asked: str, found: str) -> None:
-    check_python(asked, found, HERE)
+    refuse_other_python(asked, found, HERE)
 
 
 @pytest.mark.parametrize("asked", ["3.1", "=3.12", "=3.11.7", "==3.11", ">=3.12", "<3.11", ">=3.10,<3.11", "!=3.11.*"])
 def test_a_python_that_does_not_fit_is_refused_with_both_versions_named(asked: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        check_python(asked, "3.11.2", HERE)
+        refuse_other_python(asked, "3.11.2", HERE)
     assert "3.11.2" in caught.value.what
     assert asked.lstrip("=") in caught.value.what
     assert "environment.yml:3" in caught.value.evidence
@@ -225,10 +225,10 @@ def test_a_python_that_does_not_fit_is_refused_with_both_versions_named(asked: s
 
 def test_the_bases_that_would_fit_are_named() -> None:
     with pytest.raises(CheckFailed) as caught:
-        check_python("=3.13", "3.11.2", HERE)
+        refuse_other_python("=3.13", "3.11.2", HERE)
     assert "debian:trixie" in caught.value.hint
     with pytest.raises(CheckFailed) as caught:
-        check_python("=3.11.7", "3.11.2", HERE)
+        refuse_other_python("=3.11.7", "3.11.2", HERE)
     assert "python=3.11," in caught.value.hint
     assert "debian:" not in caught.value.hint
 

@@ -45,7 +45,7 @@ from argosy.runtimes.container_plan import (
 from argosy.runtimes.edf import EDF, Edf, parse_edf, render_edf
 from argosy.runtimes.enroot import ENROOT
 from argosy.runtimes.pyxis import PYXIS, enroot_reference
-from argosy.runtimes.runtime import RUNTIMES, forced_variables, load_runtime, refuse_image
+from argosy.runtimes.runtime import RUNTIMES, forced_variables, image_refusal, load_runtime
 from tests.unit.machines import make_host
 
 ALICE = Person(2001, 2001, "alice", "/home/alice")
@@ -97,7 +97,7 @@ class TestEvery:
         assert f". {LAYER_ENTER}" in str(words[place + 1])
 
     def test_a_possible_entry_is_not_refused(self, name: str) -> None:
-        assert load_runtime(name).refuse(ENTRY, HOST) == ""
+        assert load_runtime(name).refusal(ENTRY, HOST) == ""
 
 
 @pytest.mark.parametrize("command", [("true",), ("/bin/sh", "-c", ShellFunction("rank", 'exec "$@"'), "rank", "true")])
@@ -161,17 +161,17 @@ def test_a_variable_is_forced_under_the_name_that_the_program_reads() -> None:
 
 
 def test_apptainer_refuses_cdi_and_a_home_of_ones_own_by_name() -> None:
-    assert "cdi" in APPTAINER.refuse(replace(ENTRY, gpu=GpuMode.CDI), HOST)
-    assert "HOME" in APPTAINER.refuse(replace(ENTRY, variables=(Variable("HOME", "/x"),)), HOST)
+    assert "cdi" in APPTAINER.refusal(replace(ENTRY, gpu=GpuMode.CDI), HOST)
+    assert "HOME" in APPTAINER.refusal(replace(ENTRY, variables=(Variable("HOME", "/x"),)), HOST)
 
 
 def test_bwrap_refuses_without_the_right_to_mount() -> None:
     root = replace(ENTRY, person=Person(0, 0, "root", "/root"))
-    assert "user namespaces" in BWRAP.refuse(ENTRY, replace(HOST, user_namespaces=False))
-    assert "not allowed to mount" in BWRAP.refuse(root, HOST)
-    assert BWRAP.refuse(root, replace(HOST, can_mount=True, user_namespaces=False)) == ""
-    assert "nvccli" not in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NV), HOST)
-    assert "nvccli" in BWRAP.refuse(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
+    assert "user namespaces" in BWRAP.refusal(ENTRY, replace(HOST, user_namespaces=False))
+    assert "not allowed to mount" in BWRAP.refusal(root, HOST)
+    assert BWRAP.refusal(root, replace(HOST, can_mount=True, user_namespaces=False)) == ""
+    assert "nvccli" not in BWRAP.refusal(replace(ENTRY, gpu=GpuMode.NV), HOST)
+    assert "nvccli" in BWRAP.refusal(replace(ENTRY, gpu=GpuMode.NVCCLI), HOST)
 
 
 def test_with_a_writable_folder_the_image_is_not_remounted_read_only() -> None:
@@ -180,7 +180,7 @@ def test_with_a_writable_folder_the_image_is_not_remounted_read_only() -> None:
     assert "--remount-ro" not in BWRAP.argv(written, ("true",))
     words = APPTAINER.argv(written, ("true",))
     assert words[words.index("--overlay") + 1] == "/project/.argosy/dev/x"
-    assert "a,b" in APPTAINER.refuse(replace(ENTRY, dev="/a,b"), HOST)
+    assert "a,b" in APPTAINER.refusal(replace(ENTRY, dev="/a,b"), HOST)
 
 
 def test_bwrap_needs_a_user_namespace_for_users_only() -> None:
@@ -377,12 +377,12 @@ def test_a_forced_variable_replaces_the_gpu_hooks() -> None:
 @pytest.mark.parametrize(("name", "path"), [("pyxis", "/a,b"), ("edf", "/a b"), ("pyxis", "/a b"), ("enroot", "/a:b")])
 def test_a_mount_that_enroot_cannot_express_is_refused(name: str, path: str) -> None:
     entry = replace(ENTRY, image=SQUASHFS, binds=(Bind(path, "/c"),))
-    assert path in load_runtime(name).refuse(entry, HOST)
+    assert path in load_runtime(name).refusal(entry, HOST)
 
 
 def test_enroot_mounts_paths_with_blanks_and_commas() -> None:
     entry = replace(ENTRY, image=SQUASHFS, binds=(Bind("/a, b\\\n", "/c d", read_only=True),))
-    assert ENROOT.refuse(entry, HOST) == ""
+    assert ENROOT.refusal(entry, HOST) == ""
     words = ENROOT.argv(entry, ("x",))
     assert "/a,\\040b\\134\\012:/c\\040d:none:x-create=auto,rbind,ro" in words
 
@@ -482,7 +482,7 @@ def test_docker_and_podman_get_gpus_each_by_its_own_option() -> None:
 @pytest.mark.parametrize("kind", ImageKind)
 def test_an_image_is_refused_exactly_by_runtimes_that_cannot_start_its_form(name: str, kind: ImageKind) -> None:
     runtime = load_runtime(name)
-    refusal, hint = refuse_image(runtime, kind, "/x")
+    refusal, hint = image_refusal(runtime, kind, "/x")
     assert bool(refusal) == bool(hint) == (kind not in runtime.traits.images)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from argosy.runtimes.unused_files import follow, group_of, judge_files, opened_files, parse_listing, render_slimming
+from argosy.runtimes.unused_files import follow, group_files, group_of, opened_files, parse_listing, render_slimming
 
 LISTING = """\
 drwxr-xr-x root/root                27 2026-11-21 11:51 /usr
@@ -65,7 +65,7 @@ def test_a_file_is_counted_with_its_package_or_its_folder() -> None:
 
 
 def test_only_wholly_unused_packages_and_folders_are_suggested() -> None:
-    found = judge_files("/x.sif", ("py", "a b"), 3, FILES, OPENED)
+    found = group_files("/x.sif", ("py", "a b"), 3, FILES, OPENED)
     assert found.packages == ("big",)
     assert found.folders == ("/usr/share/doc",)
     assert found.results == ("/opt/data/x",)

@@ -18,7 +18,7 @@ from argosy.core.errors import SiteError
 from argosy.core.shell import ShellExpr
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import parse_ranges, plan_masks
-from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
+from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.job_settings import (
     INFINIBAND,
     at_partition,
@@ -244,7 +244,7 @@ def test_every_key_of_every_shipped_profile_is_found_on_its_line() -> None:
 def test_conditions_are_judged_true_false_or_unknown(
     when: dict[str, str], facts: Facts, *, expected: bool | None
 ) -> None:
-    assert judge_condition(parse_condition(when), facts) is expected
+    assert evaluate_condition(parse_condition(when), facts) is expected
 
 
 @pytest.mark.parametrize("when", [{"nodes": ""}, {"nodes": ">"}, {"rocm": "< new"}, {"color": "red"}, {"nodes": "1 |"}])
@@ -259,7 +259,7 @@ def test_any_text_is_a_condition_or_is_refused_and_never_anything_else(when: dic
         condition = parse_condition(when)
     except ValueError:
         return
-    assert judge_condition(condition, Facts(nodes=fact, rocm=fact)) in {True, False, None}
+    assert evaluate_condition(condition, Facts(nodes=fact, rocm=fact)) in {True, False, None}
 
 
 def test_a_condition_reads_as_a_sentence() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.slurm.option_checks import check_options, describe_short_time, parse_megabytes, parse_warning
+from argosy.slurm.option_checks import describe_short_time, parse_megabytes, parse_warning, refuse_invalid_options
 from argosy.slurm.text import JobOptions, choose_defaults
 
 
@@ -28,7 +28,7 @@ def options(name: str, value: str) -> JobOptions:
 )
 def test_values_that_sbatch_accepts_pass(option: str, values: str) -> None:
     for value in values.split():
-        check_options(options(option, value))
+        refuse_invalid_options(options(option, value))
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_values_that_sbatch_refuses_or_misreads_are_refused_with_the_right_form(
     option: str, value: str, said: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        check_options(options(option, value))
+        refuse_invalid_options(options(option, value))
     assert said in str(caught.value)
 
 
 def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="cannot be used together"):
-        check_options(JobOptions(mem="60G", mem_per_gpu="10G"))
+        refuse_invalid_options(JobOptions(mem="60G", mem_per_gpu="10G"))
     assert choose_defaults(JobOptions(mem_per_gpu="10G"), {"SBATCH_MEM_PER_NODE": "60G"}) == {}
 
 
@@ -87,7 +87,7 @@ def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
 )
 def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_options(JobOptions(), (word,))
+        refuse_invalid_options(JobOptions(), (word,))
     assert f"use {said} instead of" in str(caught.value)
 
 
@@ -96,20 +96,20 @@ def test_an_sbatch_arg_with_an_option_of_its_own_is_refused_with_the_option(word
 )
 def test_an_sbatch_arg_without_dashes_is_refused(word: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_options(JobOptions(), (word,))
+        refuse_invalid_options(JobOptions(), (word,))
     assert hint in str(caught.value)
 
 
 def test_a_separator_of_components_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(UsageError, match="heterogeneous") as caught:
-        check_options(JobOptions(), (":",))
+        refuse_invalid_options(JobOptions(), (":",))
     assert "argosy run IMAGE --" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("word", ["--clusters=cm4", "-Mcm4", "-M cm4", "--clusters cm4"])
 def test_a_job_for_another_cluster_is_sent_there_by_the_variable_that_all_commands_read(word: str) -> None:
     with pytest.raises(UsageError, match="another cluster") as caught:
-        check_options(JobOptions(), (word,))
+        refuse_invalid_options(JobOptions(), (word,))
     assert "SLURM_CLUSTERS=cm4" in str(caught.value.hint)
 
 
@@ -122,7 +122,7 @@ def test_other_options_of_sbatch_pass() -> None:
         "--dependency=singleton",
         "--exclusive=user",
     )
-    check_options(JobOptions(), words)
+    refuse_invalid_options(JobOptions(), words)
 
 
 @pytest.mark.parametrize(

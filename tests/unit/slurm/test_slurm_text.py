@@ -18,8 +18,8 @@ from argosy.slurm.text import (
     JobOptions,
     advise_waiting,
     choose_defaults,
-    judge_code,
-    judge_state,
+    describe_state,
+    exit_code_of_state,
     may_be_done,
     parse_exit_code,
     parse_job_id,
@@ -138,22 +138,22 @@ def test_exit_codes_are_a_shells(text: str, code: int) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_kind_and_meaning(state: str) -> None:
-    kind, meaning = judge_state(state)
+    kind, meaning = describe_state(state)
     assert kind in {WAITING, RUNNING, ENDED}
     assert meaning
 
 
 @given(st.text(max_size=30))
 def test_unknown_states_are_shown_unchanged(state: str) -> None:
-    kind, meaning = judge_state(state)
+    kind, meaning = describe_state(state)
     assert kind in {WAITING, RUNNING, ENDED}
     assert meaning
 
 
 def test_states_come_in_the_forms_of_squeue_and_sacct() -> None:
-    assert judge_state("CANCELLED by 2001")[0] == ENDED
-    assert judge_state("CANCELLED+")[0] == ENDED
-    assert judge_state("NEW_STATE") == (RUNNING, "is NEW_STATE")
+    assert describe_state("CANCELLED by 2001")[0] == ENDED
+    assert describe_state("CANCELLED+")[0] == ENDED
+    assert describe_state("NEW_STATE") == (RUNNING, "is NEW_STATE")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_states_come_in_the_forms_of_squeue_and_sacct() -> None:
     ],
 )
 def test_a_failed_job_never_exits_with_0(state: str, code: int, ours: int) -> None:
-    assert judge_code(state, code) == ours
+    assert exit_code_of_state(state, code) == ours
 
 
 def test_a_controller_that_does_not_answer_is_recognised() -> None:

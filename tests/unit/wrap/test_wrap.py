@@ -20,19 +20,19 @@ from argosy.runtimes.choose import bare_entry
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.read import read_site
-from argosy.wrap.check import judge_gpu_build
-from argosy.wrap.installations import judge_place, link_file
+from argosy.wrap.check import refuse_gpu_build
+from argosy.wrap.installations import link_file, refuse_other_place
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
 from argosy.wrap.plan import (
-    judge_host,
-    judge_interpreter,
-    judge_paths,
     look_inside,
     merge_files,
     parse_environ,
     parse_look,
     plan_commands,
     plan_paths,
+    refuse_host_setting,
+    refuse_interpreter,
+    refuse_relative_paths,
     settings_at_site,
     shadowed_folders,
     venv_interpreter,
@@ -98,7 +98,7 @@ def test_wrapping_an_image_that_argosy_did_not_build_needs_absolute_paths() -> N
     with pytest.raises(UsageError, match="cannot choose the commands"):
         plan_paths(Settings(), argosy=False, image="x.sif")
     with pytest.raises(UsageError, match="it must be absolute"):
-        judge_paths(Settings(paths=("python", "env/bin")), Recipe(SourceKind.FILES, ("/r/requirements.txt",)))
+        refuse_relative_paths(Settings(paths=("python", "env/bin")), Recipe(SourceKind.FILES, ("/r/requirements.txt",)))
     assert plan_paths(Settings(paths=("/opt/v/bin/", "/opt/v/bin")), argosy=True, image="x") == ("/opt/v/bin",)
     assert plan_paths(Settings(), argosy=True, image="x") == ("/opt/argosy/env/bin",)
 
@@ -143,9 +143,9 @@ def test_folders_of_the_image_are_not_hidden_by_those_of_the_host() -> None:
 
 
 def test_host_is_refused_if_the_environment_needs_the_base() -> None:
-    judge_host(Settings(host=True), inside(python="/opt/argosy/env/bin/python3.12"))
+    refuse_host_setting(Settings(host=True), inside(python="/opt/argosy/env/bin/python3.12"))
     with pytest.raises(UsageError, match="system folders"):
-        judge_host(Settings(host=True), inside(python="/usr/bin/python3.11"))
+        refuse_host_setting(Settings(host=True), inside(python="/usr/bin/python3.11"))
 
 
 def test_a_file_of_variables_is_parsed_and_computed_values_are_refused_by_line() -> None:
@@ -561,11 +561,11 @@ def test_a_wrapper_starts_no_program_before_the_runtime(prefix: Path) -> None:
 
 
 def test_an_installation_is_mounted_at_the_path_in_its_files() -> None:
-    judge_place("", "/home/a/env", Path("/x"))
-    judge_place("/home/a/env", "/home/a/env", Path("/x"))
-    judge_place("/soft", "", Path("/x"))
+    refuse_other_place("", "/home/a/env", Path("/x"))
+    refuse_other_place("/home/a/env", "/home/a/env", Path("/x"))
+    refuse_other_place("/soft", "", Path("/x"))
     with pytest.raises(UsageError, match="its files contain the path /home/a/env"):
-        judge_place("/soft", "/home/a/env", Path("/x"))
+        refuse_other_place("/soft", "/home/a/env", Path("/x"))
 
 
 def test_a_prefix_for_a_site_starts_with_its_runtime() -> None:
@@ -600,10 +600,10 @@ def test_a_torch_for_other_gpus_is_refused_and_no_torch_passes(tmp_path: Path) -
     profile.write_text('name = "x"\ntitle = "x"\nscheduler = "slurm"\nchecked = "2026-11-20"\n'
                        '[node]\ncores = 8\ngpus = 2\ngpu_vendor = "amd"\n')  # fmt: skip
     site = read_site(str(profile), ())
-    judge_gpu_build({}, site, "env.tar.gz")
-    judge_gpu_build({"__version__": "2.9", "hip": "6.4"}, site, "env.tar.gz")
+    refuse_gpu_build({}, site, "env.tar.gz")
+    refuse_gpu_build({"__version__": "2.9", "hip": "6.4"}, site, "env.tar.gz")
     with pytest.raises(CheckFailed, match=r"torch 2.9 of env.tar.gz cannot use the GPUs of x") as error:
-        judge_gpu_build({"__version__": "2.9", "cuda": "12.8"}, site, "env.tar.gz")
+        refuse_gpu_build({"__version__": "2.9", "cuda": "12.8"}, site, "env.tar.gz")
     assert "this torch supports cuda" in error.value.evidence
 
 
@@ -630,15 +630,15 @@ def test_a_venv_whose_python_is_not_in_the_base_is_refused() -> None:
     assert not venv_interpreter(InContainer(()))
     missing = InContainer((), missing=("/usr/bin/python3.11",), folders=("/usr", "/etc"))
     with pytest.raises(UsageError, match="the base does not have the Python of this venv") as error:
-        judge_interpreter("/p/env", "/usr/bin/python3.11", missing)
+        refuse_interpreter("/p/env", "/usr/bin/python3.11", missing)
     assert "pip freeze" in error.value.hint
-    judge_interpreter("/p/env", "/usr/bin/python3.11", replace(missing, missing=()))
-    judge_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
+    refuse_interpreter("/p/env", "/usr/bin/python3.11", replace(missing, missing=()))
+    refuse_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
 
 
 def test_a_venv_of_another_prefix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w1/versions/1").mkdir(parents=True)
     switch(tmp_path / "w1", 1)
     with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
-        judge_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
+        refuse_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
     assert f"argosy wrap update {tmp_path}/w1" in error.value.hint

@@ -152,8 +152,8 @@ def make_debian(reference: str, session: Session, needs: tuple[str, ...]) -> tup
     return entry / PACKED, tuple(package for package in needs if package not in named)
 
 
-def require_mmdebstrap(suite: str, session: Session) -> None:
-    """Require the program that creates Debian bases.
+def refuse_without_mmdebstrap(suite: str, session: Session) -> None:
+    """Refuse to continue without the program that creates Debian bases.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def require_mmdebstrap(suite: str, session: Session) -> None:
 
 def _bootstrap(session: Session, suite: str, packages: tuple[str, ...], folder: Path) -> None:
     """Create a Debian root file system with mmdebstrap, without root if necessary, and pack it."""
-    require_mmdebstrap(suite, session)
+    refuse_without_mmdebstrap(suite, session)
     archive = folder / "root.tar"
     made = int(session.host.environment.get("SOURCE_DATE_EPOCH") or time.time())
     included = f"--include={','.join(packages)}"

@@ -35,7 +35,7 @@ from argosy.core.errors import UsageError
 from argosy.core.layout import ENV_SCRIPT, Activation, parse_env_script, plan_activation
 from argosy.core.locks import hold_lock
 from argosy.core.model import ImageKind
-from argosy.core.os_errors import require_writable_folder
+from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.process import Command, run_checked
 from argosy.core.progress import size_of, watch_growth
 from argosy.core.render import render_size
@@ -159,7 +159,7 @@ def reserve_output(output: Path, form: OutputFormat, session: Session, *, force:
     UsageError
         As `refuse_output`.
     """
-    require_writable_folder(output.parent)
+    refuse_unwritable_folder(output.parent)
     name = output.with_name(f".{output.name}.lease")
     with hold_lock(name, what=f"writing {output.name}", waiting=session.waiting):
         sweep_parts(output)

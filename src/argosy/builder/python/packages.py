@@ -25,12 +25,12 @@ from argosy.builder.python.pins import (
     asked_hashes,
     found_hashes,
     is_pin,
-    judge_demands,
     parse_pin,
     pin_of,
     read_chosen,
     read_demands,
     refuse_unhashed,
+    refuse_unmet_demands,
     render_pin,
     render_pins,
     replaceable,
@@ -240,7 +240,7 @@ def resolve(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]
 def _choose(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
     base = dict(installer.python.packages)
     builds = vendor_builds(installer.python.packages)
-    judge_demands(asked_demands(recipe), builds, installer.python.version)
+    refuse_unmet_demands(asked_demands(recipe), builds, installer.python.version)
     if recipe.exact:
         return _exact_pins(recipe, base)
     requirements = render_requirements(recipe)
@@ -326,7 +326,7 @@ def create_environment(installer: Installer) -> None:
     write_search_path(installer.layer)
 
 
-def judge_installed(installer: Installer, others: Iterable[Demand] = ()) -> None:
+def refuse_unmet_requirements(installer: Installer, others: Iterable[Demand] = ()) -> None:
     """Refuse the first requirement of an installed package that a vendor's build in the base does not satisfy.
 
     Parameters
@@ -340,7 +340,7 @@ def judge_installed(installer: Installer, others: Iterable[Demand] = ()) -> None
         For that requirement.
     """
     builds, installed = vendor_builds(installer.python.packages), map(read_demands, site_folders(installer.layer))
-    judge_demands(chain(*installed, others), builds, installer.python.version)
+    refuse_unmet_demands(chain(*installed, others), builds, installer.python.version)
 
 
 def refuse_compiled(installer: Installer, recipe: Recipe) -> None:
@@ -355,14 +355,14 @@ def choose_and_install(installer: Installer, recipe: Recipe, step: Step) -> tupl
     Raises
     ------
     CheckFailed, ToolFailed
-        As for `resolve` and `judge_installed`, or if a package cannot be installed.
+        As for `resolve` and `refuse_unmet_requirements`, or if a package cannot be installed.
     """
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = resolve(installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), step)
     create_environment(installer)
     if pins:
         install_pins(installer, pins, step, exact=recipe.exact)
-    judge_installed(installer)
+    refuse_unmet_requirements(installer)
     refuse_compiled(installer, recipe)
     compile_installed(installer, pins, step)
     if not late:

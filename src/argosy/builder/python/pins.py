@@ -207,7 +207,7 @@ def vendor_builds(packages: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: version for name, version in packages if VENDORS.search(version)}
 
 
-def judge_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: str) -> None:
+def refuse_unmet_demands(demands: Iterable[Demand], builds: Mapping[str, str], python: str) -> None:
     """Refuse the first requirement that a vendor's build does not satisfy.
 
     Parameters

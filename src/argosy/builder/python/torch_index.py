@@ -273,8 +273,8 @@ def explain_machines(target: Target) -> Iterator[str]:
 NAMES = ("torch", "pytorch", "pytorch-gpu", "pytorch-cpu")
 
 
-def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
-    """Check the torch that programs in the image import; an image without torch passes.
+def refuse_torch_in_image(site: Site, build_container: BuildContainer, layer: Path, recipe: Recipe) -> None:
+    """Refuse the torch that programs in the image import if it cannot use the GPUs; an image without torch passes.
 
     Raises
     ------
@@ -289,16 +289,16 @@ def check_torch(site: Site, build_container: BuildContainer, layer: Path, recipe
         torch = parse_json(reply.stdout)
     except ValueError:
         return
-    judge_torch(torch, site, recipe)
+    refuse_torch_build(torch, site, recipe)
 
 
-def judge_torch(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
-    """Compare the build of torch with the vendor of the site's GPUs.
+def refuse_torch_build(torch: Mapping[str, str], site: Site, recipe: Recipe) -> None:
+    """Refuse a build of torch for GPUs of another vendor than the site's.
 
     Raises
     ------
     CheckFailed
-        As for `check_torch`.
+        As for `refuse_torch_in_image`.
     """
     vendor = site.node.gpu_vendor
     backend = BACKENDS[vendor]

@@ -140,7 +140,7 @@ def read_conf(merged: Mapping[str, object], environment: Mapping[str, str]) -> C
     UsageError
         If tykky does not have a key, or Argosy does not support it.
     """
-    _check_keys(merged)
+    _refuse_unknown_keys(merged)
 
     def texts(key: str) -> tuple[str, ...]:
         return tuple(Template(str(each)).safe_substitute(environment) for each in _list(merged.get(key)))
@@ -188,7 +188,7 @@ def read_log_settings(environment: Mapping[str, str]) -> LogSettings:
     return LogSettings(environment.get("CW_BUILD_TMPDIR", ""), level == "0", level not in {"0", "1", "2"}, tuple(notes))
 
 
-def _check_keys(merged: Mapping[str, object]) -> None:
+def _refuse_unknown_keys(merged: Mapping[str, object]) -> None:
     known = TAKEN | NOTHING_TO_DO | set(REFUSED)
     for key, value in merged.items():
         own = key == "template_script" and value in TEMPLATES

@@ -22,7 +22,7 @@ from argosy.images.signatures import find_signers
 from argosy.images.squashfs.superblock import read_superblock
 from argosy.images.torch_build import BACKENDS, describe_old_driver
 from argosy.runtimes.choose import one_partition
-from argosy.runtimes.runtime import RUNTIMES, export_squashfs, load_runtime, refuse_image
+from argosy.runtimes.runtime import RUNTIMES, export_squashfs, image_refusal, load_runtime
 from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -74,7 +74,7 @@ def _check_runtime(image: Image, site: Site) -> Finding:
     if name not in RUNTIMES:
         evidence = f"the profile of {site.name} names {f'the unknown runtime {name}' if name else 'no runtime'}"
         return Finding("runtime", State.UNKNOWN, evidence, f"test the site: argosy sites validate {site.name}")
-    refusal, hint = refuse_image(load_runtime(name), image.kind, image.path)
+    refusal, hint = image_refusal(load_runtime(name), image.kind, image.path)
     if refusal:
         return Finding("runtime", State.FAIL, refusal, hint)
     return Finding("runtime", State.OK, f"{name} can start this image")

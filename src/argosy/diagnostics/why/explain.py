@@ -17,8 +17,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import read_signatures, signature_files
-from argosy.jobs.first_failure import judge_end, last_runs
-from argosy.jobs.local_run import find_run, names_run, require_recorded_output
+from argosy.jobs.first_failure import find_first_failure, last_runs
+from argosy.jobs.local_run import find_run, names_run, refuse_unrecorded_output
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
@@ -96,7 +96,7 @@ def explain_log(session: Session, log: str) -> Explained:
 
 def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
     """Name the rank that failed first: by the messages of srun or torchrun, else the one that wrote the first cause."""
-    judged = judge_end(text)
+    judged = find_first_failure(text)
     if judged:
         return judged.text
     cause = next((each for each in found if each.level in {"cause", "maybe"}), None)
@@ -118,7 +118,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     if not names_run(log):
         raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, last, or - for standard input")
     facts = find_run(session, log)
-    require_recorded_output(facts)
+    refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):
         raise UsageError(
             f"{facts.subject} has no output",

@@ -26,10 +26,10 @@ from argosy.core.store import fill_once, remove_tree, work_folder
 from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,
-    check_layers,
     make_readable,
     parse_oci_manifest,
     prepare_rootfs,
+    refuse_other_layers,
     render_inspection,
 )
 from argosy.images.registry.references import Reference, Transport
@@ -141,7 +141,7 @@ def convert_layers(
     step.say("downloading the layers")
     with watch_growth(session.meter("downloading the layers", size), work / "layout"):
         run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session)
-    check_layers(config, _manifest_in(work / "layout"), str(reference))
+    refuse_other_layers(config, _manifest_in(work / "layout"), str(reference))
     step.say("unpacking the layers")
     tree = work / "tree"
     with watch_growth(session.meter("unpacking the layers"), tree):
@@ -208,7 +208,7 @@ def run_skopeo(command: Command, reference: Reference, session: Session, on_line
 
 def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     """Return the squashfs of a root file system's tar file in the cache; pack it at the first use."""
-    _check_root_tar(path, kind)
+    _refuse_other_tar(path, kind)
     key = hashlib.sha256(json.dumps([*file_state(path), FORMAT]).encode()).hexdigest()[:32]
     entry = session.paths.cache / "fetched" / f"tar-{key}"
     pin_entry(session.paths.cache, f"fetched/tar-{key}", waiting=session.waiting)
@@ -220,7 +220,7 @@ def pack_root_tar(path: Path, kind: FileKind, session: Session) -> Path:
     return entry / TAR_NAME
 
 
-def _check_root_tar(path: Path, kind: FileKind) -> None:
+def _refuse_other_tar(path: Path, kind: FileKind) -> None:
     """Refuse a tar file without a root file system, for example an archive of sources.
 
     A tar file whose member names cannot be read is accepted.

@@ -233,7 +233,7 @@ def relocate_inode(tables: Tables, place: int, kind: int, by: Move) -> bytes:
     if kind == Kind.FILE:
         return _relocate_file(tables, place, by)
     own, mode, user, group, time, number = HEAD.unpack(tables.inode(place, HEAD.size))
-    _check_kind(own, kind)
+    _refuse_other_kind(own, kind)
     body = tables.inode(place, HEAD.size + _plain_size(tables, own, place))[HEAD.size :]
     return HEAD.pack(own, mode, by.owners[user], by.owners[group], by.time_of(time), by.numbers + number) + body
 
@@ -243,7 +243,7 @@ def _relocate_file(tables: Tables, place: int, by: Move) -> bytes:
     kind, mode, user, group, time, number, block, fragment, offset, size = FILE_INODE.unpack(raw)
     holes, links, xattrs = 0, 1, NOTHING
     if kind != Kind.FILE:
-        _check_kind(kind, Kind.FILE)
+        _refuse_other_kind(kind, Kind.FILE)
         raw = tables.inode(place, HEAD.size + LARGE_FILE.size)
         block, size, holes, links, fragment, offset, xattrs = LARGE_FILE.unpack_from(raw, HEAD.size)
     sizes = block_sizes(tables, place, len(raw), size, fragment)
@@ -256,7 +256,7 @@ def _relocate_file(tables: Tables, place: int, by: Move) -> bytes:
     return HEAD.pack(Kind.FILE + EXTENDED, *head) + body + sizes
 
 
-def _check_kind(own: int, kind: int) -> None:
+def _refuse_other_kind(own: int, kind: int) -> None:
     """Refuse an inode whose kind is not that of its entry: the fields would have another meaning."""
     if own not in {kind, kind + EXTENDED}:
         raise ValueError(f"an inode of kind {own} in an entry of kind {kind}")

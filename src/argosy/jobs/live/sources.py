@@ -21,7 +21,7 @@ from argosy.jobs.live.probe import Target
 from argosy.jobs.local_run import LOCAL_RUN, read_local_run
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submitted, session_of
-from argosy.slurm.text import ENDED, RUNNING, WAITING, judge_state
+from argosy.slurm.text import ENDED, RUNNING, WAITING, describe_state
 
 LAST_BYTES = 262_144
 """Bytes that are read from the end of a file when it is seen first, and at most per refresh."""
@@ -156,7 +156,7 @@ def resolve_job(session: Session) -> str:
         if not (file.parent / END).exists() and (owner := read_owner(file)[0]) and is_alive(owner)
     ]
     with contextlib.suppress(ToolMissing):
-        found += [row.id for row in list_jobs(session) if judge_state(row.state)[0] == RUNNING]
+        found += [row.id for row in list_jobs(session) if describe_state(row.state)[0] == RUNNING]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -78,7 +78,7 @@ def read_container(program: Program) -> None:
     program.is_start = True
     start = 2 + before
     options, count = split_options(texts[start:], flags=APPTAINER_FLAGS, short=NO_SHORT, line=program.line)
-    program.check_options(options, APPTAINER_VALUES)
+    program.note_unknown_values(options, APPTAINER_VALUES)
     for option in options:
         _container_option(program, option)
     program.skip(start + count)
@@ -121,7 +121,7 @@ def read_docker(program: Program) -> None:
         return
     program.is_start = True
     options, count = split_options(texts[2:], flags=DOCKER_FLAGS, short=NO_SHORT)
-    program.check_options(options, DOCKER_VALUES)
+    program.note_unknown_values(options, DOCKER_VALUES)
     for option in options:
         match option.name:
             case "v" | "volume":
@@ -154,7 +154,7 @@ def read_shifter(program: Program) -> None:
     program.is_start = True
     program.keys["image"] = ""
     options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"clearenv", "v", "verbose"}))
-    program.check_options(options, SHIFTER_VALUES)
+    program.note_unknown_values(options, SHIFTER_VALUES)
     for option in options:
         if option.name in {"image", "i"}:
             program.keys["image"] = _shifter_reference(option.value)

@@ -110,7 +110,7 @@ def read_srun(program: Program) -> None:
     options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
     program.is_start = program.is_step = True
     program.launcher = program.launcher or "srun"
-    program.check_options(options, SRUN_VALUES)
+    program.note_unknown_values(options, SRUN_VALUES)
     program.skip(1 + count)
     kept: list[Option] = []
     for option in options:
@@ -145,7 +145,7 @@ def read_mpirun(program: Program) -> None:
         takes = 0 if "=" in name or name in MPI_FLAGS else MPI_COUNTS.get(name, 1)
         values = texts[at + 1 : at + 1 + takes]
         if takes == 1:
-            program.check_options([Option(program.line, name, " ".join(values))], MPI_VALUES)
+            program.note_unknown_values([Option(program.line, name, " ".join(values))], MPI_VALUES)
         if name in MPI_RANKS and values:
             _read_ranks(program, texts[at], values[0])
         elif name in {"x", "env"} and values and "=" in values[0]:
@@ -179,7 +179,7 @@ def read_torchrun(program: Program) -> None:
     texts = program.texts
     options, count = split_options(texts[1:], flags=TORCHRUN_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    program.check_options(options, TORCHRUN_VALUES)
+    program.note_unknown_values(options, TORCHRUN_VALUES)
     module, plain = False, False
     for option in options:
         name = option.name.replace("_", "-")
@@ -211,7 +211,7 @@ def read_accelerate(program: Program) -> None:
         return
     options, count = split_options(program.texts[2:], flags=ACCELERATE_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    program.check_options(options, ACCELERATE_VALUES)
+    program.note_unknown_values(options, ACCELERATE_VALUES)
     names = {option.name.replace("-", "_") for option in options}
     for option in options:
         if option.name in {"module", "no_python", "no-python"}:
@@ -239,7 +239,7 @@ def read_deepspeed(program: Program) -> None:
     """Read ``deepspeed``: the program runs under torchrun."""
     options, count = split_options(program.texts[1:], flags=DEEPSPEED_FLAGS, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    program.check_options(options, DEEPSPEED_VALUES)
+    program.note_unknown_values(options, DEEPSPEED_VALUES)
     names = {option.name for option in options}
     for option in options:
         if option.name in {"num_gpus", "num_accelerators"}:

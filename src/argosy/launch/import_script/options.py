@@ -14,7 +14,7 @@ from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, Translation
-from argosy.slurm.option_checks import check_options
+from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.text import JobOptions
 
 TEXTS = {
@@ -227,7 +227,7 @@ def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
     try:
         if key in JobOptions.__struct_fields__:
             given: dict[str, Any] = {key: value}
-            check_options(JobOptions(**given))
+            refuse_invalid_options(JobOptions(**given))
     except UsageError as error:
         return Fate.UNTRANSLATED, error.what
     if not value:

@@ -94,7 +94,7 @@ class Program(msgspec.Struct):
         """Set a variable of the program."""
         self.keys.setdefault("env", {})[name] = value
 
-    def check_options(self, options: Iterable[Option], known: re.Pattern[str]) -> None:
+    def note_unknown_values(self, options: Iterable[Option], known: re.Pattern[str]) -> None:
         """Record an obstacle if an option took the next argument as its value, and it may be the program.
 
         `known` matches the names of the options that have a value.

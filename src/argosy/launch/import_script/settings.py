@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argosy.launch.import_script.options import Shape
-from argosy.sites.conditions import Facts, judge_condition, parse_condition, render_condition
+from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting
 
@@ -15,7 +15,7 @@ def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:
         gpus_per_node=str(shape.gpus_per_node or ""),
         vendor=site.node.gpu_vendor if shape.gpus or shape.gpus_per_node or shape.gpus_per_task else "",
     )
-    return judge_condition(parse_condition(setting.when), facts) is True
+    return evaluate_condition(parse_condition(setting.when), facts) is True
 
 
 def describe_setting(setting: Setting, site: Site) -> str:

@@ -206,7 +206,7 @@ LONG = 60
 """Characters above which the list of bind mounts gets a variable of the script."""
 
 SHELL_WORDS = 3
-"""Words of ``/bin/sh -c PROGRAM`` at the start of a command; `require_layer` replaces them by its own program."""
+"""Words of ``/bin/sh -c PROGRAM`` at the start of a command; `command_in_layer` replaces them by its own program."""
 
 
 def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:

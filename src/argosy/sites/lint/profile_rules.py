@@ -15,7 +15,7 @@ from argosy.core.findings import FileFinding
 from argosy.core.records import replace
 from argosy.core.toml_lines import find_line
 from argosy.sites.binding import plan_masks, usable_cores
-from argosy.sites.conditions import Facts, judge_condition
+from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import SLINGSHOT, describe_missing_plugin, full_address
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.script_rules import CSCS, LTM25, OLCF, PHB, documented, meant_variable
@@ -215,7 +215,7 @@ def _phb_with_new_rocm(profile: Profile) -> Iterator[Fault]:
         if (
             setting.name == "NCCL_NET_GDR_LEVEL"
             and setting.value == "PHB"
-            and judge_condition(setting.condition, facts)
+            and evaluate_condition(setting.condition, facts)
         ):
             yield Fault(
                 profile.line("settings"), "jobs with ROCm 7 get NCCL_NET_GDR_LEVEL=PHB", 'when = { rocm = "< 6.2" }'
@@ -224,7 +224,7 @@ def _phb_with_new_rocm(profile: Profile) -> Iterator[Fault]:
 
 def _ofi_on_one_node(profile: Profile) -> Iterator[Fault]:
     for setting in profile.site.settings:
-        one = judge_condition(setting.condition, Facts(nodes="1", vendor=profile.site.node.gpu_vendor))
+        one = evaluate_condition(setting.condition, Facts(nodes="1", vendor=profile.site.node.gpu_vendor))
         if setting.name == "NCCL_NET" and setting.value == "OFI" and one is not False:
             yield Fault(profile.line("settings"), "jobs of one node get NCCL_NET=OFI", 'when = { nodes = "> 1" }')
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from argosy.core.findings import FileFinding, State
 from argosy.core.sbatch_options import Option
 from argosy.sites.binding import parse_ranges
-from argosy.sites.conditions import judge_condition
+from argosy.sites.conditions import evaluate_condition
 from argosy.sites.job_settings import full_address
 from argosy.sites.lint.job_script import Job, Script
 from argosy.sites.lint.rule import Fault, Rule
-from argosy.sites.partitions import Demand, refuse_demand
+from argosy.sites.partitions import Demand, demand_refusal
 
 PROFILE = "the site's profile: argosy sites show"
 
@@ -34,7 +34,7 @@ def _limits(job: Job) -> Iterator[Fault]:
     name = job.script.option("partition")
     partition = job.site.partition(name) if name else None
     demand = Demand(job.script.nodes, job.script.gpus, job.script.option("time"))
-    refusal = refuse_demand(partition, demand) if partition else ""
+    refusal = demand_refusal(partition, demand) if partition else ""
     if refusal:
         yield Fault(
             0, f"the partition {name} does not allow this job: {refusal}", "request less, or use another partition"
@@ -88,7 +88,7 @@ def _missing_setting(job: Job) -> Iterator[Fault]:
     given = {name for _, name, _ in job.variables()}
     for setting in job.site.settings:
         wanted = setting.name.startswith(("NCCL_", "CCL_")) and setting.name not in given
-        if wanted and judge_condition(setting.condition, job.facts):
+        if wanted and evaluate_condition(setting.condition, job.facts):
             yield Fault(0, f"{setting.name} is not set: {setting.why}", f"export {setting.name}={setting.value}")
 
 
@@ -105,7 +105,7 @@ def _build_with_bind_modules(job: Job) -> Iterator[Fault]:
 def find_avoided(job: Job) -> Iterator[FileFinding]:
     """Find arguments and variables that the site advises against."""
     for avoid in job.site.avoid:
-        if judge_condition(avoid.condition, job.facts) is False:
+        if evaluate_condition(avoid.condition, job.facts) is False:
             continue
         for line in sorted(set(_lines_with(job.script, avoid.word))):
             source = full_address(job.site, avoid.source)
