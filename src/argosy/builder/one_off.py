@@ -122,4 +122,6 @@ def _build(base: Path, packages: tuple[str, ...], output: Path, form: OutputForm
         build_image(BuildRequest((requirements,), str(base), output, form=form), session)
     except ArgosyError as error:
         error.evidence = error.evidence.replace(str(requirements), "--with")
+        if "--allow-replace" in error.hint:
+            error.hint += " (an option of 'argosy build requirements.txt --base IMAGE -o NEW.sif')"
         raise

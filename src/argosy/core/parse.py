@@ -136,7 +136,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         If it is not valid TOML; a ValueError.
     """
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))  # the byte order mark of editors on Windows
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:

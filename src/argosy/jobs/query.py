@@ -15,6 +15,7 @@ from argosy.core.parse import parse_int, read_tail
 from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_first_failure, no_output, true_state
 from argosy.jobs.record import (
     RankFacts,
@@ -99,6 +100,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         Folder with the script and its plan; empty if Argosy did not submit the job.
     partition, account, time_limit
         Values of Slurm; empty if it does not know the job any more.
+    failed_tasks
+        Tasks of an array that failed, if there are several.
     is_local
         Whether it is a run on this machine, without Slurm.
     """
@@ -126,6 +129,7 @@ class JobFacts(msgspec.Struct, frozen=True):
     partition: str = ""
     account: str = ""
     time_limit: str = ""
+    failed_tasks: tuple[str, ...] = ()
     is_local: bool = False
 
     @property
@@ -138,7 +142,8 @@ class JobFacts(msgspec.Struct, frozen=True):
         """How the job ended, in one line."""
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
-        return f"{self.subject} {self.meaning} (code {self.code}){why}{advice}"
+        others = f"; {len(self.failed_tasks)} tasks failed: {', '.join(self.failed_tasks)}" if self.failed_tasks else ""
+        return f"{self.subject} {self.meaning} (code {self.code}){why}{others}{advice}"
 
 
 def list_jobs(session: Session) -> tuple[JobRow, ...]:
@@ -183,7 +188,8 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     """
     job = re.sub(r"_\[[\d,%-]+\]$", "", job)  # waiting tasks, as squeue prints them: use the array
     if not is_job_id(job):  # without a number, or for 0, scontrol lists all jobs
-        raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
+        near = "did you mean last? " if suggest_word(job, ("last",)) else ""
+        raise UsageError(f"{job!r} is not a job number", hint=f"{near}see your jobs with 'argosy jobs'")
     record, user = find_record(session, job), session.host.person.name
     session = session_of(session, record)
     reply, rows = _ask_controller(session, job)
@@ -205,7 +211,8 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
     found = _join(_number(job, facts), facts, record, user)
     is_array = facts.get("ArrayJobId") == job
     if max(len(rows), len(outputs)) > 1 or is_array:  # several rows without an array are components of a job
-        found = replace(found, outputs=outputs, id=job if found.kind == ENDED and not found.code else found.id)
+        own = job if found.kind == ENDED and not found.code else found.id
+        found = replace(found, outputs=outputs, id=own, failed_tasks=_failed_tasks(job, rows))
     return replace(found, runs=read_runs(record)) if is_array else found
 
 
@@ -259,13 +266,23 @@ def _task(row: dict[str, str]) -> int:
     return parse_int(row.get("ArrayTaskId", "0"), sys.maxsize)
 
 
+def _failed_tasks(job: str, rows: Sequence[dict[str, str]]) -> tuple[str, ...]:
+    """Return the tasks of an array that failed, if there are several."""
+    failed = (row for row in sorted(rows, key=_task) if describe_state(row.get("JobState", ""))[0] == ENDED)
+    names = tuple(_number(job, row) for row in failed if _failed(row))
+    return names if len(names) > 1 else ()
+
+
+def _failed(row: dict[str, str]) -> bool:
+    return exit_code_of_state(row.get("JobState", ""), parse_exit_code(row.get("ExitCode", ""))) != 0
+
+
 def _choose_task(rows: Sequence[dict[str, str]]) -> dict[str, str]:
     """Choose the main task of an array: one that runs, else one that waits, else one that failed."""
     order = {RUNNING: 0, WAITING: 1, ENDED: 2}
 
     def rank(row: dict[str, str]) -> tuple[int, bool]:
-        state = row.get("JobState", "")
-        return order[describe_state(state)[0]], exit_code_of_state(state, parse_exit_code(row.get("ExitCode", ""))) == 0
+        return order[describe_state(row.get("JobState", ""))[0]], not _failed(row)
 
     return min(rows, key=rank, default={})
 

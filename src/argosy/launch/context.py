@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
-from argosy.launch.launchers.launcher import ONE_PER_NODE
+from argosy.launch.launchers.launcher import ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
 from argosy.recipes.option_row import option_name
@@ -93,6 +93,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
+    refuse_without_slurm(request.launcher)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = _choose_local_shape(_wanted(request), here)
     return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,6 @@ from argosy.launch.cores import (
 from argosy.launch.import_check import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
-    NEED_SLURM,
     Counts,
     LauncherCommand,
     LauncherSpec,
@@ -32,6 +32,7 @@ from argosy.launch.launchers.launcher import (
     find_launcher,
     find_python,
     refuse_starter_program,
+    refuse_without_slurm,
     refuse_without_torch,
 )
 from argosy.launch.limits import plan_debug, refuse_too_long
@@ -167,8 +168,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
 def _choose_local_facts(context: LaunchContext) -> LaunchFacts:
     request, shape = context.request, context.target.shape
     launcher = _choose_launcher(context)
-    if launcher.value in NEED_SLURM:
-        raise UsageError(f"the {launcher.value} launcher needs Slurm", hint="use --launcher torchrun or none")
+    refuse_without_slurm(launcher.value)
     refuse_label(request, launcher.value, copies=shape.ranks)
     refuse_outside_jobs(context.container)
     return _choose_facts(context, launcher, plan_local_threads(context.host, shape), request.options)
@@ -189,6 +189,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         *check_launcher_options(request, context.container, target.site, launcher.value),
         *plan_binding(target.shape, target.site, launcher.value),
         *_warn_of_tcp(context),
+        *_warn_of_own_folder(context),
         *why_options,
     )
     threads, has_gpus = plan_job_threads(target.site, target.shape), bool(target.shape.gpus_per_node)
@@ -203,6 +204,19 @@ def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
         return ()
     why = f'{missing}; use an image with the plugin, and add use = ["{SLINGSHOT[site.node.gpu_vendor]}"] to the profile'
     return (Choice("network", "perhaps TCP", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
+
+
+OWN_FOLDERS = re.compile(r"/(tmp|var/tmp|dev/shm)/")
+"""Beginning of paths that are usually different on each node."""
+
+
+def _warn_of_own_folder(context: LaunchContext) -> tuple[Choice, ...]:
+    """Return a doubtful choice for an image that other nodes probably cannot read."""
+    found = OWN_FOLDERS.match(context.container.entry.image.path)
+    if not found or context.target.shape.nodes == 1:
+        return ()
+    why = f"each node usually has its own {found[0].rstrip('/')}; copy the image to a folder that all nodes can read"
+    return (Choice("image", context.container.entry.image.path, why, "option", mark=Mark.DOUBTFUL),)
 
 
 def _choose_launcher(context: LaunchContext) -> Choice:

@@ -43,7 +43,7 @@ from argosy.runtimes.command_check import (
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
-from argosy.runtimes.program_check import refuse_unknown_program
+from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors, machine_here
 from argosy.sites.profile import Site
@@ -116,6 +116,8 @@ def resolve_launch(
             there, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
+            if target.is_job:
+                refuse_without_shell(container.entry)
         if remote_image is None:
             if purpose is Purpose.START:
                 container = note_missing_program(request, container, host.cwd)

@@ -58,6 +58,20 @@ def refuse_unknown_program(command: tuple[str, ...], entry: Entry) -> None:
     )
 
 
+def refuse_without_shell(entry: Entry) -> None:
+    """Reject an image without /bin/sh for a job, whose launchers need it; errors as `refuse_unknown_program`."""
+    if entry.image.packages or _may_come_from_elsewhere("sh", entry):
+        return
+    from argosy.images.programs import names_without  # noqa: PLC0415 - it reads squashfs tables
+
+    if names_without("sh", entry.image) is not None:
+        raise UsageError(
+            "cannot launch this image in a job: it has no /bin/sh",
+            evidence=f"no folder of {entry.image.path} has an executable file sh",
+            hint="use an image with a shell; 'argosy run' also starts images without one",
+        )
+
+
 def _may_come_from_elsewhere(program: str, entry: Entry) -> bool:
     """Return whether something other than the files of the image may provide the program."""
     if entry.dev or entry.image.enter not in {"", "exec"} or OF_DRIVER.match(program):

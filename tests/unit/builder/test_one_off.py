@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from argosy.builder.one_off import add_packages
-from argosy.core.errors import UsageError
+from argosy.core.errors import CheckFailed, UsageError
 from tests.unit.machines import make_session
 
 
@@ -30,3 +32,15 @@ def test_requirements_of_any_form_are_accepted() -> None:
     for package in ("rich", "rich[jupyter]>=13,<14", "tool @ git+https://host/tool.git", "a==1; python_version > '3'"):
         with pytest.raises(UsageError, match=r"absent\.sif"):
             add_packages("absent.sif", (package,), make_session())
+
+
+def test_an_option_of_the_build_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise CheckFailed("cannot install httpx", hint="hide the base's: --allow-replace httpx")
+
+    monkeypatch.setattr("argosy.builder.one_off.build_image", refuse)
+    image = tmp_path / "image"
+    (image / "usr/bin").mkdir(parents=True)
+    with pytest.raises(CheckFailed) as caught:
+        add_packages(str(image), ("httpx==0.26",), make_session(tmp_path))
+    assert "--allow-replace httpx (an option of 'argosy build" in caught.value.hint

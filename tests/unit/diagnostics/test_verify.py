@@ -319,6 +319,18 @@ def test_an_unfinished_job_is_not_verified_as_finished(tmp_path: Path, state: st
     assert [each.what for each in verdict.findings[-2:]] == ["ranks", "cores"]
 
 
+def test_hints_of_a_job_have_its_number(tmp_path: Path) -> None:
+    record = tmp_path / "runs/20260101-000000-abc"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text('{"job": "7", "output": "/none", "site": ""}')
+    (record / "job.json").write_text('{"shape": {"nodes": 1, "ranks_per_node": 2}}')
+    (record / "ranks-n1").write_text("rank=0 local=0 host=n1 job=7 restart=0 cores=0 devices=0\n")
+    runner = FakeRunner([(("scontrol",), Reply(0, "JobId=7 JobState=FAILED ExitCode=1:0 NodeList=n1\n", ""))])
+    _, verdict = verify_job(make_session(tmp_path, runner=runner), "7")
+    (hint,) = (check.hint for check in verdict.findings if check.what == "ranks")
+    assert hint.endswith("argosy jobs show 7")
+
+
 NCCL = "node{}:11:12 [0] {}\n"
 
 

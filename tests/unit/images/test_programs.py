@@ -11,7 +11,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.records import replace
 from argosy.images.programs import lacks_path, names_without
-from argosy.runtimes.program_check import refuse_unknown_program
+from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
 
 
 def pack(folder: Path, *options: str) -> Image:
@@ -95,3 +95,12 @@ def test_a_program_that_may_come_from_elsewhere_is_not_refused(tmp_path: Path, i
     (home / ".local/bin").mkdir(parents=True)
     (home / ".local/bin/mine").touch()
     refuse_unknown_program(("mine",), entry_of(image, Bind(str(home), str(home))))
+
+
+def test_an_image_without_a_shell_is_refused_for_a_job(tmp_path: Path, image: Image) -> None:
+    with pytest.raises(UsageError, match="it has no /bin/sh"):
+        refuse_without_shell(entry_of(image))
+    shell = tmp_path / "with/root/usr/bin/sh"
+    shell.parent.mkdir(parents=True)
+    shell.touch(mode=0o755)
+    refuse_without_shell(entry_of(pack(tmp_path / "with")))

@@ -300,3 +300,13 @@ def test_a_rank_that_is_gone_ended_but_those_of_a_silent_node_are_unknown(tmp_pa
     view = watch.refresh()
     assert [rank.state for rank in view.ranks] == [RankState.ENDED, RankState.RUNNING]
     assert view.problem == "1 of 2 nodes did not reply"
+
+
+def test_a_job_that_has_written_nothing_is_silent_since_its_file_was_created(tmp_path: Path) -> None:
+    output = tmp_path / "job.out"
+    output.touch()
+    os.utime(output, (1000, 1000))
+    watch = OutputWatch(str(output), None)
+    watch.read([0])
+    assert watch.job is not None
+    assert (watch.job.line, watch.job.at) == ("", 1000)

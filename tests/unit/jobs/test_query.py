@@ -16,6 +16,7 @@ from argosy.core.errors import CheckFailed, Interrupted, Stopped, ToolMissing, U
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import PlainReporter, Session
+from argosy.diagnostics.why.explain import explain_log
 from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
@@ -510,3 +511,21 @@ def test_a_run_keeps_its_exit_code_if_its_end_cannot_be_written(
     there = make_session(tmp_path, HOST, FakeRunner([(("sh",), Reply(3, "", ""))]))
     plan = LaunchPlan("n", "local", "here", "x.sif", "", Shape(1, 1), "", ("sh", "{script}"), ())
     assert start_launch(plan, tmp_path, there, LaunchRequest("x.sif", ())).code == 3
+
+
+def test_the_verdict_of_an_array_names_all_failed_tasks(tmp_path: Path) -> None:
+    rows = "".join(array_row(task, "FAILED", tmp_path / task, "3:0") for task in "102")
+    rows += array_row("3", "COMPLETED", tmp_path / "3")
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, rows, ""))]), "7")
+    assert facts.failed_tasks == ("7_0", "7_1", "7_2")
+    assert "; 3 tasks failed: 7_0, 7_1, 7_2" in facts.verdict
+
+
+@pytest.mark.parametrize(("word", "near"), [("lst", True), ("42x", False)])
+def test_a_misspelt_last_is_suggested(tmp_path: Path, word: str, near: bool) -> None:  # noqa: FBT001 - a case
+    with pytest.raises(UsageError, match="is not a job number") as caught:
+        find_job(session(tmp_path, []), word)
+    assert ("did you mean last?" in caught.value.hint) == near
+    with pytest.raises(UsageError, match="there is no log") as caught:
+        explain_log(session(tmp_path, []), word)
+    assert ("did you mean last?" in caught.value.hint) == near

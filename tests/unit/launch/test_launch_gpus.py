@@ -157,3 +157,18 @@ def test_a_slice_of_a_gpu_has_its_own_number_of_cores(tmp_path: Path, kind: str,
         "/i/train.sif", ("python", "t.py"), site=str(site), wanted=Wanted(gpus_per_node=1), gpu_type=kind
     )
     assert f"--cpus-per-task={cores}" in prepare_launch(request, laptop(), purpose=Purpose.SHOW).directives
+
+
+@pytest.mark.parametrize(
+    ("image", "nodes", "warned"),
+    [("/dev/shm/a.sif", 2, True), ("/dev/shm/a.sif", 1, False), ("/project/tmp/a.sif", 2, False)],  # noqa: S108
+)
+def test_an_image_in_a_folder_of_each_node_gives_a_warning(image: str, nodes: int, warned: bool) -> None:  # noqa: FBT001 - a case
+    choices = plan("mn5-acc", Wanted(nodes=nodes, gpus_per_node=4), image=image).choices
+    assert any("copy the image to a folder" in choice.why for choice in choices) == warned
+
+
+def test_a_launcher_of_slurm_is_refused_before_the_image_is_opened() -> None:
+    request = LaunchRequest("/absent.sif", ("python", "t.py"), site="local", launcher="srun")
+    with pytest.raises(UsageError, match="the srun launcher needs Slurm"):
+        prepare_launch(request, laptop())

@@ -528,3 +528,9 @@ def test_billing_counts_the_partitions_gpus_and_suggests_the_same_nodes() -> Non
     _, (_, row) = choose_partition(KINDS, "", Demand(1, 2))
     assert "--partition shared bills only what is used" in row.why
     assert choose_partition(KINDS, "two", Demand(1, 2))[1] == ()
+
+
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('name = "x"\ntitle = "X"\n', encoding="utf-8-sig")
+    assert read_site(str(file)).name == "x"

@@ -165,7 +165,8 @@ def _refuse(request: DiscoverRequest) -> None:
 
 def _ask_login(session: Session) -> dict[str, str]:
     if "srun" not in session.host.programs:
-        raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint="run this on a login node")
+        hint = "run this on a login node, or write the profile by hand: docs/how-to/many-nodes.md, Write a profile"
+        raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint=hint)
     answers = {}
     for name, words in LOGIN.items():
         command = Command(words)

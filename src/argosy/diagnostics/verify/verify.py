@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,12 +80,18 @@ def verify_facts(session: Session, facts: JobFacts, site: str = "") -> tuple[Evi
         )
     if evidence.node_tests is not None:
         expected = replace(evidence.expected, hosts=_hosts_of(session, facts))
-        return evidence, check_node_tests(evidence.node_tests, evidence.ranks, expected)
+        return evidence, _of_job(check_node_tests(evidence.node_tests, evidence.ranks, expected), facts.id)
     profile = _profile(session, site) if site else planned_profile(session, facts)
     measured = evidence.net.measured
     passed = find_passed(session, Path(facts.record), profile) if measured and facts.record else None
     verdict = check_run(evidence.net, evidence.ranks, evidence.expected, profile, _measured_by(passed))
-    return evidence, _with_end(facts, verdict)
+    return evidence, _of_job(_with_end(facts, verdict), facts.id)
+
+
+def _of_job(verdict: Verdict, job: str) -> Verdict:
+    """Put the number of the job into the commands of the hints."""
+    findings = (replace(each, hint=re.sub(r"\bJOB\b", job, each.hint)) for each in verdict.findings)
+    return replace(verdict, findings=tuple(findings))
 
 
 def _measured_by(passed: PassedRun | None) -> EarlierRun | None:

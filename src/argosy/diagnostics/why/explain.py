@@ -15,10 +15,11 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
-from argosy.jobs.local_run import find_run, names_run, refuse_unrecorded_output
+from argosy.jobs.local_run import LAST, find_run, names_run, refuse_unrecorded_output
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
@@ -116,7 +117,10 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
         if stat.S_ISREG(path.stat().st_mode):
             return path, None
     if not names_run(log):
-        raise UsageError(f"there is no log {log!r}", hint="give a file, a job number, last, or - for standard input")
+        near = "did you mean last? " if suggest_word(log, (LAST,)) else ""
+        raise UsageError(
+            f"there is no log {log!r}", hint=f"{near}give a file, a job number, last, or - for standard input"
+        )
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):

@@ -199,6 +199,9 @@ class OutputWatch:
     def _read_job(self, file: Path) -> None:
         found = self._appended(file)
         if not found:
+            # A job that has written nothing is silent since its output file was created.
+            with contextlib.suppress(OSError):
+                self.job = self.job or LastOutput("", file.stat().st_mtime)
             return
         lines, self.job = found
         for line in lines:

@@ -256,6 +256,20 @@ STARTERS = frozenset(
 """Programs and modules that start ranks themselves."""
 
 NEED_SLURM = frozenset({"srun", "mpi"})
+
+
+def refuse_without_slurm(launcher: str) -> None:
+    """Refuse a launcher that needs Slurm for a launch on this machine.
+
+    Raises
+    ------
+    UsageError
+        If the launcher is one of them.
+    """
+    if launcher in NEED_SLURM:
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint="use --launcher torchrun or none")
+
+
 ONE_PER_NODE = frozenset({"ray"})
 """Launchers that start one rank on each node."""
 
