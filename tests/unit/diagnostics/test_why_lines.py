@@ -11,6 +11,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("wrong-interface", f"{NCCL}Net : Call to recv from 172.18.0.1<34483> failed : Broken pipe"),
+    (
+        "xpu-driver-memory",
+        "RuntimeError: Native API failed. Native API returns: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    ),
+    ("mpi-rank-segfault", "=   EXIT CODE: 139"),
+    ("ib-failure", "error polling LP CQ with status RETRY EXCEEDED ERROR status number 12 for wr_id 1f6e780"),
     ("driver-too-old", "Cuda driver error 804 in call at file 'lib/gpu/geryon/nvd_device.h' in line 333."),
     ("no-code-for-gpu", "Cuda driver error 209 in call at file 'lib/gpu/geryon/nvd_kernel.h' in line 338."),
     (
@@ -98,7 +105,7 @@ CAUSES = [
     ("gpudirect-registration", "Couldn't register GPU MR"),
     ("ib-failure", f"{NCCL}Call to ibv_modify_qp failed with error No such device"),
     ("ib-failure", "Failed to modify QP to RTR: Connection timed out"),
-    ("libfabric-no-provider", f"{NCCL}NET/OFI Could not find any optimal provider"),
+    ("ofi-plugin-no-provider", f"{NCCL}NET/OFI Could not find any optimal provider"),
     ("fabric-failed", "libfabric:7:1708520807::efa:cq:handle_error():737<warn> err: 5, message: Invalid address"),
     ("enroot-caps", "enroot-aufs2ovlfs: failed to create ovlfs whiteout: /tmp/x: Operation not permitted"),
     ("enroot-folders", "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied"),
@@ -278,6 +285,9 @@ CAUSES = [
 ]
 
 HARMLESS = [
+    "n1:7:9 [0] NCCL INFO NET/OFI Setting RDMAV_FORK_SAFE environment variable to 1.",
+    "[n1:7] mca_base_component_repository_open: unable to open mca_plm_lsf: libbat.so: cannot open shared object file: "
+    "No such file or directory (ignored)",
     "Note: The following floating-point exceptions are signalling: IEEE_UNDERFLOW_FLAG IEEE_DENORMAL",
     "flash_attn is not installed, using the default attention",
     "INFO engine.py:5] Initializing an engine with config: model='x', trust_remote_code=True, seed=0",
