@@ -286,8 +286,7 @@ CAUSES = [
 
 HARMLESS = [
     "n1:7:9 [0] NCCL INFO NET/OFI Setting RDMAV_FORK_SAFE environment variable to 1.",
-    "[n1:7] mca_base_component_repository_open: unable to open mca_plm_lsf: libbat.so: cannot open shared object file: "
-    "No such file or directory (ignored)",
+    "[n1:7] mca_base_component_repository_open: unable to open mca_x: libbat.so: cannot open shared object (ignored)",
     "Note: The following floating-point exceptions are signalling: IEEE_UNDERFLOW_FLAG IEEE_DENORMAL",
     "flash_attn is not installed, using the default attention",
     "INFO engine.py:5] Initializing an engine with config: model='x', trust_remote_code=True, seed=0",
