@@ -248,7 +248,7 @@ def _simple(node: Node) -> Statement:
         is_exported = bool(node.type == "declaration_command" and EXPORT.match(text))
         return Statement(line, end, "assignment", text, (), tuple(_assigned(node)), is_exported)
     if node.type == "unset_command":
-        return Statement(line, end, "command", text, tuple((Part("text", word),) for word in text.split()))
+        return Statement(line, end, "command", text, ((Part("text", "unset"),), *map(_word, node.named_children)))
     return Statement(line, end, "command", text, tuple(_words(node)), tuple(_assigned(node)))
 
 

@@ -407,6 +407,8 @@ class _Reader:
         """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``; return what becomes of the command, and why."""
         if program.name in {"cd", "pushd"}:
             return change_folder(self.state, program.words[1:])
+        if any(part.kind == "shell" for word in program.words for part in word):
+            return Fate.UNTRANSLATED, "a command computes a part of it: do it in the program"
         names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
         unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
         for name in names:

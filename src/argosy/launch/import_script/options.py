@@ -31,7 +31,7 @@ TEXTS = {
 
 NUMBERS = {
     "nodes": "nodes", "ntasks": "ntasks", "ntasks-per-node": "ntasks_per_node", "tasks-per-node": "ntasks_per_node",
-    "cpus-per-task": "cpus_per_task", "gpus-per-task": "gpus_per_task",
+    "cpus-per-task": "cpus_per_task", "cpus-per-gpu": "cpus_per_gpu", "gpus-per-task": "gpus_per_task",
 }  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
@@ -46,6 +46,7 @@ NOTES = {
     "ntasks": "see ranks in the table",
     "ntasks_per_node": "see ranks_per_node in the table",
     "cpus_per_task": "see cpus_per_rank in the table",
+    "cpus_per_gpu": "see cpus_per_rank in the table",
     "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
 }
 """Field of `Shape` -> the note about it."""
@@ -85,6 +86,7 @@ class Shape(msgspec.Struct, frozen=True):
     ntasks: int = 0
     ntasks_per_node: int = 0
     cpus_per_task: int = 0
+    cpus_per_gpu: int = 0
     gpus: int = 0
     gpus_per_node: int = 0
     gpus_per_task: int = 0
@@ -242,6 +244,10 @@ def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
         near = suggest_word(name, SBATCH_OPTIONS)
         return Fate.UNTRANSLATED, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
     text = f"-{name}{option.value}" if len(name) == 1 else str(Option(option.line, name, option.value))
+    try:
+        refuse_invalid_options(JobOptions(), (text,))
+    except UsageError as error:
+        return Fate.UNTRANSLATED, error.what
     keys.setdefault("sbatch_arg", []).append(text)
     return Fate.KEPT, f'sbatch_arg = ["{text}"]'
 
@@ -279,9 +285,10 @@ def gpu_binding(shape: Shape) -> str:
 def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per_node: int) -> dict[str, Any]:
     """Return the keys for ranks and their cores; `tasks` is the number of Slurm's tasks on each node."""
     keys: dict[str, Any] = {}
-    cores = shape.cpus_per_task
+    gpus = gpus_per_node or shape.gpus // max(1, shape.nodes)
+    cores = shape.cpus_per_task or shape.cpus_per_gpu * gpus // max(1, tasks)
     if launcher == "torchrun":
-        ranks = processes or gpus_per_node or shape.gpus // max(1, shape.nodes)
+        ranks = processes or gpus
         keys["ranks_per_node"] = processes
         cores = cores * max(1, tasks) // max(1, ranks)
     elif launcher == "none":

@@ -136,6 +136,7 @@ def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
         (("A=$(hostname)", "srun bash -c \"python t.py '$A'\""), ("$(hostname)",)),
         (("while getopts m: o; do case $o in m) M=$OPTARG ;; esac; done", f"{START} ${{M:-x}}"), ("while getopts",)),
         (("N=1", "if [ -d x ]; then echo x; N=2; fi", f"{START} $N"), ("if [ -d x ]",)),
+        (("unset $(compgen -v SLURM_)", START), ("unset $(compgen",)),
         (("read -r A B < list", f"{START} $A"), ("$A",)),
         (("mapfile -t A < list", f"{START} $A"), ("$A",)),
         (("printf -v A %03d 7", f"{START} $A"), ("$A",)),
@@ -153,6 +154,22 @@ def test_what_the_job_cannot_know_is_reported(lines: tuple[str, ...], reported: 
     found = untranslated(*lines)
     for text in reported:
         assert any(each.startswith(text) for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "cores"),
+    [
+        ("--cpus-per-gpu=2 --gres=gpu:4", "srun torchrun t.py", 2),
+        ("--cpus-per-gpu=2 --gres=gpu:4 --ntasks-per-node=2", "srun python t.py", 4),
+        ("--cpus-per-gpu=2 --gpus=8", "python t.py", 8),
+    ],
+)
+def test_cores_for_each_gpu_become_cores_for_each_rank(options: str, start: str, cores: int) -> None:
+    assert job(f"#SBATCH {options}", start)["cpus_per_rank"] == cores
+
+
+def test_an_option_that_a_launch_refuses_is_reported() -> None:
+    assert "instead of" in untranslated("#SBATCH --ntasks-per-gpu=1", START)["--ntasks-per-gpu=1"]
 
 
 def test_a_value_that_a_program_computes_is_named_where_it_is_assigned() -> None:
