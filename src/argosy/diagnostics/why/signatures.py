@@ -16,7 +16,7 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *("training", "kernels", "builds", "frameworks", "data"),
+    *("training", "kernels", "builds", "tools", "frameworks", "data"),
     *("memory", "disks", "containers", "images", "rocm", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi"),
     "rendezvous",
     *(
