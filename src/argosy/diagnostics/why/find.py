@@ -114,14 +114,14 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
     if "(?P<" not in signature.match:
         return {}
     match = re.search(signature.match, text, re.MULTILINE)
-    return {name: _short(value).strip(" .:") for name, value in match.groupdict("").items()} if match else {}
+    return {name: _short(value).strip(" :").rstrip(" .:") for name, value in match.groupdict("").items()} if match else {}
 
 
 def _fill(template: str, names: Mapping[str, str]) -> str:
     """Replace each name in braces by its text, and remove the spaces around those without a text."""
     for name, value in names.items():
         template = template.replace(f"{{{name}}}", value)
-    return re.sub(r" +(?=[ ,:;)]|$)", "", template)
+    return re.sub(r" *\(\)| +(?=[ ,:;)]|$)", "", template)
 
 
 def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:
