@@ -114,7 +114,8 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
     if "(?P<" not in signature.match:
         return {}
     match = re.search(signature.match, text, re.MULTILINE)
-    return {name: _short(value).strip(" :").rstrip(" .:") for name, value in match.groupdict("").items()} if match else {}
+    found = match.groupdict("") if match else {}
+    return {name: _short(value).strip(" :").rstrip(" .:") for name, value in found.items()}
 
 
 def _fill(template: str, names: Mapping[str, str]) -> str:
