@@ -32,7 +32,7 @@ from argosy.builder.packed.conda import (
     stored_meta,
 )
 from argosy.builder.packed.make import Wheels
-from argosy.builder.packed.store import PackedWheel
+from argosy.builder.packed.store import PackedPackage
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
 from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
@@ -86,12 +86,12 @@ class LinkedPackages(msgspec.Struct, frozen=True):
 
     packages: tuple[CondaPackage, ...]
     meta: Mapping[str, PackageMeta]
-    found: Mapping[str, PackedWheel]
-    made: Mapping[str, PackedWheel]
+    found: Mapping[str, PackedPackage]
+    made: Mapping[str, PackedPackage]
     whole: bool
 
     @property
-    def packed(self) -> tuple[PackedWheel, ...]:
+    def packed(self) -> tuple[PackedPackage, ...]:
         """All packed packages, sorted by name."""
         return tuple(part for _, part in sorted({**self.found, **self.made}.items()))
 

@@ -14,7 +14,7 @@ from argosy.builder.bases.base import Base
 from argosy.builder.inputs import record_stages, record_steps, source_records, with_own_python
 from argosy.builder.output.choose import FLAT, Partitions
 from argosy.builder.packed.make import Wheels
-from argosy.builder.packed.store import PackedWheel
+from argosy.builder.packed.store import PackedPackage
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import find_altered_packages
 from argosy.builder.python.torch_index import torch_index_of
@@ -99,7 +99,7 @@ class FinishedLayer(msgspec.Struct, frozen=True):
 
     lock: Lock
     entries: Entries
-    wheels: tuple[PackedWheel, ...] = ()
+    wheels: tuple[PackedPackage, ...] = ()
 
 
 def finish_layer(recipe: Recipe, base: Base, layer: InstalledLayer, session: Session) -> FinishedLayer:
@@ -131,7 +131,7 @@ def _write_own_files(layer: InstalledLayer) -> None:
 
 
 def _altered_packages(
-    base: Base, layer: InstalledLayer, entries: Entries, wheels: tuple[PackedWheel, ...]
+    base: Base, layer: InstalledLayer, entries: Entries, wheels: tuple[PackedPackage, ...]
 ) -> Iterator[str]:
     """Describe the new packages whose files differ from their own list."""
     if layer.altered:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from argosy.core.errors import ImageError
 from argosy.core.layout import DEFAULT_PATH, ENV_PREFIX
 from argosy.core.model import Image, ImageKind
@@ -20,34 +22,42 @@ EXECUTABLE = 0o111
 PROGRAMS = frozenset({Kind.FILE, Kind.LINK})
 
 
-def names_without(program: str, image: Image) -> frozenset[str] | None:
-    """Return the programs of an image that contains no executable file `program` in any folder.
+class ProgramSearch(msgspec.Struct, frozen=True):
+    """The result of a search for a program in an image.
+
+    Attributes
+    ----------
+    is_missing
+        Whether the image certainly has no such program.
+    others
+        Names of the programs in the usual folders, if it is missing.
+    """
+
+    is_missing: bool
+    others: frozenset[str] = frozenset()
+
+
+FOUND = ProgramSearch(is_missing=False)
+
+
+def search_program(name: str, image: Image) -> ProgramSearch:
+    """Search all folders of an image for an executable file with a name.
 
     PATH of the image is not evaluated: its scripts may extend it with any folder. A program outside of PATH therefore
-    counts as present.
-
-    Parameters
-    ----------
-    program
-        The name, without a folder.
-
-    Returns
-    -------
-    frozenset[str] | None
-        The names in the usual folders for programs; None if the image has the program, or cannot be read here: it is
-        not a file, is damaged, or is compressed by something other than gzip and zstd.
+    counts as present. So does any program of an image that cannot be read here: it is not a file, is damaged, or is
+    compressed by something other than gzip and zstd.
     """
-    names = set[str]()
+    others = set[str]()
     try:
         for part in _parts(image):
             with open_tables(part) as tables:
-                found = _usual_programs(tables)
-                if program in found or (_mentions(tables, program) and _has_executable(tables, program)):
-                    return None
-                names |= found
+                usual = _usual_programs(tables)
+                if name in usual or (_mentions(tables, name) and _has_executable(tables, name)):
+                    return FOUND
+                others |= usual
     except (ImageError, OSError):
-        return None
-    return frozenset(names) or None
+        return FOUND
+    return ProgramSearch(bool(others), frozenset(others))
 
 
 def lacks_path(path: str, image: Image) -> bool:
@@ -56,7 +66,7 @@ def lacks_path(path: str, image: Image) -> bool:
     The listings cannot tell this if a link is on the way, or if the image cannot be read here.
     """
     if "/" not in path:
-        return names_without(path, image) is not None
+        return search_program(path, image).is_missing
     try:
         parts = tuple(_parts(image))
         return bool(parts) and ".." not in path.split("/") and all(_lacks(part, path) for part in parts)

@@ -22,7 +22,7 @@ from argosy.launch.cores import (
     plan_local_threads,
     planned_threads,
 )
-from argosy.launch.import_check import adds_packages
+from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
     Counts,

@@ -12,7 +12,7 @@ from argosy.builder.backends.container import BuildContainer
 from argosy.builder.packed.choose import build_options, why_packed_together
 from argosy.builder.packed.make import find_wheels
 from argosy.builder.packed.split import mixed_packages, split_tree
-from argosy.builder.packed.store import PART, RECORD, PackedWheel, WheelCache, WheelRecord, can_be_stored
+from argosy.builder.packed.store import PART, RECORD, PackageRecord, PackedPackage, WheelCache, can_be_stored
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import read_file_lists
 from argosy.builder.python.packages import Installer
@@ -127,7 +127,7 @@ def test_an_entry_has_a_readable_name_and_depends_on_everything_that_changes_its
     assert len({cache.entry(pin()), *others}) == len(others) + 1
 
 
-def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedWheel:
+def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedPackage:
     folder.mkdir(exist_ok=True)
     part = folder / f"{name}.sqfs"
     part.write_text(text)
@@ -136,10 +136,10 @@ def make_part(folder: Path, name: str = "tiny", text: str = "packed") -> PackedW
     (tree / "opt" / f"{name}.py").write_text(text)
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     entries = describe_entries(tree)
-    return PackedWheel(WheelRecord(name, "1.0", digest, tuple(entries.values()), 6, ("dep>=1",)), part, entries)
+    return PackedPackage(PackageRecord(name, "1.0", digest, tuple(entries.values()), 6, ("dep>=1",)), part, entries)
 
 
-def store(cache: WheelCache, folder: Path, name: str = "tiny") -> PackedWheel:
+def store(cache: WheelCache, folder: Path, name: str = "tiny") -> PackedPackage:
     return cache.store(pin(name), make_part(folder, name))
 
 

@@ -10,8 +10,8 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.records import replace
-from argosy.images.programs import lacks_path, names_without
-from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
+from argosy.images.programs import lacks_path, search_program
+from argosy.launch.image_checks import refuse_unknown_program, refuse_without_shell
 
 
 def pack(folder: Path, *options: str) -> Image:
@@ -48,16 +48,16 @@ def entry_of(image: Image, *binds: Bind) -> Entry:
 def test_a_program_is_found_in_any_folder_of_the_image(tmp_path: Path, options: tuple[str, ...]) -> None:
     image = pack(tmp_path, *options)
     for program in ("python", "mpirun", "solver", "bin"):
-        assert names_without(program, image) is None
-    assert names_without("pyton", image) == frozenset({"python", "python3", "mpirun"})
-    assert names_without("ruby", image) is not None, "a file that nobody may execute is not a program"
-    assert names_without("srv", image) is not None, "nor is a folder"
+        assert not search_program(program, image).is_missing
+    assert search_program("pyton", image).others == frozenset({"python", "python3", "mpirun"})
+    assert search_program("ruby", image).is_missing, "a file that nobody may execute is not a program"
+    assert search_program("srv", image).is_missing, "nor is a folder"
 
 
 def test_an_unreadable_image_has_no_known_programs(tmp_path: Path, image: Image) -> None:
-    assert names_without("pyton", replace(image, path=str(tmp_path / "absent.sqsh"))) is None
-    assert names_without("pyton", replace(image, kind=ImageKind.REGISTRY)) is None
-    assert names_without("pyton", pack(tmp_path / "xz", "-comp", "xz")) is None
+    assert not search_program("pyton", replace(image, path=str(tmp_path / "absent.sqsh"))).is_missing
+    assert not search_program("pyton", replace(image, kind=ImageKind.REGISTRY)).is_missing
+    assert not search_program("pyton", pack(tmp_path / "xz", "-comp", "xz")).is_missing
 
 
 def test_a_path_is_missing_only_if_the_listings_can_tell(tmp_path: Path, image: Image) -> None:

@@ -48,7 +48,7 @@ from argosy.images.formats import OCI_FORMATS, OutputFormat, render_use
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import GO_ARCH, OpenedImage, inspect_squashfs, open_image
 from argosy.images.sif.format import Sif
-from argosy.images.sif.write import FileSlice, Piece, whole_of, write_pieces
+from argosy.images.sif.write import FileSlice, Piece, copy_slice, whole_of, write_pieces
 from argosy.images.squashfs.join import can_join, join_squashfs
 from argosy.images.squashfs.pack import run_pack
 from argosy.images.squashfs.superblock import read_superblock
@@ -221,7 +221,8 @@ def _write_sif(beside: Path, content: Content, sif: Sif | None, session: Session
 
 def _write_layer(beside: Path, content: Content, session: Session, work: Path) -> int:
     if isinstance(content.layer, FileSlice):
-        _copy_slice(content.layer, beside)
+        with beside.open("wb") as copy:
+            copy_slice(copy.fileno(), content.layer, 0)
         return beside.stat().st_size
     tree = unpack_layer(content, work, session)
     if tree is None:
@@ -232,15 +233,6 @@ def _write_layer(beside: Path, content: Content, session: Session, work: Path) -
         )
     run_pack(session, tree, beside, time=content.time)
     return beside.stat().st_size
-
-
-def _copy_slice(source: FileSlice, target: Path) -> None:
-    with source.path.open("rb") as origin, target.open("wb") as copy:
-        origin.seek(source.offset)
-        left = source.length
-        while left and (data := origin.read(min(BLOCK, left))):
-            copy.write(data)
-            left -= len(data)
 
 
 def _write_oci(form: OutputFormat, output: Path, content: Content, session: Session, work: Path, *, force: bool) -> int:
@@ -309,7 +301,6 @@ def _docker_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "image"
 
 
-BLOCK = 4 << 20
 RC = Path(__file__).with_name("rc.sh").read_text(encoding="utf-8")
 HAS_ETC = "[ -d /etc ] && [ ! -L /etc ]"
 

@@ -22,7 +22,7 @@ import msgspec
 
 from argosy.builder.backends.container import BuildContainer
 from argosy.builder.conda_meta import PackageMeta
-from argosy.builder.packed.store import PACKED, PackedWheel, WheelRecord, entry_name, find_part, store_part
+from argosy.builder.packed.store import PACKED, PackageRecord, PackedPackage, entry_name, find_part, store_part
 from argosy.builder.python.bytecode import compile_conda_packages
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.locks import deferred_signals
@@ -72,13 +72,13 @@ class CondaCache(msgspec.Struct, frozen=True):
         facts = ("conda", self.base, self.tools, self.python, package.name, package.sha256)
         return self.cache / PACKED / entry_name(package.name, package.version, facts)
 
-    def find(self, packages: Iterable[CondaPackage]) -> dict[str, PackedWheel]:
+    def find(self, packages: Iterable[CondaPackage]) -> dict[str, PackedPackage]:
         """Return the packed packages in the cache by their names."""
         found = {package.name: find_part(self.entry(package), self.cache) for package in packages if package.sha256}
         return {name: part for name, part in found.items() if part}
 
 
-def stored_meta(part: PackedWheel) -> PackageMeta:
+def stored_meta(part: PackedPackage) -> PackageMeta:
     """Return the metadata of a packed package."""
     return PackageMeta(msgspec.json.decode(part.record.meta))
 
@@ -155,7 +155,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
         meta: Mapping[str, PackageMeta],
         python: str,
         kept: Collection[str],
-    ) -> dict[str, PackedWheel]:
+    ) -> dict[str, PackedPackage]:
         """Compile and pack each of some packages, store the parts in the cache, and return them by name.
 
         Parameters
@@ -181,7 +181,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
 
     def _pack_trees(
         self, packages: Collection[CondaPackage], meta: Mapping[str, PackageMeta], trees: Mapping[str, Path]
-    ) -> Iterator[tuple[str, PackedWheel]]:
+    ) -> Iterator[tuple[str, PackedPackage]]:
         """Pack the trees on all processors, the largest first."""
         session = self.build_container.session
         (self.work / PARTS).mkdir()
@@ -205,11 +205,11 @@ class CondaPacker(msgspec.Struct, frozen=True):
 
     def _pack_tree(
         self, package: CondaPackage, meta: PackageMeta, tree: Path, size: int, session: Session
-    ) -> PackedWheel:
+    ) -> PackedPackage:
         """Pack one package. Its files get the time of the image when they are joined."""
         part, entries = self.work / PARTS / f"{package.name}.sqfs", describe_entries(tree)
         run_pack(session, tree, part, time=0)
-        record = WheelRecord(
+        record = PackageRecord(
             name=package.name,
             version=package.version,
             digest=f"sha256:{digest_of_file(part)}",
@@ -218,7 +218,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
             requires=(),
             meta=msgspec.json.encode(meta.data, order="sorted"),
         )
-        return store_part(self.cache.entry(package), PackedWheel(record, part, entries), self.cache.cache)
+        return store_part(self.cache.entry(package), PackedPackage(record, part, entries), self.cache.cache)
 
 
 def _take_files(layer: Path, tree: Path, files: Iterable[str], *, move: bool) -> None:
@@ -254,7 +254,7 @@ def changed_packages(layer: Path, meta: Mapping[str, PackageMeta], before: Mappi
     return {name for name, each in meta.items() if not changed.isdisjoint(each.files)}
 
 
-def packed_paths(parts: Iterable[PackedWheel], meta: Iterable[PackageMeta]) -> set[str]:
+def packed_paths(parts: Iterable[PackedPackage], meta: Iterable[PackageMeta]) -> set[str]:
     """Return the paths in the image that packed packages have: their files, listed files, and all folders above."""
     paths = {path for part in parts for path in part.entries}
     for file in itertools.chain.from_iterable(each.files for each in meta):

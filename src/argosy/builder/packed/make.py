@@ -19,7 +19,7 @@ import msgspec
 
 from argosy.builder.backends.plan import needs_tree
 from argosy.builder.packed.split import split_tree
-from argosy.builder.packed.store import TORCH, PackedWheel, WheelCache, WheelRecord, can_be_stored
+from argosy.builder.packed.store import TORCH, PackageRecord, PackedPackage, WheelCache, can_be_stored
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_wheels
 from argosy.builder.python.file_lists import find_altered_packages
@@ -56,14 +56,14 @@ class Wheels(msgspec.Struct, frozen=True):
         Folders of this build that nothing needs any more.
     """
 
-    found: tuple[PackedWheel, ...]
+    found: tuple[PackedPackage, ...]
     missing: tuple[Pin, ...]
     others: tuple[Pin, ...]
-    made: tuple[PackedWheel, ...] = ()
+    made: tuple[PackedPackage, ...] = ()
     trees: tuple[Path, ...] = ()
 
     @property
-    def packed(self) -> tuple[PackedWheel, ...]:
+    def packed(self) -> tuple[PackedPackage, ...]:
         """All packed wheels, sorted by name."""
         return tuple(sorted((*self.found, *self.made), key=lambda wheel: wheel.record.name))
 
@@ -155,7 +155,7 @@ class _Packer:
         share = replace(container.session.host, memory=container.session.host.memory // processors)
         self._session = replace(container.session, host=share, reporter=QuietReporter())
         self._compiling, self._packing = ThreadPoolExecutor(2), ThreadPoolExecutor(processors)
-        self._batches = list[Future[list[Future[PackedWheel]]]]()
+        self._batches = list[Future[list[Future[PackedPackage]]]]()
 
     def __enter__(self) -> Self:
         """Return the packer."""
@@ -174,7 +174,7 @@ class _Packer:
             # Two programs in one tree: the first to end would remove the mount points of the other.
             self._batches[-1].result()
 
-    def results(self) -> Iterator[PackedWheel]:
+    def results(self) -> Iterator[PackedPackage]:
         """Return the packed wheels when they are stored."""
         meter = self._installer.build_container.session.meter("packing", unit="wheels")
         packing = itertools.chain.from_iterable(batch.result() for batch in self._batches)
@@ -182,7 +182,7 @@ class _Packer:
             yield future.result()
             meter.update(done, self._count)
 
-    def _compile(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> list[Future[PackedWheel]]:
+    def _compile(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> list[Future[PackedPackage]]:
         """Compile the modules of a batch, and begin to pack its wheels, the largest first."""
         container, work = self._installer.build_container, self._installer.work
         compile_wheels(container, trees, work, self._bytecode)
@@ -191,16 +191,16 @@ class _Packer:
         sized.sort(key=lambda each: each[0], reverse=True)
         return [self._packing.submit(self._pack, *each) for each in sized]
 
-    def _pack(self, size: int, pin: Pin, tree: Path) -> PackedWheel:
+    def _pack(self, size: int, pin: Pin, tree: Path) -> PackedPackage:
         return self._cache.store(pin, _pack_tree(pin, tree, self._parts / f"{tree.name}.sqfs", size, self._session))
 
 
-def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) -> PackedWheel:
+def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) -> PackedPackage:
     """Pack the tree of one wheel. Its files get the time of the image when they are joined."""
     name = pin.package.name
     entries = describe_entries(tree)
     run_pack(session, tree, part, time=0)
-    record = WheelRecord(
+    record = PackageRecord(
         name=name,
         version=pin.package.version,
         digest=f"sha256:{digest_of_file(part)}",
@@ -209,4 +209,4 @@ def _pack_tree(pin: Pin, tree: Path, part: Path, size: int, session: Session) ->
         requires=tuple(str(demand.requirement) for site in site_folders(tree) for demand in read_demands(site)),
         altered=next(find_altered_packages(tree, entries, {name}), ""),
     )
-    return PackedWheel(record, part, entries)
+    return PackedPackage(record, part, entries)

@@ -47,8 +47,8 @@ DIGEST_BYTES = 32
 TORCH = "torch"
 
 
-class WheelRecord(msgspec.Struct, frozen=True):
-    """The part of a wheel, as the cache stores it.
+class PackageRecord(msgspec.Struct, frozen=True):
+    """The part of a wheel or a conda package, as the cache stores it.
 
     Attributes
     ----------
@@ -76,10 +76,10 @@ class WheelRecord(msgspec.Struct, frozen=True):
     meta: bytes = b""
 
 
-class PackedWheel(msgspec.Struct, frozen=True):
-    """A packed wheel, where its part is, and the entries of its files by their paths."""
+class PackedPackage(msgspec.Struct, frozen=True):
+    """A packed wheel or conda package, where its part is, and the entries of its files by their paths."""
 
-    record: WheelRecord
+    record: PackageRecord
     part: Path
     entries: Entries
 
@@ -120,11 +120,11 @@ class WheelCache(msgspec.Struct, frozen=True):
         facts = (self.base, self.tools, self.options, *wheel)
         return self.cache / PACKED / entry_name(package.name, package.version, facts)
 
-    def find(self, pin: Pin) -> PackedWheel | None:
+    def find(self, pin: Pin) -> PackedPackage | None:
         """Return the packed wheel of a pin; None if it is missing or damaged."""
         return find_part(self.entry(pin), self.cache)
 
-    def store(self, pin: Pin, wheel: PackedWheel) -> PackedWheel:
+    def store(self, pin: Pin, wheel: PackedPackage) -> PackedPackage:
         """Move a new part into the cache, and return the wheel with its place there; see `store_part`."""
         return store_part(self.entry(pin), wheel, self.cache)
 
@@ -136,22 +136,22 @@ def entry_name(name: str, version: str, facts: Sequence[object]) -> str:
     return f"{readable}-{digest.hexdigest()[:32]}"
 
 
-def find_part(entry: Path, cache: Path) -> PackedWheel | None:
+def find_part(entry: Path, cache: Path) -> PackedPackage | None:
     """Return the packed package of an entry; None if it is missing or damaged."""
     with suppress(OSError, msgspec.DecodeError):
         stored, part = (entry / RECORD).read_bytes(), entry / PART
         digest, text = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
         if hashlib.sha256(text).digest() != digest:
             return None
-        record = msgspec.msgpack.decode(text, type=WheelRecord)
+        record = msgspec.msgpack.decode(text, type=PackageRecord)
         if part_digest(describe_part(part, 0, part.stat().st_size), cache) == record.digest:
             with suppress(OSError):  # another user's entry
                 os.utime(entry)
-            return PackedWheel(record, part, {name_of_entry(entry): entry for entry in record.entries})
+            return PackedPackage(record, part, {name_of_entry(entry): entry for entry in record.entries})
     return None
 
 
-def store_part(entry: Path, wheel: PackedWheel, cache: Path) -> PackedWheel:
+def store_part(entry: Path, wheel: PackedPackage, cache: Path) -> PackedPackage:
     """Move a new part into the cache, and return the package with its place there.
 
     A valid part that another build has stored meanwhile stays and is returned: that build reads it, and packages that

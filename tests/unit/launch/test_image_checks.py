@@ -9,7 +9,7 @@ import pytest
 from argosy.core.errors import CheckFailed
 from argosy.core.model import Bind, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.launch.import_check import check_imports, note_missing_program
+from argosy.launch.image_checks import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import doubtful_choices
 from argosy.runtimes.container_plan import plan_container
