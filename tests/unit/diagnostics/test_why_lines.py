@@ -11,6 +11,8 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("kernel-resources", "Accelerator Fatal Error: call to cuLaunchKernel returned error 701: Launch out of resources"),
+    ("no-code-for-gpu", "Rebuild this file with -gpu=cc80 to use NVIDIA Tesla GPU 0"),
     ("wrong-interface", f"{NCCL}Net : Call to recv from 172.18.0.1<34483> failed : Broken pipe"),
     (
         "xpu-driver-memory",

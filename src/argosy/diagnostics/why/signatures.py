@@ -17,7 +17,8 @@ DATA = Path(__file__).with_name("signatures")
 
 FILES = (
     *("training", "kernels", "builds", "tools", "frameworks", "data"),
-    *("memory", "disks", "containers", "images", "rocm", "gpus", "intel", "libraries", "nccl", "fabrics", "mpi"),
+    *("memory", "disks", "containers", "images", "rocm", "gpus", "offload", "intel"),
+    *("libraries", "nccl", "fabrics", "mpi"),
     "rendezvous",
     *(
         "fortran",
