@@ -15,8 +15,8 @@ SOAK = (
     # One real job of each launcher stays, and one of each way to end.
     r"slurm/test_slurm_faults.py::test_a_job_resumes_from_its_checkpoint_if",
     r"slurm/test_slurm_faults.py::.*\[KILL-137\]",
-    r"slurm/test_slurm_ends.py::test_warnings.*\[(torchrun|none)\]",
-    r"slurm/test_slurm_ends.py::.*\[torchrun-2-KILL-137\]",
+    r"slurm/test_slurm_ends.py::test_warnings.*\[(torchrun|none|srun-rank)\]",
+    r"slurm/test_slurm_ends.py::.*\[(torchrun|none|srun-rank)-2-KILL-137\]",
     r"slurm/test_slurm_lightning.py",
     r"slurm/test_slurm_time.py::test_a_lost_node_takes_the_same_path",
     r"slurm/test_slurm_places.py::test_(ranks_of_a_full_node|an_image_without_a_lock)",

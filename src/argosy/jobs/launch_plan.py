@@ -40,7 +40,7 @@ def parse_shape(plan: Mapping[str, object]) -> Shape | None:
     """Return the shape in the record of a plan; None if there is none, or it is damaged."""
     try:
         return msgspec.convert(plan.get("shape"), Shape)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
         return None
 
 

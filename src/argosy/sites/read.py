@@ -25,6 +25,8 @@ DATA = Path(__file__).parent / "data"
 FRAGMENT = "_"
 """Prefix of the file names of fragments: parts that profiles include by ``use``, but that are not sites."""
 
+NAMES = frozenset({"sources", "modes"})
+"""Tables whose keys are chosen by the author of the profile: a key ``source`` there is no evidence of a part."""
 EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
 """Keys of a part that document its values."""
 
@@ -221,7 +223,7 @@ def _merge_tables(first: Table, second: Table) -> Table:
     for key, value in second.items():
         old = out.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            out[key] = _merge_part(old, value)
+            out[key] = old | value if key in NAMES else _merge_part(old, value)
         elif isinstance(old, list) and isinstance(value, list) and key != "use":
             named = {part.get("name") for part in value if isinstance(part, dict)} - {None}
             kept = [part for part in old if not isinstance(part, dict) or part.get("name") not in named]

@@ -220,6 +220,10 @@ def test_the_gpus_that_each_rank_should_see_follow_from_the_plan(word: str, own:
     assert expect(plan, ()).own_gpus == own
 
 
+def test_a_damaged_shape_in_the_record_of_a_plan_is_no_shape() -> None:
+    assert expect({"shape": {"nodes": 2, "ranks_per_node": 8, "\ud800": 1}}, RANKS) == expect({}, RANKS)
+
+
 def test_fewer_network_cards_than_the_node_has_are_bad() -> None:
     one = replace(log("rccl-on-slingshot"), nics=1)
     assert check(check_run(one, (), TWO_NODES, LUMI), "network").state == "fail"

@@ -214,6 +214,13 @@ def test_a_sites_setting_replaces_that_of_its_fragment(tmp_path: Path) -> None:
     assert site.network.plugin == "aws-ofi-rccl"
 
 
+def test_a_url_of_the_short_name_source_is_merged_as_any_other(tmp_path: Path) -> None:
+    written(tmp_path, LEAST + '[sources]\nA = "https://a.example/"\n', "other.toml")
+    own = 'use = ["other"]\n[sources]\nsource = "https://b.example/"\n'
+    site = read_site(written(tmp_path, LEAST + own))
+    assert site.sources == {"A": "https://a.example/", "source": "https://b.example/"}
+
+
 def test_every_key_of_every_shipped_profile_is_found_on_its_line() -> None:
     for path in DATA.glob("*.toml"):
         text = path.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -83,6 +84,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: tuple[Signature, ...] = ()
 
 
+@functools.lru_cache(maxsize=64)
+def _parse_file(text: str) -> _File:
+    """Parse a file. Results are cached, because a program that judges many jobs reads the same files for each."""
+    return msgspec.convert(parse_toml(text), _File)
+
+
 def signature_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the files of signatures: the user's, the system's, then the shipped ones."""
     home = environment.get("HOME", "")
@@ -102,7 +109,7 @@ def read_signatures(files: Iterable[Path] = SHIPPED) -> tuple[Signature, ...]:
     found: dict[str, Signature] = {}
     for path in files:
         try:
-            table = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), _File)
+            table = _parse_file(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(
                 "cannot read the known errors",
