@@ -78,8 +78,10 @@ class PastJob(msgspec.Struct, frozen=True):
             return "was cancelled" if self.is_cancelled else "no end was recorded"
         took = self.run.ended - self.run.started if self.run.started and self.run.ended else 0
         how = "ended well" if self.code == 0 else f"ended with code {self.code}"
-        if self.code == TERMINATED and (self.is_cancelled or took >= self._limit - UNTIL_LIMIT):
-            how = "was cancelled" if self.is_cancelled else "reached its time limit"
+        if self.code and self.is_cancelled:
+            how = "was cancelled"
+        elif self.code == TERMINATED and took >= self._limit - UNTIL_LIMIT:
+            how = "reached its time limit"
         return f"{how}{f' after {_duration(took)}' if took else ''} on {self.run.nodes}"
 
     @property

@@ -13,13 +13,14 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
-from argosy.launch.launchers.launcher import ONE_PER_NODE, refuse_without_slurm
+from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import parse_ranges, plan_masks
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
+from argosy.sites.load import sites_here
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
@@ -93,7 +94,8 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
-    refuse_without_slurm(request.launcher)
+    if request.launcher in NEED_SLURM:
+        refuse_without_slurm(request.launcher, _own_cluster(host))
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = _choose_local_shape(_wanted(request), here)
     return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
@@ -310,6 +312,12 @@ def _source(number: int) -> str:
     return "option" if number else "default"
 
 
+def _own_cluster(host: Host) -> str:
+    """Return the site with Slurm that this machine belongs to; empty if none or several are detected."""
+    names = [site.name for site in sites_here(host) if site.has_slurm]
+    return names[0] if len(names) == 1 else ""
+
+
 def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
     """Choose the shape on this machine: the requested ranks, else a rank per GPU, else one rank.
 
@@ -320,10 +328,11 @@ def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice
     """
     _refuse_negative(wanted)
     if wanted.nodes > 1:
+        own = _own_cluster(host)
         raise UsageError(
             f"--nodes {wanted.nodes} needs a site with Slurm: this machine is one node",
             evidence=f"--nodes {wanted.nodes} with a site that has no scheduler",
-            hint="use --site with a site that has Slurm, or remove --nodes",
+            hint=f"{f'add --site {own}' if own else 'use --site with a site that has Slurm'}, or remove --nodes",
         )
     gpus = wanted.gpus_per_node or wanted.gpus
     if gpus > len(host.gpus):

@@ -89,7 +89,7 @@ def adds_packages(request: ContainerRequest) -> bool:
 def _find_program(request: LaunchRequest, cwd: str) -> Path | None:
     """Return the file of a Python program on this machine; None for other commands."""
     interpreter, *words = (*request.command, "")
-    words = words[1:] if words[0] == "-u" else words
+    words = words[1:] if words[:1] == ["-u"] else words
     # A Python elsewhere, for example in a venv over the image, has packages of its own.
     is_of_image = "/" not in interpreter or interpreter.startswith(OF_IMAGE)
     if not ANY_PYTHON.match(interpreter) or not is_of_image or not words[:1] or not words[0].endswith(".py"):

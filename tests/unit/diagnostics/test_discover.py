@@ -20,6 +20,7 @@ from argosy.diagnostics.discover.replies import (
     NodeShape,
     name_pattern,
     parse_filesystem,
+    parse_gpu_types,
     parse_gres,
     parse_intel,
     parse_links,
@@ -375,3 +376,12 @@ def test_the_profile_is_plain_toml(tmp_path: Path) -> None:
     discovered(tmp_path, ANSWERS, on_node=True)
     table = tomllib.loads((tmp_path / "hera.toml").read_text())
     assert msgspec.convert(table, Site).checked == "2026-11-21"
+
+
+def test_gpus_of_several_types_on_a_node_are_an_open_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = NODES.replace("gpu:a100:4(S:0-1)", "gpu:a100:3(S:0-1),gpu:a100_1g.5gb:7")
+    assert parse_gpu_types(mixed) == ("a100", "a100_1g.5gb")
+    assert parse_gpu_types(NODES) == parse_gpu_types(NODES.replace("gpu:a100:4(S:0-1)", "gpu:4")) == ()
+    monkeypatch.setitem(globals(), "NODES", mixed)
+    site = discovered(tmp_path, ANSWERS)
+    assert any("slurm.cpus_per_gpu_type" in question for question in site.open_questions)

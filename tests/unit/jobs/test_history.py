@@ -82,7 +82,7 @@ def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(
     record(state, "1")
     record(state, "2", "2 0 143 n1 1000 1061\n", directives=["--time=00:01:00"])
     record(state, "3", "3 0 143 n1 1000 1020\n", directives=["--time=00:01:00"])
-    record(state, "4", "4 0 143 n1 1000 1020\n")
+    record(state, "4", "4 0 1 n1 1000 1020\n")
     record(state, "5", "5 0 1 n1 1000 1020\n")
     for job in ("1", "4"):
         (state / f"runs/2026010{job}-000000-abc/cancelled").touch()

@@ -82,6 +82,7 @@ def test_a_program_that_may_run_without_a_framework_passes(tmp_path: Path, text:
         ("sh", "train.py"),
         ("python", "-u"),
         ("./a.out",),
+        (),
         ("/shared/venv/bin/python", "train.py"),
     ],
 )

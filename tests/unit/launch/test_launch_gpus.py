@@ -14,6 +14,7 @@ from argosy.launch.resolve import prepare_launch
 from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.text import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
+from tests.unit.machines import make_host, make_session
 
 
 def plan(site: str, wanted: Wanted, *, gpu: GpuMode = GpuMode.AUTO, partition: str = "", image: str = "") -> LaunchPlan:
@@ -172,3 +173,14 @@ def test_a_launcher_of_slurm_is_refused_before_the_image_is_opened() -> None:
     request = LaunchRequest("/absent.sif", ("python", "t.py"), site="local", launcher="srun")
     with pytest.raises(UsageError, match="the srun launcher needs Slurm"):
         prepare_launch(request, laptop())
+
+
+def test_a_launch_on_a_login_node_names_the_site_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "argosy-sites").mkdir()
+    profile = 'name = "odd"\ntitle = "o"\nscheduler = "slurm"\n[identity]\nhosts = ["odd-login"]\n'
+    (tmp_path / "argosy-sites/odd.toml").write_text(profile)
+    there = make_session(host=make_host(cwd=str(tmp_path), hostname="odd-login"))
+    for asked in ({"launcher": "srun"}, {"wanted": Wanted(nodes=2)}):
+        with pytest.raises(UsageError) as caught:
+            prepare_launch(LaunchRequest("/a.sif", ("python", "t.py"), site="local", **asked), there)
+        assert caught.value.hint.startswith("add --site odd, or")

@@ -18,6 +18,7 @@ from argosy.diagnostics.discover.replies import (
     gives_whole_nodes,
     name_pattern,
     parse_config,
+    parse_gpu_types,
     parse_mpi,
     parse_nodes,
     parse_partitions,
@@ -173,6 +174,11 @@ def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeSha
         yield (
             "whether steps get GPUs: with select/linear srun may fail with 'Invalid generic resource'; then add "
             '[[options]] with to = "srun-always" and word = "--gres=none"'
+        )
+    if types := parse_gpu_types(replies.login["nodes"]):
+        yield (
+            f"GPUs of several types on a node ({', '.join(types)}): node.gpus counts all of them; write the number of "
+            "one type, and the cores of the others in slurm.cpus_per_gpu_type"
         )
     enforced = config.get("accountingstorageenforce", "")
     if "associations" in enforced or "limits" in enforced:

@@ -145,6 +145,12 @@ def parse_gres(text: str) -> tuple[int, str]:
     return sum(_int(word[-1]) for word in found), kinds.pop() if len(kinds) == 1 else ""
 
 
+def parse_gpu_types(text: str) -> tuple[str, ...]:
+    """Return the types of GPUs that one node has, if it has several, from ``scontrol show node --oneliner``."""
+    by_node = (re.findall(r"\bgpu:([\w.-]*[A-Za-z][\w.-]*)", row.get("Gres", "")) for row in _rows(text, "NodeName"))
+    return next((tuple(dict.fromkeys(types)) for types in by_node if len(set(types)) > 1), ())
+
+
 def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
     """Parse ``scontrol show partition --oneliner``."""
     rows = _rows(text, "PartitionName")

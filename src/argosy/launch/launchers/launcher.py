@@ -258,8 +258,13 @@ STARTERS = frozenset(
 NEED_SLURM = frozenset({"srun", "mpi"})
 
 
-def refuse_without_slurm(launcher: str) -> None:
+def refuse_without_slurm(launcher: str, site: str = "") -> None:
     """Refuse a launcher that needs Slurm for a launch on this machine.
+
+    Parameters
+    ----------
+    site
+        Site with Slurm that this machine belongs to, for the hint.
 
     Raises
     ------
@@ -267,7 +272,8 @@ def refuse_without_slurm(launcher: str) -> None:
         If the launcher is one of them.
     """
     if launcher in NEED_SLURM:
-        raise UsageError(f"the {launcher} launcher needs Slurm", hint="use --launcher torchrun or none")
+        own = f"add --site {site}" if site else "use --site with a site that has Slurm"
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{own}, or use --launcher torchrun or none")
 
 
 ONE_PER_NODE = frozenset({"ray"})
