@@ -212,7 +212,7 @@ class _Reader:
             state.conditional.add(name)
             return self.add(statement.line, statement.text, Fate.UNTRANSLATED, "its value is too long for an argument")
         state.values[name] = expanded
-        if not statement.exported and name not in state.exported:
+        if not (statement.exported or state.exports_all or name in state.exported):
             fate, note = self.fate_of_variable(statement, name, expanded)
             lost = self.lost_in_value(expanded) if fate is Fate.LEFT_OUT else ""
             if lost:
@@ -337,7 +337,7 @@ class _Reader:
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, self.harmless_functions())
         self.after_test = role is Role.TEST
-        self.state.conditional |= computed_variables(program.texts)
+        self.state.observe(program.texts)
         if program.name in self.functions:
             return self.call_function(statement, program.name)
         if self.is_conditional and role not in HARMLESS:

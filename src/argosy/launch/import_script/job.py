@@ -23,6 +23,9 @@ USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Z
 ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
 
+ELEMENT = re.compile(r"\$\{[#!]?\w+\[")
+"""An element of an array."""
+
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 COMPUTED = re.compile("[$`]")
 """Signs of a value that a shell computes."""
@@ -120,6 +123,8 @@ def _computed_parts(words: Iterable[Word]) -> Iterator[Note]:
     for part in (part for word in words for part in word if part.kind == "shell"):
         if ARGUMENT.match(part.text):
             note = "an argument of the script: write its value"
+        elif ELEMENT.match(part.text):
+            note = "sh has no arrays: write its value, or choose it in the program"
         elif found := SLURM_COMMAND.search(part.text):
             note = f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
         else:

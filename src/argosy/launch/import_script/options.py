@@ -173,7 +173,7 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
         return Fate.KEPT, f"{name} = true"
     if name in TEXTS:
         return _text(name, option.value, keys)
-    if name == "dependency" and option.value.startswith("afterok:"):
+    if name == "dependency" and re.fullmatch(r"afterok:[\d:]+", option.value):
         keys["after"] = option.value.removeprefix("afterok:")
         return Fate.KEPT, f'after = "{keys["after"]}"'
     return _other(name, option, keys)

@@ -176,7 +176,7 @@ def _shell(program: Program) -> None:
         or commands[0].inputs
         or commands[0].background
     ):
-        program.words = tuple((Part("text", each),) for each in ("bash", "-c", text))
+        program.words = (*program.words[:2], (Part("text", text),), *program.words[3:])
         program.is_done = True
         return
     program.prelude += [each.text for each in exports]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from argosy.core.script_words import Word, source_text
+from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
 
@@ -23,6 +24,10 @@ ELSEWHERE = ("/", "$", "~")
 """First characters of a path that does not begin in the folder of the shell."""
 
 
+ALL_EXPORTED = re.compile(r"set(?: [-+]\w+)*? ([-+])(?:[a-z]*a[a-z]*|o allexport)(?: |$)")
+"""The option of ``set`` that exports all variables."""
+
+
 class ShellState(msgspec.Struct):
     """The state of the script's shell at a line, and the options of the job.
 
@@ -34,6 +39,8 @@ class ShellState(msgspec.Struct):
         Exported variables for the program.
     exported
         Names of all exported variables.
+    exports_all
+        Whether each assignment exports its variable (``set -a``).
     prelude
         Commands that the shell of each rank runs before the program.
     host_paths
@@ -53,6 +60,7 @@ class ShellState(msgspec.Struct):
     values: dict[str, tuple[Word, ...]] = {}
     env: dict[str, str] = {}
     exported: set[str] = set()
+    exports_all: bool = False
     prelude: list[str] = []
     host_paths: list[str] = []
     binds: list[str] = []
@@ -60,6 +68,12 @@ class ShellState(msgspec.Struct):
     prefix: str = ""
     folder: str = ""
     conditional: set[str] = set()
+
+    def observe(self, command: Sequence[str]) -> None:
+        """Note the variables that a command such as ``read`` sets, and ``set -a``."""
+        self.conditional |= computed_variables(command)
+        if found := ALL_EXPORTED.match(" ".join(command)):
+            self.exports_all = found[1] == "-"
 
     def forget(self, name: str) -> None:
         """Forget the exported value of a variable."""
@@ -86,7 +100,7 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
     folder = source_text(words[0]) if words else "~"
     if folder.startswith(ELSEWHERE):
         state.keys.pop("chdir", None)
-        state.prelude = [each for each in state.prelude if not each.startswith("cd ")]
+        state.prelude = [each for each in state.prelude if each != "cd" and not each.startswith("cd ")]
         if not OWN_FOLDER.match(folder):
             state.folder = ""
     below = state.path_of("${OLDPWD}" if folder == "-" else folder)
@@ -97,7 +111,7 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
         state.keys["chdir"] = below
         return Fate.KEPT, f'chdir = "{below}"'
     if all(part.kind != "shell" for word in words for part in word):
-        state.prelude.append(f"cd {double_quoted(words)}")
+        state.prelude.append(f"cd {double_quoted(words)}" if words else "cd")
         return Fate.KEPT, "the shell of each rank changes the folder"
     return Fate.UNTRANSLATED, "set chdir to the folder"
 

@@ -62,6 +62,8 @@ def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], ex
         (("export W=1 V=2", "unset W"), {"V": "2"}),
         (("typeset -x V=1", "declare -a W=(a b)", "declare -i N=3"), {"V": "1"}),
         (("export INHERITED",), None),
+        (("set -a", "A=1", "set +a", "B=2"), {"A": "1"}),
+        (("set -o allexport", "A=1", "set -e", "B=2", "set +o allexport", "C=3"), {"A": "1", "B": "2"}),
     ],
 )
 def test_exported_variables_are_those_at_the_start_of_the_program(
@@ -80,6 +82,21 @@ def test_variables_before_a_command_are_read_like_exported_ones() -> None:
 def test_limits_reach_the_ranks() -> None:
     found = job("ulimit -s unlimited", "umask 002", START)
     assert found["command"] == ["sh", "-c", "ulimit -s unlimited; umask 002; exec python t.py"]
+
+
+def test_the_arguments_of_a_shell_text_are_kept() -> None:
+    text = 'cd /x; python t.py "$@"'
+    assert job(f"srun bash -lc '{text}' name --lr 1")["command"] == ["bash", "-lc", text, "name", "--lr", "1"]
+
+
+def test_cd_without_a_folder_leads_home() -> None:
+    assert job("cd", "srun apptainer exec /i.sif python t.py")["command"] == ["sh", "-c", "cd; exec python t.py"]
+
+
+def test_elements_of_arrays_and_other_dependencies_are_reported() -> None:
+    assert "arrays" in untranslated("M=(a b)", f"{START} ${{M[$SLURM_ARRAY_TASK_ID]}}")["${M[$SLURM_ARRAY_TASK_ID]}"]
+    assert "--dependency=afterok:1,afterany:2" in untranslated("#SBATCH -d afterok:1,afterany:2", START)
+    assert job("#SBATCH -d afterok:1:2", START)["after"] == "1:2"
 
 
 def test_paths_of_the_host_are_set_only_without_a_container() -> None:
