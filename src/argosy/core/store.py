@@ -26,7 +26,7 @@ from argosy.core.locks import (
     read_owner,
     this_owner,
 )
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.records import asdict
 
 HASHED_BYTES = 1 << 22
@@ -181,6 +181,23 @@ def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
     with atomic_file(path, force=True) as beside:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
+
+
+def write_script(path: Path, text: str, *, private: bool) -> None:
+    """Write an executable script to a file of the user; only its owner can read a private one."""
+    refuse_unwritable_folder(path.parent)
+    with translate_os_errors(path.parent), _umask(0o077 if private else 0o022):
+        write_text(path, text)
+        path.chmod(0o700 if private else 0o755)
+
+
+@contextlib.contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def make_folder(path: Path) -> None:

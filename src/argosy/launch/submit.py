@@ -33,13 +33,12 @@ from argosy.jobs.record import (
     new_record_folder,
     recording_command,
 )
-from argosy.launch.dry_run import note_local
 from argosy.launch.model import LaunchRequest
+from argosy.launch.notes import note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
-from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
 
@@ -176,17 +175,6 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
             if text:
                 write_text(folder / name, text)
     return script
-
-
-def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> None:
-    """Note where a launch runs if the user may expect another place: in an allocation, or on a login node."""
-    job = session.host.environment.get("SLURM_JOB_ID", "")
-    if in_allocation:
-        session.reporter.note(f"runs as steps of job {job}")
-    elif job and plan.is_job:
-        session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
-    else:
-        note_local(session, plan)
 
 
 def absolute_profile(name: str, host: Host) -> str:

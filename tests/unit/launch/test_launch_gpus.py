@@ -10,8 +10,8 @@ from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.notes import warn_before_submission
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.submit_warnings import warn_before_submission
 from argosy.slurm.text import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 from tests.unit.machines import make_host, make_session

@@ -16,12 +16,12 @@ from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import ChoiceKey, ContainerRequest, Gpu, Host, Image, ImageKind, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Helpers, render_helpers
+from argosy.core.store import write_script
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import read_command_line
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
-from argosy.launch.dry_run import write_script
 from argosy.launch.explain import explain_plan
 from argosy.launch.interactive import plan_allocation, render_shell
 from argosy.launch.launchers.launcher import ELASTIC, TORCHRUN
@@ -679,8 +679,8 @@ def test_steps_need_an_allocation_and_a_site_with_slurm() -> None:
 def test_a_script_with_a_value_of_the_callers_environment_is_its_owners_alone(tmp_path: Path) -> None:
     token = Variable("TOKEN", "hf_x", inherited=True)
     private, usual = plan(container=ContainerRequest(variables=(token,))), plan()
-    write_script(private, tmp_path / "private.sh")
-    write_script(usual, tmp_path / "usual.sh")
+    write_script(tmp_path / "private.sh", private.script, private=bool(private.private))
+    write_script(tmp_path / "usual.sh", usual.script, private=bool(usual.private))
     assert (tmp_path / "private.sh").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "usual.sh").stat().st_mode & 0o777 == 0o755
     assert "# PRIVATE: this script holds the values of TOKEN from the environment of its author." in private.script

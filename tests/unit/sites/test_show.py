@@ -19,9 +19,9 @@ from argosy.core.shell import quote
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
+from argosy.launch.notes import note_target
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
-from argosy.launch.submit import note_target
 from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema

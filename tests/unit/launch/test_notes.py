@@ -5,7 +5,7 @@ from __future__ import annotations
 from argosy.core.model import Choice
 from argosy.core.records import replace
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.submit_warnings import warn_before_submission
+from argosy.launch.notes import warn_before_submission
 
 
 def test_a_local_folder_is_warned_of_before_a_job_loses_its_output() -> None:

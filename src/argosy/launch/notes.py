@@ -1,0 +1,54 @@
+"""Notes before a launch: where it runs, what it costs, and which files may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from argosy.core.model import ChoiceKey
+from argosy.core.session import Session
+from argosy.jobs.launch_plan import SHARE, LaunchPlan
+from argosy.sites.load import sites_here
+
+OF_A_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - names
+"""Folders that are local to each node."""
+
+
+def note_local(session: Session, plan: LaunchPlan) -> None:
+    """Note that the site is ``local`` on a machine with Slurm, outside of jobs: the user may expect a job."""
+    host = session.host
+    if plan.site != "local" or host.environment.get("SLURM_JOB_ID") or not {"sbatch", "srun"} & host.programs.keys():
+        return
+    names = [each.name for each in sites_here(host)]
+    known = " or ".join(f"--site {name}" for name in names) or "--site NAME ('argosy sites ls' lists them)"
+    place = f"the site is 'local', so the program runs on {host.hostname} itself"
+    session.reporter.note(f"{place}; to submit a job to Slurm, use {known}, or set site in argosy.toml")
+
+
+def note_target(session: Session, plan: LaunchPlan, *, in_allocation: bool) -> None:
+    """Note where a launch runs if the user may expect another place: in an allocation, or on a login node."""
+    job = session.host.environment.get("SLURM_JOB_ID", "")
+    if in_allocation:
+        session.reporter.note(f"runs as steps of job {job}")
+    elif job and plan.is_job:
+        session.reporter.note(f"inside job {job}: submitted as a new job; use --in-allocation to run in this one")
+    else:
+        note_local(session, plan)
+
+
+def warn_before_submission(plan: LaunchPlan, cwd: str) -> Iterator[str]:
+    """Yield warnings before a submission: resources that are billed but not used, and files that may be lost."""
+    for choice in plan.choices:
+        if choice.key == ChoiceKey.BILLED:
+            yield f"billed: {choice.value}; {choice.why}"
+        if choice.key == ChoiceKey.CORES_PER_RANK and choice.value == SHARE and choice.source == "default":
+            yield f"cores: {choice.why}"
+    if _is_of_a_node(cwd):
+        yield f"nodes may not see {cwd}, which is local to each machine: start from a shared folder"
+    elif _is_of_a_node(plan.output):
+        yield f"the output goes to {plan.output}, which may be local to a node: use --output with a shared folder"
+
+
+def _is_of_a_node(path: str) -> bool:
+    """Return whether a path lies in a folder that is usually local to each node."""
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in OF_A_NODE)
