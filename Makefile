@@ -1,6 +1,6 @@
 # make demo    the main job: build an image, launch two ranks, train      make test    one real test of each capability (9 minutes)
 # make check   lint, types, prose, unit tests (a minute)                  make bench   the figures of docs/reference/figures.md
-# make soak    all variants, loops and pages of the manual (an hour)      make setup   what all of them need
+# make soak    all variants, loops and pages of the manual (three hours)  make setup   what all of them need
 # make dist    wheel and source archive, checked                          make bundle  one file with its own Python
 # make gpu     a test of this machine's GPUs          make gpu-kit what it needs on a machine without a network
 # make pythons unit tests and demo with each Python from 3.11 to 3.14    make docs    the documentation website, in site/
