@@ -475,3 +475,17 @@ def test_the_name_of_the_output_gives_its_format_unless_it_is_given(
     output: str, given: dict[str, str], form: OutputFormat
 ) -> None:
     assert make_build_request(("e.yml",), Path(output), given, {}).form is form
+
+
+def test_empty_folders_of_buildah_are_removed_also_after_a_failure(tmp_path: Path) -> None:
+    class Failing(FakeRunner):
+        def run(self, _command: Command, _on_line: OnLine | None = None) -> Reply:
+            (tmp_path / "containers-user-1000/containers").mkdir(parents=True)
+            return Reply(1, "", "error building")
+
+    (tmp_path / "Dockerfile").write_text("FROM debian:12\nRUN false\n")
+    host = make_host("buildah", cwd=str(tmp_path), environment={"TMPDIR": str(tmp_path)})
+    session = make_session(tmp_path, host, Failing())
+    with pytest.raises(ToolFailed):
+        run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), session, tmp_path)
+    assert not (tmp_path / "containers-user-1000").exists()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -260,4 +261,16 @@ def _outside(session: Session) -> dict[str, str]:
 
 
 def _run(command: Command, session: Session, step: Step | None, doing: str, hint: str) -> None:
-    run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
+    try:
+        run_checked(session.runner, command, doing=doing, hint=hint, on_line=step.say if step else None)
+    finally:
+        _remove_runtime_folders(session)
+
+
+def _remove_runtime_folders(session: Session) -> None:
+    """Remove the folders that buildah and podman leave for a user without XDG_RUNTIME_DIR, if they are empty."""
+    parent = Path(session.host.environment.get("TMPDIR") or "/tmp")  # noqa: S108 - as github.com/containers/storage does
+    folder = parent / f"containers-user-{session.host.person.uid}"
+    for empty in (folder / "containers", folder):
+        with suppress(OSError):
+            empty.rmdir()
