@@ -9,7 +9,7 @@ from typing import Any
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Values, Word, expand
+from argosy.core.script_words import Values, Word, expand, source_text
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation, translate
@@ -68,6 +68,7 @@ def make_job(
         *_unknown_variables(variables),
         *_layers(program),
         *(_computed_parts((*program.words, *inputs, program.script)) if by_shell or program.script else ()),
+        *_literal_variables(program.script),
         *_conditional_variables((*program.words, program.script), state),
         *_shell_signs(statement),
         *_node_notes(step.shape, program),
@@ -154,6 +155,14 @@ def _definitions(words: Iterable[Word], values: Values) -> list[str]:
             begun.add(name)
             waiting += [(name, True), *((used, False) for used in _used_names(values[name][0]))]
     return list(found.values())
+
+
+def _literal_variables(script: Word) -> Iterator[Note]:
+    """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
+    text = source_text(script)
+    for name in (part.text for part in script if part.kind == "variable"):
+        if re.search(rf"'[^']*\$\{{{name}\}}[^']*'", text):
+            yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 
 def _used_names(word: Word) -> Iterator[str]:

@@ -125,7 +125,7 @@ def shell_line(words: tuple[Word, ...]) -> str:
 
 
 def _shell_word(word: Word) -> str:
-    """Render a word for sh: text in quotes where it needs them, variables in double quotes."""
+    """Render a word for sh: text in quotes if it needs them, variables in double quotes if the script has them."""
     text = plain_text(word)
     if text is not None:
         return quote(text)
@@ -139,4 +139,4 @@ def _shell_part(part: Part) -> str:
         return f'"{part.text}"' if part.quoted else part.text
     default = f":-{part.default}" if part.default is not None else ""
     variable = f"${{{part.text}{default}}}"
-    return f'"{variable}"' if part.quoted or not default else variable
+    return f'"{variable}"' if part.quoted else variable

@@ -143,10 +143,10 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
         ("OUT=run1\npython a.py --out $OUT", {"command": ["python", "a.py", "--out", "run1"]}),
         ("A=(--x 'y z')\npython a.py \"${A[@]}\"", {"command": ["python", "a.py", "--x", "y z"]}),
         ("python a.py --id $SLURM_ARRAY_TASK_ID",
-         {"command": ["sh", "-c", 'exec python a.py --id "${SLURM_ARRAY_TASK_ID}"']}),
+         {"command": ["sh", "-c", "exec python a.py --id ${SLURM_ARRAY_TASK_ID}"]}),
         ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run"; exec python a.py']}),
         ("source /p/venv/bin/activate\npython a.py", {"image": "bare:/p/venv", "command": ["python", "a.py"]}),
-        ("mkdir -p out/$SLURM_JOB_ID\npython a.py", {"before": ['mkdir -p out/"${SLURM_JOB_ID}"']}),
+        ("mkdir -p out/$SLURM_JOB_ID\npython a.py", {"before": ["mkdir -p out/${SLURM_JOB_ID}"]}),
         ("numactl --cpunodebind=0 python a.py | tee log", {"command": ["python", "a.py"]}),
     ],
 )  # fmt: skip

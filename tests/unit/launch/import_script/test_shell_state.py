@@ -47,6 +47,7 @@ def arguments(*lines: str) -> list[str]:
         (("B=b", 'A="--a 1 \\\n  $B \\\n  $B \\\n"', f"{START} $A"), ["--a", "1", "b", "b"]),
         (("N=2", "G=4", "W=$((N * G))", "P=$(echo $W)", f"{START} $W $P ${{N#2}}x"), ["8", "8", "x"]),
         (("N=2", f'{START} "first\n$N$HOST_UNSET"'), ["first", "2"]),
+        ((f'{START} $HOST_UNSET last "$HOST_UNSET"',), ["last", ""]),
     ],
 )
 def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], expected: list[str]) -> None:
@@ -150,6 +151,7 @@ def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
     ("lines", "reported"),
     [
         (('srun bash -c "a $1; b $(hostname)"',), ("$1", "$(hostname)")),
+        (("srun bash -c \"python t.py '$MODEL'\"",), ("'$MODEL'",)),
         (("A=$(hostname)", "srun bash -c \"python t.py '$A'\""), ("$(hostname)",)),
         (("while getopts m: o; do case $o in m) M=$OPTARG ;; esac; done", f"{START} ${{M:-x}}"), ("while getopts",)),
         (("N=1", "if [ -d x ]; then echo x; N=2; fi", f"{START} $N"), ("if [ -d x ]",)),
