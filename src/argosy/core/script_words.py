@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from argosy.core.records import replace
+
 PartKind = Literal["text", "variable", "shell"]
 
 
@@ -79,7 +81,7 @@ def quoted_word(word: Word) -> Word:
 
 def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
     if not split or part.kind != "text":
-        fields[-1].append(part)
+        fields[-1].append(replace(part, quoted=part.quoted and not split))
         return
     pieces = part.text.split()
     if part.text[:1].isspace() and fields[-1]:

@@ -30,7 +30,7 @@ from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.settings import describe_setting, is_certain
-from argosy.launch.import_script.shell_state import ShellState, change_folder, double_quoted
+from argosy.launch.import_script.shell_state import LONGEST, ShellState, change_folder, double_quoted
 from argosy.sites.profile import Site
 
 RENDEZVOUS = frozenset(
@@ -46,9 +46,6 @@ SET_BY_ARGOSY: Mapping[str, str] = {
     "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
 }
-LONGEST = 1 << 17
-"""Longest argument of a program on Linux, in bytes (MAX_ARG_STRLEN)."""
-
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 PREFIX = re.compile(r"(/[^:$]+)/bin:")
 """Folder of a host's environment in a value of PATH."""
@@ -222,6 +219,7 @@ class _Reader:
 
     def fate_of_inherited(self, name: str) -> tuple[Fate, str]:
         """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
+        self.state.exported.add(name)
         if name in self.state.conditional:
             return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
         return Fate.LEFT_OUT, "the job inherits your environment"

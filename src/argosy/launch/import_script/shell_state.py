@@ -20,6 +20,9 @@ SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR\}|SLURM_SUBMIT_DIR\b)")
 OWN_FOLDER = re.compile(r"\A\$(?:\{PWD\}|PWD\b)")
 """The folder of the script's shell."""
 
+LONGEST = 1 << 17
+"""Longest argument of a program on Linux, in bytes (MAX_ARG_STRLEN)."""
+
 ELSEWHERE = ("/", "$", "~")
 """First characters of a path that does not begin in the folder of the shell."""
 

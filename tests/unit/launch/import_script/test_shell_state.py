@@ -48,6 +48,7 @@ def arguments(*lines: str) -> list[str]:
         (("N=2", "G=4", "W=$((N * G))", "P=$(echo $W)", f"{START} $W $P ${{N#2}}x"), ["8", "8", "x"]),
         (("N=2", f'{START} "first\n$N$HOST_UNSET"'), ["first", "2"]),
         ((f'{START} $HOST_UNSET last "$HOST_UNSET"',), ["last", ""]),
+        (('A="-x $HOST_UNSET"', f'{START} $A "$A"'), ["-x", "-x "]),
     ],
 )
 def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], expected: list[str]) -> None:
@@ -63,6 +64,7 @@ def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], ex
         (("export W=1 V=2", "unset W"), {"V": "2"}),
         (("typeset -x V=1", "declare -a W=(a b)", "declare -i N=3"), {"V": "1"}),
         (("export INHERITED",), None),
+        (("export A", "A=1"), {"A": "1"}),
         (("set -a", "A=1", "set +a", "B=2"), {"A": "1"}),
         (("set -o allexport", "A=1", "set -e", "B=2", "set +o allexport", "C=3"), {"A": "1", "B": "2"}),
     ],
