@@ -41,14 +41,19 @@ Values = Mapping[str, tuple[Word, ...]]
 """Variables of a script: name -> words; an array has several words, any other variable has one."""
 
 
-def expand(word: Word, values: Values) -> tuple[Word, ...]:
+def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, ...]:
     """Replace the variables of a word by their values, and split unquoted values into words, as the shell does.
 
     A variable without a value takes its default, or stays as it is.
+
+    Parameters
+    ----------
+    nested
+        Whether the values contain variables that have values, too.
     """
     fields: list[list[Part]] = [[]]
     for part in word:
-        found = _value(part, values)
+        found = _value(part, values, nested=nested)
         if found is None:
             fields[-1].append(part)
             continue
@@ -61,14 +66,15 @@ def expand(word: Word, values: Values) -> tuple[Word, ...]:
     return tuple(kept)
 
 
-def _value(part: Part, values: Values) -> tuple[Word, ...] | None:
+def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | None:
     if part.kind != "variable":
         return ((part,),)
     if part.text in values:
-        found, others = values[part.text], {name: value for name, value in values.items() if name != part.text}
-        return tuple(piece for word in found for piece in expand(quoted_word(word), others)) or (
-            (Part("text", "", quoted=True),),
-        )
+        found = tuple(map(quoted_word, values[part.text]))
+        if nested:
+            others = {name: value for name, value in values.items() if name != part.text}
+            found = tuple(piece for word in found for piece in expand(word, others, nested=True))
+        return found or ((Part("text", "", quoted=True),),)
     if part.default is not None and "$" not in part.default:
         return ((Part("text", part.default.strip("\"'"), quoted=part.quoted),),)
     return None

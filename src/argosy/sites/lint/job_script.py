@@ -241,7 +241,7 @@ def _start(call: Call, values: Values) -> Start | None:
     at = next((n for n, text in enumerate(texts) if not BEFORE_SRUN.fullmatch(text)), len(texts))
     if at == len(texts) or texts[at].rpartition("/")[2] != "srun":
         return None
-    rest = [source_text(part) for word in call.words[at + 1 :] for part in expand(word, values)]
+    rest = [source_text(part) for word in call.words[at + 1 :] for part in expand(word, values, nested=True)]
     options: list[Option] = []
     is_open = False
     while rest:

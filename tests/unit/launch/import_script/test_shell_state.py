@@ -46,6 +46,7 @@ def arguments(*lines: str) -> list[str]:
         (("A=1 B=2  # both", "C=3 D=4", f"{START} $A $B $C $D"), ["1", "2", "3", "4"]),
         (("B=b", 'A="--a 1 \\\n  $B \\\n  $B \\\n"', f"{START} $A"), ["--a", "1", "b", "b"]),
         (("N=2", "G=4", "W=$((N * G))", "P=$(echo $W)", f"{START} $W $P ${{N#2}}x"), ["8", "8", "x"]),
+        (("B=x$HOST_UNSET", "HOST_UNSET=1", f"{START} $B $HOST_UNSET"), ["x", "1"]),
         (("N=2", f'{START} "first\n$N$HOST_UNSET"'), ["first", "2"]),
         ((f'{START} $HOST_UNSET last "$HOST_UNSET"',), ["last", ""]),
         (('A="-x $HOST_UNSET"', f'{START} $A "$A"'), ["-x", "-x "]),
