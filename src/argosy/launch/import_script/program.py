@@ -110,13 +110,18 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
     Words without variables become arguments as they are.  A command with variables that only the job knows, or that
-    reads a file as its standard input, runs as ``sh -c 'exec …'``.
+    reads a file as its standard input, runs as ``sh -c 'exec …'``, or by bash if it has syntax that sh does not.
     """
     texts = [plain_text(word) for word in program.words]
     if all(text is not None for text in texts) and not program.prelude and not inputs:
         return [text for text in texts if text is not None], False
     line = " ".join((shell_line(program.words), *(f"< {shell_line((each,))}" for each in inputs)))
-    return ["sh", "-c", "; ".join((*program.prelude, f"exec {line}"))], True
+    text = "; ".join((*program.prelude, f"exec {line}"))
+    return ["bash" if OF_BASH.search(text) else "sh", "-c", text], True
+
+
+OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\$\{\w+(\[|/|\^|,|:\d)")
+"""Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays and changed variables."""
 
 
 def shell_line(words: tuple[Word, ...]) -> str:

@@ -718,3 +718,18 @@ def test_a_file_of_the_nodes_and_a_clean_environment_are_left_to_the_user() -> N
     imported = import_script("j.sh", text)
     assert fate(imported, "--export=NONE")[0] is Fate.UNTRANSLATED
     assert fate(imported, "scontrol show hostnames")[0] is Fate.UNTRANSLATED
+
+
+@pytest.mark.parametrize(
+    ("text", "shell"),
+    [
+        ("$(if ((SLURM_PROCID)); then echo other; else echo first; fi)", "bash"),
+        ("$([[ $SLURM_PROCID = 0 ]] && echo first)", "bash"),
+        ("$((SLURM_PROCID + 1))", "sh"),
+        ("${LR:-1}", "sh"),
+        ("$SLURM_PROCID", "sh"),
+    ],
+)
+def test_syntax_of_bash_is_run_by_bash(text: str, shell: str) -> None:
+    script = f"#!/bin/bash\nsrun apptainer exec x.sif bash -c 'python train.py --host {text}'\n"
+    assert keys(script)["command"][0] == shell
