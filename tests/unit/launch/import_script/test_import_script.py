@@ -726,7 +726,7 @@ def test_a_file_of_the_nodes_and_a_clean_environment_are_left_to_the_user() -> N
         ("$(if ((SLURM_PROCID)); then echo other; else echo first; fi)", "bash"),
         ("$([[ $SLURM_PROCID = 0 ]] && echo first)", "bash"),
         ("$((SLURM_PROCID + 1))", "sh"),
-        ("${LR:-1}", "sh"),
+        ("$(echo ${A:-1})", "sh"),
         ("$SLURM_PROCID", "sh"),
     ],
 )
