@@ -52,7 +52,7 @@ def test_the_cause_of_a_real_log_comes_first_and_a_good_run_has_no_cause(log: Pa
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_matching_text_contains_a_needed_word(signature: Signature, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(re.compile(signature.match, re.MULTILINE)))
