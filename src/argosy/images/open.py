@@ -176,18 +176,12 @@ def layer_key(lock: Lock) -> str:
     return lock.base.digest.removeprefix("sha256:")[:half] + lock.content.removeprefix("sha256:")[:half]
 
 
-def file_identity(image: Image, offset: int = 0) -> str:
-    """Return a digest of path, size and times of an image file, for images without a content digest.
-
-    Parameters
-    ----------
-    offset
-        Offset of the part in the file, in bytes.
-    """
+def file_identity(image: Image) -> str:
+    """Return a digest of path, size and times of an image file, for images without a content digest."""
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which most commands do not need
 
     status = Path(image.path).stat()
-    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns, offset]
+    facts = [str(Path(image.path).resolve()), status.st_ino, status.st_size, status.st_mtime_ns]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

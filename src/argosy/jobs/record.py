@@ -158,11 +158,10 @@ def read_ranks(record: Path | None, job: str = "") -> tuple[RankFacts, ...]:
     return parse_ranks("".join(file.read_text(errors="replace", encoding="utf-8") for file in files), job)
 
 
-def read_first_output(record: Path | None, job: str = "") -> dict[tuple[str, int], int]:
+def read_first_output(record: Path | None) -> dict[tuple[str, int], int]:
     """Read when the ranks of each run wrote their first line: job and restart -> seconds since 1970."""
     rows = [line.split() for line in _text(record, "first-output").splitlines()]
-    whole = [row for row in rows if len(row) == 3 and job in ("", row[0])]  # noqa: PLR2004
-    return {(number, parse_int(restart)): parse_int(time) for number, restart, time in whole}
+    return {(row[0], parse_int(row[1])): parse_int(row[2]) for row in rows if len(row) == 3}  # noqa: PLR2004
 
 
 def read_first(record: Path | None, job: str = "") -> RankEnd | None:

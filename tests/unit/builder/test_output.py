@@ -131,7 +131,7 @@ def test_a_layout_and_dockers_archive_name_the_same_layers(trees: tuple[Path, Pa
     blobs = tmp_path / "layout/blobs/sha256"
     blobs.mkdir(parents=True)
     layers = [write_layer(trees[0], blobs, Layering("it", time=7))]
-    digest = write_layout(tmp_path / "layout", FACTS, layers, name="latest")
+    digest = write_layout(tmp_path / "layout", FACTS, layers)
     index = json.loads((tmp_path / "layout/index.json").read_text())
     assert index["manifests"][0]["digest"] == digest
     manifest = json.loads((blobs / digest.removeprefix("sha256:")).read_text())

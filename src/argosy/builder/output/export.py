@@ -243,7 +243,7 @@ def _write_oci(form: OutputFormat, output: Path, content: Content, session: Sess
         if form is OutputFormat.DOCKER_ARCHIVE:
             write_docker_archive(beside, blobs, facts, layers, tag=f"{_docker_name(content.name)}:latest")
             return beside.stat().st_size
-        write_layout(work / "layout", facts, layers, name="latest")
+        write_layout(work / "layout", facts, layers)
         if form is OutputFormat.OCI_ARCHIVE:
             write_layout_archive(beside, work / "layout", time=facts.time)
             return beside.stat().st_size

@@ -224,12 +224,12 @@ def _render_manifest(config: Blob, layers: list[Layer]) -> bytes:
     return _json({"schemaVersion": 2, "mediaType": MANIFEST, "config": _row(CONFIG, config), "layers": rows})
 
 
-def write_layout(folder: Path, facts: ImageConfig, layers: list[Layer], *, name: str) -> str:
+def write_layout(folder: Path, facts: ImageConfig, layers: list[Layer]) -> str:
     """Complete an OCI layout with existing layers in ``blobs/sha256``, and return the manifest's digest."""
     blobs = folder / "blobs/sha256"
     config = _write_blob(blobs, _render_config(facts, layers))
     manifest = _write_blob(blobs, _render_manifest(config, layers))
-    _write_index(folder, _row(MANIFEST, manifest), name=name)
+    _write_index(folder, _row(MANIFEST, manifest))
     return manifest.digest
 
 
@@ -246,13 +246,13 @@ def write_sif_layout(folder: Path, sif: Path) -> str:
     config = _row(SIF_CONFIG, _write_blob(blobs, b"{}"))
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
     blob = _write_blob(blobs, _json(manifest))
-    _write_index(folder, _row(MANIFEST, blob), name="latest")
+    _write_index(folder, _row(MANIFEST, blob))
     return blob.digest
 
 
-def _write_index(folder: Path, row: dict[str, Any], *, name: str) -> None:
+def _write_index(folder: Path, row: dict[str, Any]) -> None:
     """Write ``index.json`` and ``oci-layout`` for one image."""
-    index = {"schemaVersion": 2, "manifests": [{**row, "annotations": {REF_NAME: name}}]}
+    index = {"schemaVersion": 2, "manifests": [{**row, "annotations": {REF_NAME: "latest"}}]}
     (folder / "index.json").write_bytes(_json(index))
     (folder / "oci-layout").write_bytes(_json(LAYOUT))
 

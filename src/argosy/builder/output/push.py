@@ -119,7 +119,7 @@ def _write(opened: OpenedImage, reference: Reference, work: Path, session: Sessi
         return
     step.say("packing the layers")
     layers, facts = make_layers(content_of(opened, session), layout / "blobs/sha256", session, work, compress=False)
-    write_layout(layout, facts, layers, name="latest")
+    write_layout(layout, facts, layers)
 
 
 COPYING = re.compile(r"Copying (?:blob|config) sha256:([0-9a-f]{12,64})")

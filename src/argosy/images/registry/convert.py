@@ -18,7 +18,7 @@ import msgspec
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
 from argosy.core.parse import parse_json
-from argosy.core.process import Command, OnLine, Reply, tool_error
+from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
@@ -198,9 +198,9 @@ def _write(packed: Path, config: OciConfig, out: Path) -> None:
     verify_sif(out)
 
 
-def run_skopeo(command: Command, reference: Reference, session: Session, on_line: OnLine | None = None) -> Reply:
+def run_skopeo(command: Command, reference: Reference, session: Session) -> Reply:
     """Run skopeo, and explain a failure by the image reference."""
-    reply = session.runner.run(command, on_line)
+    reply = session.runner.run(command)
     if reply.code != 0:
         raise explain_failure(reference, command, reply)
     return reply
