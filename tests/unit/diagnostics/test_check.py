@@ -49,6 +49,7 @@ def states(image: Image = IMAGE, contents: Contents | None = CONTENTS, site: Sit
         (IMAGE, CONTENTS, validated(attach_overlay="no", attach_bind="no"), "layer", "fail"),
         (replace(IMAGE, layer_offset=-1), CONTENTS, LUMI, "layer", "ok"),
         (IMAGE, CONTENTS, read_site("nvidia-pyxis"), "runtime", "fail"),
+        (IMAGE, replace(CONTENTS, plugin=""), read_site("frontier"), "network plugin", "warn"),
     ],
 )
 def test_each_fault_is_found_under_its_name(
