@@ -124,20 +124,22 @@ def _find_in_run(text: str) -> RankEnd | None:
     if BEFORE_RANKS.search(text):
         return None
     blocks = list(zip(TORCHRUN.finditer(text), TORCHRUN_TIME.findall(text), strict=False))
-    own = [pair for pair in blocks if int(pair[0][3]) != -15] or blocks  # noqa: PLR2004 - TERM came from outside
+    own = [pair for pair in blocks if pair[0][3] != "-15"] or blocks  # TERM came from outside
     if own:
         match, _ = min(own, key=lambda pair: pair[1])
-        code = int(match[3])
-        return RankEnd(int(match[2]), match[1], code if code >= 0 else 128 - code)
+        code = parse_int(match[3].removeprefix("-")) + (128 if match[3].startswith("-") else 0)
+        return RankEnd(parse_int(match[2]), match[1], code)
     started = STARTER.search(text)
     if started:
-        return RankEnd(int(started[1]), started[2], int(started[4]) + (128 if started[3] == "signal" else 0))
+        return RankEnd(
+            parse_int(started[1]), started[2], parse_int(started[4]) + (128 if started[3] == "signal" else 0)
+        )
     copy = COPY.search(text)
     if copy:
-        return RankEnd(int(copy[1]), "this machine", int(copy[3]) + (128 if copy[2] == "signal" else 0))
+        return RankEnd(parse_int(copy[1]), "this machine", parse_int(copy[3]) + (128 if copy[2] == "signal" else 0))
     noticed = MPIRUN.search(text)
     if noticed:
-        return RankEnd(int(noticed[1]), noticed[2], 128 + int(noticed[3]))
+        return RankEnd(parse_int(noticed[1]), noticed[2], 128 + parse_int(noticed[3]))
     stopped = STOPPED.search(text)
     text = text[: stopped.start()] if stopped else text
     others, aborted = ENDED_BY_OTHERS.search(text), ABORTED.search(text)
@@ -157,7 +159,7 @@ def _find_in_run(text: str) -> RankEnd | None:
 
 def _of_srun(match: re.Match[str]) -> RankEnd:
     code = parse_int(match[3]) if match[3].isdecimal() else 128 + SIGNALS[match[3]]
-    return RankEnd(int(re.split("[,-]", match[2])[0]), match[1], code)
+    return RankEnd(parse_int(re.split("[,-]", match[2])[0]), match[1], code)
 
 
 def true_state(state: str, output: str) -> str:

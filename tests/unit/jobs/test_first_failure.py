@@ -107,6 +107,21 @@ def test_a_progress_bar_that_left_its_line_open_hides_no_failure() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: n1: task {}: Exited with exit code 4",
+        "srun: error: n1: task ,{}: Exited with exit code 4",
+        "argosy: rank {} on n1 ended with code 4",
+        "argosy: rank {} failed first (code 4)",
+    ],
+)
+def test_a_number_that_no_rank_has_is_no_traceback(line: str) -> None:
+    found = find_first_failure(line.format("9" * 5000) + "\n")
+    assert found is not None
+    assert (found.rank, found.code) == (0, 4)
+
+
 def test_ranks_that_slurm_ended_did_not_fail_first() -> None:
     text = "slurmstepd-node1: error: *** JOB 22 ON node1 CANCELLED AT 2026-11-22T08:22:32 DUE TO PREEMPTION ***\n"
     text += "srun: forcing job termination\nsrun: error: node2: task 1: Terminated\nsrun: Terminating StepId=22.0\n"
