@@ -63,9 +63,6 @@ AMD needs no such list: ROCm's user space is part of the image, and containers o
 LDCONFIG_LINE = re.compile(r"^\s*(\S+)\s+\((.*?)\)\s+=>\s+(/\S.*)$", re.MULTILINE)
 STEM = re.compile(r"\.so(\.|$)")
 
-if TYPE_CHECKING:
-    from argosy.host.cdi import CdiSpec
-
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Folders of CDI files; a file in the second overrides one with the same name in the first (CDI SPEC.md)."""
 

@@ -176,8 +176,6 @@ def _identify_compressed(target: Path, compression: str, of_size: str) -> FileKi
 
 def _identify_tar(target: Path, compression: str) -> Kind | None:
     """Return the kind of a tar file; None if it is not one."""
-    from argosy.images.identify import read_tar_names  # noqa: PLC0415 - most images are SIF files
-
     return _identify_members(read_tar_names(target, compression))
 
 

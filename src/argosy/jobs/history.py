@@ -93,6 +93,8 @@ class PastJob(msgspec.Struct, frozen=True):
 
 
 TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a job that Slurm ended, for example at its time limit."""
+
 UNTIL_LIMIT = 30
 """Seconds from the start of a job until its script records the start, at most."""
 

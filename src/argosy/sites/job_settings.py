@@ -148,7 +148,7 @@ def at_partition(site: Site, partition: Partition | None) -> Site:
 
 
 def at_gpu_type(site: Site, gpu_type: str) -> Site:
-    """Return the site with the cores of one type of GPU, if the profile lists it; other types are of the usual nodes.
+    """Return the site with the cores of one type of GPU; the site itself if the profile does not list the type.
 
     A slice of a GPU (MIG) has neither the number of GPUs of a node nor their core map.
     """

@@ -155,6 +155,21 @@ def test_named_groups_of_a_signature_are_filled_into_cause_and_fix() -> None:
 
 
 @pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("no space on node7", "space() lacks at node7: add :z (node7), then .float()"),
+        ("no space", "space() lacks at: add :z, then .float()"),
+    ],
+)
+def test_a_name_without_a_text_leaves_no_brackets_and_code_keeps_its_own(log: str, cause: str) -> None:
+    template = "{what}() lacks at {where}: add :z ({where}), then .float()"
+    known = Signature(name="disk", match=r"no (?P<what>\w+)(?: on (?P<where>\S+))?", cause=template, fix="f{where}()")
+    (found,) = find_errors(f"{log}\n", (known,))
+    assert found.cause == cause
+    assert found.fix.endswith("()")
+
+
+@pytest.mark.parametrize(
     ("log", "names"),
     [
         ("pulled the image with enroot\ncannot open the card\n", ["in-container"]),

@@ -115,14 +115,19 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
         return {}
     match = re.search(signature.match, text, re.MULTILINE)
     found = match.groupdict("") if match else {}
-    return {name: _short(value).strip(" :").rstrip(" .:") for name, value in found.items()}
+    return {name: " ".join(_short(value).strip(" :").rstrip(" .:").split()) for name, value in found.items()}
+
+
+NO_TEXT = "\0"
+"""Marks in a template a name without a text, until the blanks and brackets around it are removed."""
 
 
 def _fill(template: str, names: Mapping[str, str]) -> str:
-    """Replace each name in braces by its text, and remove the spaces around those without a text."""
+    """Replace each name in braces by its text; a name without a text goes with the blanks and brackets around it."""
     for name, value in names.items():
-        template = template.replace(f"{{{name}}}", value)
-    return re.sub(r" *\(\)| +(?=[ ,:;)]|$)", "", template)
+        template = template.replace(f"{{{name}}}", value or NO_TEXT)
+    template = re.sub(r" *\([ \0]*\0[ \0]*\)|[ \0]*\0[ \0]*(?=[,.:;)]|$)", "", template)
+    return re.sub(r"[ \0]*\0[ \0]*", lambda found: " " if " " in found[0] else "", template)
 
 
 def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:

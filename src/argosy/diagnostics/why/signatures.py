@@ -19,22 +19,9 @@ DATA = Path(__file__).with_name("signatures")
 FILES = (
     *("training", "kernels", "builds", "tools", "frameworks", "data"),
     *("memory", "disks", "containers", "images", "rocm", "gpus", "offload", "intel"),
-    *("libraries", "nccl", "fabrics", "mpi"),
-    "rendezvous",
-    *(
-        "fortran",
-        "molecules",
-        "simulation",
-        "languages",
-        "python",
-        "models",
-        "packages",
-        "shell",
-        "batch",
-        "slurm",
-        "submit",
-    ),
-    *("general", "symptoms"),
+    *("libraries", "nccl", "fabrics", "mpi", "rendezvous"),
+    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "shell"),
+    *("batch", "slurm", "submit", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
