@@ -320,6 +320,18 @@ BLANKS = re.compile(r"(\s|\\\n)*")
 """White space and ends of continued lines, which the grammar adds to the variable or command behind them in quotes."""
 
 
+QUOTED = r"""|"[^"]*"|'[^']*'"""
+BRACES = re.compile(rf"(?<![$\\])\{{(?:[^{{}}\s,.\"']|\.(?!\.){QUOTED})*(?:,|\.\.)(?:[^{{}}\s\"']{QUOTED})*\}}")
+"""A brace expansion of bash, for example ``{a,b}`` or ``{1..3}``; sh does not have it."""
+
+
+def _has_braces(concatenation: Node) -> bool:
+    """Return whether a word contains braces that bash expands; those in quotes are text."""
+    plain = {"word", "number", "brace_expression"}
+    parts = (_source(each) if each.type in plain else "_" for each in concatenation.children)
+    return bool(BRACES.search("".join(parts)))
+
+
 def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     text = _source(node)
     if node.type.endswith(("expansion", "_substitution")) and (blanks := BLANKS.match(text)) and blanks[0]:
@@ -328,6 +340,8 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     match node.type:
         case "raw_string":
             yield Part("text", text[1:-1], quoted=True)
+        case "concatenation" if not quoted and _has_braces(node):
+            yield Part("shell", text)
         case "concatenation":
             for child in node.children:
                 yield from _parts(child, quoted=quoted)

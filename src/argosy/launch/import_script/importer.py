@@ -414,7 +414,7 @@ class _Reader:
             self.state.forget(name)
         if names and (not unknown or "-f" in program.texts):
             return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
-        self.state.prelude.append(shell_line(program.words))
+        self.state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
         return Fate.KEPT, "the shell of each rank runs it"
 
     def prepare(self, statement: Statement, program: Program) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.sbatch_options import Option
+from argosy.core.script_reader import BRACES
 from argosy.core.script_words import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
 
@@ -117,7 +118,8 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
         return [text for text in texts if text is not None], False
     line = " ".join((shell_line(program.words), *(f"< {shell_line((each,))}" for each in inputs)))
     text = "; ".join((*program.prelude, f"exec {line}"))
-    return ["bash" if OF_BASH.search(text) else "sh", "-c", text], True
+    braces = any(part.kind == "shell" and BRACES.search(part.text) for word in program.words for part in word)
+    return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
 
 
 OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\$\{\w+(\[|/|\^|,|:\d)")

@@ -185,7 +185,9 @@ def _shell(program: Program) -> None:
         activations = [each.text for each in whole if each.kind == "command" and ACTIVATION.match(each.text)]
         program.untranslated += [f"{each}: {NOT_ACTIVATED}" for each in activations]
     inner = commands[0]
-    program.words = tuple(expanded for word in inner.words for expanded in expand(word, program.values))
+    own = {name for each in exports for name, _ in each.assigned}
+    values = {name: value for name, value in program.values.items() if name not in own}
+    program.words = tuple(expanded for word in inner.words for expanded in expand(word, values))
     _set_variables(program, inner)
 
 

@@ -79,10 +79,11 @@ class ShellState(msgspec.Struct):
             self.exports_all = found[1] == "-"
 
     def forget(self, name: str) -> None:
-        """Forget the exported value of a variable."""
+        """Forget the exported value of a variable, and that it was unset."""
         self.env.pop(name, None)
         self.exported.discard(name)
-        self.prelude = [each for each in self.prelude if not each.startswith(f"export {name}=")]
+        lines = (each for each in self.prelude if each != f"unset {name}")
+        self.prelude = [each for each in lines if not each.startswith(f"export {name}=")]
 
     def path_of(self, path: str) -> str:
         """Return a path of the script as argosy.toml contains it."""
@@ -107,8 +108,9 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
         if not OWN_FOLDER.match(folder):
             state.folder = ""
     below = state.path_of("${OLDPWD}" if folder == "-" else folder)
+    is_back = bool(state.folder) and not folder.startswith(ELSEWHERE)
     state.folder = "" if below == "." else below
-    if below == ".":
+    if below == "." and not is_back:
         return Fate.REPLACED, "Argosy starts in the folder of the launch"
     if folder.startswith(("/", "$")) and "$" not in below:
         state.keys["chdir"] = below

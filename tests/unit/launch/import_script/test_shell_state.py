@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,10 +51,41 @@ def arguments(*lines: str) -> list[str]:
         (("N=2", f'{START} "first\n$N$HOST_UNSET"'), ["first", "2"]),
         ((f'{START} $HOST_UNSET last "$HOST_UNSET"',), ["last", ""]),
         (('A="-x $HOST_UNSET"', f'{START} $A "$A"'), ["-x", "-x "]),
+        (("A=outside", "srun bash -c 'export A=inside; python t.py $A'"), ["inside"]),
+        ((f"{START} '{{1,2}}'x {{a}}",), ["{1,2}x", "{a}"]),
     ],
 )
 def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], expected: list[str]) -> None:
     assert arguments(*lines) == expected
+
+
+@pytest.mark.parametrize("text", ["m_{a,b}.pt", "{1..3}", 'm{"a b",c}'])
+def test_braces_are_expanded_by_bash_and_reported(text: str) -> None:
+    line = f"{START} {text}"
+    program, *rest = job(line)["command"]
+    assert (program, rest) == ("bash", ["-c", f"exec python t.py {text}"])
+    assert list(untranslated(line)) == [text]
+
+
+def test_a_variable_that_is_exported_after_unset_is_not_unset_in_the_job() -> None:
+    keys = job("unset NCCL_NET NCCL_DEBUG", "export NCCL_NET=Socket", START)
+    assert keys["env"] == {"NCCL_NET": "Socket"}
+    assert keys["command"] == ["sh", "-c", "unset NCCL_DEBUG; exec python t.py"]
+
+
+@pytest.mark.parametrize("first", ["cd sub", "cd $SLURM_SUBMIT_DIR/sub"])
+def test_a_folder_above_is_entered_after_the_folder_below(tmp_path: Path, first: str) -> None:
+    (tmp_path / "sub").mkdir()
+    keys = job(first, "cd ..", START)
+    *shell, text = keys["command"]
+    reply = subprocess.run(
+        (*shell, text.replace("exec python t.py", "pwd -P")),
+        cwd=tmp_path / keys.get("chdir", "."),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert reply.stdout.strip() == str(tmp_path.resolve())
 
 
 @pytest.mark.parametrize(
