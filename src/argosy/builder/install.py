@@ -186,15 +186,15 @@ def _install_wheels(job: PackageJob, installer: Installer, pins: tuple[Pin, ...]
     wheels = find_wheels(pins, cache)
     refuse_unmet_requirements(installer, wheels.demands())
     if wheels.missing:
-        wheels = pack_missing(wheels, installer, cache, partial(_refuse_packages, job), step, exact=recipe.exact)
+        wheels = pack_missing(wheels, installer, cache, partial(_refuse_unfit_packages, job), step, exact=recipe.exact)
     if wheels.others:
         install_pins(installer, wheels.others, step, exact=recipe.exact)
-        _refuse_packages(job, installer, wheels.others)
+        _refuse_unfit_packages(job, installer, wheels.others)
     compile_installed(installer, wheels.others, step)
     return wheels
 
 
-def _refuse_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
+def _refuse_unfit_packages(job: PackageJob, installer: Installer, new: Sequence[Pin]) -> None:
     """Refuse packages that need another build of a package in the base, and a torch that cannot use the site's GPUs."""
     refuse_unmet_requirements(installer)
     refuse_compiled(installer, job.recipe)

@@ -37,7 +37,7 @@ picture_options: Callable[[Any], Any] = add_options(_html, _svg)
 """--html and --svg; both need matplotlib."""
 
 
-def refuse_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
+def refuse_undrawable_pictures(html: Path | None, svg: Path | None, *, follow: bool = True) -> None:
     """Refuse plots that cannot be drawn, before anything is measured.
 
     Raises

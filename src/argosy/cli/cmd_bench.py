@@ -16,7 +16,7 @@ from argosy.bench.statistics import Comparison
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
     picture_options,
-    refuse_pictures,
+    refuse_undrawable_pictures,
     report_results,
     show_results,
     write_pictures,
@@ -106,7 +106,7 @@ Change = Callable[[LaunchRequest], LaunchRequest]
 def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> None:
     """Launch a measurement; with --follow, verify the run at the end."""
     mode = _take_mode(options)
-    refuse_pictures(mode.html, mode.svg, follow=mode.follow)
+    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
     session = open_session(verbose=mode.verbose)
     request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=mode.in_allocation)
     if mode.ssh:
@@ -150,7 +150,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
     from argosy.bench.sweep import launch_sweep
 
     mode = _take_mode(options)
-    refuse_pictures(mode.html, mode.svg, follow=mode.follow)
+    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
     if mode.in_allocation or mode.script is not None:
         option_name = "--in-allocation" if mode.in_allocation else "--script"
         raise UsageError(f"{option_name} needs one number of nodes", hint="repeat the command for each number of nodes")
@@ -186,7 +186,7 @@ def _settings(
     from argosy.bench import settings
 
     mode = _take_mode(options)
-    refuse_pictures(mode.html, mode.svg, follow=mode.follow or bool(of))
+    refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow or bool(of))
     session = open_session(verbose=mode.verbose)
     if of:
         _print_comparison(*settings.report_of(of, session), as_json=mode.as_json)
@@ -256,7 +256,7 @@ def startup(prefix: Path, code: str, only: str, at_once: str, times: int, html: 
     """
     from argosy.bench.startup import measure_startup, render_table
 
-    refuse_pictures(html, svg)
+    refuse_undrawable_pictures(html, svg)
     batches = QUICK if quick else tuple((n, max(3, times // n)) for n in _parse_numbers(at_once))
     request = StartupRequest(prefix.absolute(), code, _parse_cases(only), batches, 1 if quick else max(3, times // 6))
     report = measure_startup(request, open_session(quiet=quiet))
@@ -301,7 +301,7 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
     """
     from argosy.bench.stored import read_results
 
-    refuse_pictures(html, svg)
+    refuse_undrawable_pictures(html, svg)
     show_results(read_results(open_session(quiet=True), results), html=html, svg=svg, as_json=as_json)
 
 

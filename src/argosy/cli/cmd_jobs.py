@@ -181,8 +181,8 @@ def show_job(job: str, *, as_json: bool) -> None:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
     hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
-    for name, value in asdict(facts).items():
-        text = ", ".join(value) if name in {"outputs", "failed_tasks"} else _known(str(value))
+    for name, value in (asdict(facts) | {"failed_tasks": facts.failed_ranges}).items():
+        text = ", ".join(value) if name == "outputs" else _known(str(value))
         if text and name not in hidden:
             click.echo(f"{name:<9} {text}")
     for run in facts.runs:

@@ -148,7 +148,7 @@ def listed_versions(lock: Lock | None) -> tuple[str, str]:
 RUN_THERE = "build it for this machine, or run it on a machine of that architecture"
 
 
-def refuse_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
+def refuse_other_arch(image: Image, machine: str, hint: str = RUN_THERE) -> None:
     """Refuse an image for an architecture other than the requested one (``uname -m``).
 
     Raises

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, ToolMissing, UsageError
-from argosy.core.parse import parse_int, read_tail
+from argosy.core.parse import parse_int, read_tail, render_cpulist
 from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -138,11 +138,19 @@ class JobFacts(msgspec.Struct, frozen=True):
         return f"{'run' if self.is_local else 'job'} {self.id}"
 
     @property
+    def failed_ranges(self) -> str:
+        """The failed tasks as Slurm writes them, for example ``7_[0-2,5]``."""
+        job, _, task = next(iter(self.failed_tasks), "").partition("_")
+        if not task:
+            return ", ".join(self.failed_tasks)
+        return f"{job}_[{render_cpulist(parse_int(each.partition('_')[2]) for each in self.failed_tasks)}]"
+
+    @property
     def verdict(self) -> str:
         """How the job ended, in one line."""
         why = f": {self.first.text}" if self.first else ""
         advice = f"\n  -> {self.advice}" if self.advice else ""
-        others = f"; {len(self.failed_tasks)} tasks failed: {', '.join(self.failed_tasks)}" if self.failed_tasks else ""
+        others = f"; {len(self.failed_tasks)} tasks failed: {self.failed_ranges}" if self.failed_tasks else ""
         return f"{self.subject} {self.meaning} (code {self.code}){why}{others}{advice}"
 
 

@@ -14,6 +14,9 @@ from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.job_settings import evident_choice
 from argosy.sites.profile import Site
 
+UNBOUND: Mapping[str, str] = MappingProxyType({"torchrun": "not bound", "mpi": "Slurm's choice"})
+"""Launcher -> the cores of its ranks without a map. The launcher ``srun`` gives each rank an equal share."""
+
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
     """Return the cores that each local rank is bound to; empty if the host's mpiexec binds the ranks."""
@@ -34,10 +37,6 @@ def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:
     if not site.node.gpu_cpus:
         why = "the profile has no gpu_cpus; the cores near each GPU are unknown"
     return (Choice(ChoiceKey.RANK_CORES, UNBOUND.get(launcher, "an equal share"), why, f"site {site.name}"),)
-
-
-UNBOUND: Mapping[str, str] = MappingProxyType({"torchrun": "not bound", "mpi": "Slurm's choice"})
-"""Launcher -> the cores of its ranks without a map. The launcher ``srun`` gives each rank an equal share."""
 
 
 def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:

@@ -189,14 +189,14 @@ def check_launcher_options(
             hint="use --launcher torchrun, or remove --elastic",
         )
     refuse_label(request, launcher)
-    _refuse_gpu_type(request.gpu_type, site)
+    _refuse_invalid_gpu_type(request.gpu_type, site)
     rows = (*_check_mpi(request, launcher), *_check_stage(request.stage_to, container, site))
     if request.elastic:
         rows += (Choice(ChoiceKey.ELASTIC, f"{request.elastic} nodes", f"requested; {ELASTIC_COST}", "option"),)
     return rows
 
 
-def _refuse_gpu_type(gpu_type: str, site: Site) -> None:
+def _refuse_invalid_gpu_type(gpu_type: str, site: Site) -> None:
     if gpu_type and not re.fullmatch(r"[\w.-]+", gpu_type):
         raise UsageError(f"invalid GPU type {gpu_type!r}", hint="'sinfo -o %G' lists the types")
     if gpu_type and site.slurm.gpu_option == "none":

@@ -298,10 +298,10 @@ def refuse_contradictions(project: Project) -> None:
         For the first invalid table, with its line.
     """
     for number, step in enumerate(project.table.step):
-        _refuse_step(project, number, step)
+        _refuse_invalid_step(project, number, step)
     names = [stage.name for stage in project.table.stage]
     for number, stage in enumerate(project.table.stage):
-        _refuse_stage(project, number, stage)
+        _refuse_invalid_stage(project, number, stage)
         if stage.name in names[:number]:
             raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
     for name, job in project.table.job.items():
@@ -310,7 +310,7 @@ def refuse_contradictions(project: Project) -> None:
                 raise project.fault(f"{key} cannot be negative", "job", name, key)
 
 
-def _refuse_step(project: Project, number: int, step: StepTable) -> None:
+def _refuse_invalid_step(project: Project, number: int, step: StepTable) -> None:
     kinds = [kind for kind in ("run", "copy", "fetch") if getattr(step, kind)]
     if len(kinds) != 1:
         found = f"found {' and '.join(kinds)}" if kinds else "found none"
@@ -340,7 +340,7 @@ def _refuse_step(project: Project, number: int, step: StepTable) -> None:
         raise project.fault("'fetch' needs an address: https://…", "step", number, "fetch")
 
 
-def _refuse_stage(project: Project, number: int, stage: StageTable) -> None:
+def _refuse_invalid_stage(project: Project, number: int, stage: StageTable) -> None:
     for key, meaning in (("name", "a name"), ("base", "a base"), ("run", "lines to run"), ("results", "results")):
         if not getattr(stage, key):
             raise project.fault(f"a stage needs {meaning}", "stage", number, hint=f"add {key} = …")

@@ -28,7 +28,7 @@ from argosy.core.model import (
 from argosy.core.records import replace
 from argosy.core.shell import NAME, Word
 from argosy.host.gpus import choose_gpu_mode
-from argosy.images.open import refuse_arch
+from argosy.images.open import refuse_other_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
 from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
@@ -73,7 +73,7 @@ def plan_container(request: ContainerRequest, image: Image, host: Host) -> Conta
     ImageError, ToolMissing, CheckFailed, UsageError
         If the image is for another architecture, no runtime is installed, or requested GPUs are not found.
     """
-    refuse_arch(image, host.target)
+    refuse_other_arch(image, host.target)
     runtime, why_runtime = choose_runtime(request.runtime, host, image)
     attach, why_attach = choose_attach(image, host, runtime.name)
     gpu, why_gpu = choose_gpu_mode(request.gpu, host, runtime.name)

@@ -86,7 +86,7 @@ def start_session(name: str, request: RunRequest, session: Session) -> DetachedS
         made = DetachedSession(name, request.image, plan.runtime.name, owner)
         try:
             write_text(_file(name, session), msgspec.json.encode(made).decode())
-            _refuse_entry(made, session)
+            _refuse_broken_session(made, session)
         except BaseException:
             _end(made, session)
             raise
@@ -120,7 +120,7 @@ def _locked(name: str, session: Session, *, refusing: Callable[[Owner], None] | 
         yield
 
 
-def _refuse_entry(made: DetachedSession, session: Session) -> None:
+def _refuse_broken_session(made: DetachedSession, session: Session) -> None:
     """Refuse a session whose container cannot be entered again."""
     again = session.runner.run(entry_command(made, ("/bin/sh", "-c", ":"), session))
     if again.code != 0:

@@ -19,13 +19,13 @@ LATE = ("user", "job", "infiniband", "devices")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _refuse_variable_names(*names: str) -> None:
+def _refuse_invalid_names(*names: str) -> None:
     for name in names:
         if not VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid name of a variable")
 
 
-def _refuse_braces(text: str) -> None:
+def _refuse_unknown_braces(text: str) -> None:
     for name in BRACES.findall(text):
         if name not in LATE:
             raise ValueError(f"{{{name}}} is unknown; known: {', '.join('{' + each + '}' for each in LATE)}")
@@ -90,8 +90,8 @@ class Setting(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         """Reject invalid names, and a setting with two values."""
         Conditional.__post_init__(self)
-        _refuse_variable_names(self.name)
-        _refuse_braces(self.late)
+        _refuse_invalid_names(self.name)
+        _refuse_unknown_braces(self.late)
         if self.value and self.late:
             raise ValueError(f"{self.name} has both value and late; keep one of them")
 
@@ -113,8 +113,8 @@ class Cache(Conditional, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Reject invalid names, and paths that a node would read as another path or as two."""
         Conditional.__post_init__(self)
-        _refuse_variable_names(*self.variables)
-        _refuse_braces(self.path)
+        _refuse_invalid_names(*self.variables)
+        _refuse_unknown_braces(self.path)
         if not self.path.startswith("/") or len(self.path.split()) != 1:
             raise ValueError(f"path = {self.path!r} is not an absolute path without blanks")
 

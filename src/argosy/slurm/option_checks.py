@@ -117,7 +117,7 @@ def parse_megabytes(value: str) -> float:
     return int(match[1]) * MEGABYTES[match[2] or "M"] if match else 0
 
 
-def _refuse_memory(option: str, value: str) -> None:
+def _refuse_invalid_memory(option: str, value: str) -> None:
     match = MEMORY.fullmatch(value.upper())
     if match is None:
         raise UsageError(
@@ -131,7 +131,7 @@ def _refuse_memory(option: str, value: str) -> None:
         )
 
 
-def _refuse_array(option: str, value: str) -> None:
+def _refuse_invalid_array(option: str, value: str) -> None:
     numbers, _, most = value.partition("%")
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::0*[1-9]\d*)?)?", part) for part in numbers.strip("[]").split(",")]
     good = all(part and int(part[1]) <= int(part[2] or part[1]) for part in parts)
@@ -143,7 +143,7 @@ def _refuse_array(option: str, value: str) -> None:
         )
 
 
-def _refuse_mail(option: str, value: str) -> None:
+def _refuse_invalid_mail(option: str, value: str) -> None:
     for word in value.split(","):
         if word.upper() not in MAILS:
             raise UsageError(
@@ -153,7 +153,7 @@ def _refuse_mail(option: str, value: str) -> None:
             )
 
 
-def _refuse_time(option: str, value: str) -> None:
+def _refuse_invalid_time(option: str, value: str) -> None:
     one, two = r"\d+(?::\d+){0,2}", r"\d+-\d+(?::\d+){0,2}"
     if not re.fullmatch(rf"{one}|{two}|UNLIMITED|INFINITE|-1", value.upper()):
         raise UsageError(
@@ -179,11 +179,11 @@ def describe_short_time(value: str) -> str:
     return f"Slurm reads {form}, so this is {count} minute{'s' * (count > 1)}; write {count}h for hours"
 
 
-def _refuse_signal(_option: str, value: str) -> None:
+def _refuse_invalid_signal(_option: str, value: str) -> None:
     parse_warning(value)
 
 
-def _refuse_dependency(_option: str, value: str) -> None:
+def _refuse_invalid_dependency(_option: str, value: str) -> None:
     for part in value.split(","):
         jobs = part.removeprefix("afterok:")
         if not re.fullmatch(r"\d+(_\d+)?(\+\d+)?(:\d+(_\d+)?(\+\d+)?)*", jobs):
@@ -194,13 +194,13 @@ def _refuse_dependency(_option: str, value: str) -> None:
 
 CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
     {
-        "mem": _refuse_memory,
-        "mem_per_gpu": _refuse_memory,
-        "array": _refuse_array,
-        "mail_type": _refuse_mail,
-        "time": _refuse_time,
-        "signal": _refuse_signal,
-        "dependency": _refuse_dependency,
+        "mem": _refuse_invalid_memory,
+        "mem_per_gpu": _refuse_invalid_memory,
+        "array": _refuse_invalid_array,
+        "mail_type": _refuse_invalid_mail,
+        "time": _refuse_invalid_time,
+        "signal": _refuse_invalid_signal,
+        "dependency": _refuse_invalid_dependency,
     }
 )
 """Option -> the function that checks its value."""

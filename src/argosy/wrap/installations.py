@@ -133,7 +133,7 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             tree.mkdir()
             at = _place(recipe, source, tree, base, session, work)
             needs = _read_needs(tree / at.lstrip("/"))
-            _refuse_arch(source, needs, base)
+            _refuse_other_arch(source, needs, base)
             inside = _list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"
         with session.step("pack", "the layer") as step:
@@ -248,7 +248,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _refuse_arch(source: Path, needs: Needs, base: Base) -> None:
+def _refuse_other_arch(source: Path, needs: Needs, base: Base) -> None:
     if needs.arch and base.image.arch and GO_ARCH.get(needs.arch, needs.arch) != base.image.arch:
         raise CheckFailed(
             f"{source} was built for another architecture",

@@ -194,7 +194,7 @@ def venv_interpreter(inside: InContainer) -> str:
     return f"{settings['home']}/python{version}" if settings.get("home") else ""
 
 
-def refuse_interpreter(source: str, interpreter: str, image: InContainer) -> None:
+def refuse_unusable_interpreter(source: str, interpreter: str, image: InContainer) -> None:
     """Refuse a venv whose Python is missing in the container, or is a command of another prefix.
 
     Parameters
@@ -244,7 +244,7 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
     return settings, "" if settings.runtime else note
 
 
-def refuse_runtime(name: str) -> None:
+def refuse_unsupported_runtime(name: str) -> None:
     """Refuse a runtime that wrappers cannot start.
 
     Raises

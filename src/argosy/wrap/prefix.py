@@ -41,11 +41,11 @@ from argosy.wrap.plan import (
     plan_commands,
     plan_paths,
     refuse_host_setting,
-    refuse_interpreter,
     refuse_missing_paths,
     refuse_newer_glibc,
     refuse_relative_paths,
-    refuse_runtime,
+    refuse_unsupported_runtime,
+    refuse_unusable_interpreter,
     settings_at_site,
     venv_interpreter,
 )
@@ -355,7 +355,7 @@ def _prepare_start(
     if opened.lock:
         link_layer_tree(opened, before, request, there, session)
     plan = open_container(request, image, there)
-    refuse_runtime(plan.runtime.name)
+    refuse_unsupported_runtime(plan.runtime.name)
     return plan
 
 
@@ -364,7 +364,7 @@ def _list_programs(plan: ContainerPlan, paths: tuple[str, ...], brought: Brought
     found, recipe = brought.inside, brought.recipe
     interpreter = venv_interpreter(found) if found else ""
     inside = look_inside(plan, (interpreter,) if interpreter else () if found else paths, session, image=str(recipe))
-    refuse_interpreter(recipe.sources[0], interpreter, inside)
+    refuse_unusable_interpreter(recipe.sources[0], interpreter, inside)
     inside = chosen_inside(found, paths, inside) if found else inside
     refuse_newer_glibc(brought.needs, inside)
     refuse_gpu_build_at_site(recipe, plan, inside, session)

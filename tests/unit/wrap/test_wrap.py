@@ -31,8 +31,8 @@ from argosy.wrap.plan import (
     plan_commands,
     plan_paths,
     refuse_host_setting,
-    refuse_interpreter,
     refuse_relative_paths,
+    refuse_unusable_interpreter,
     settings_at_site,
     shadowed_folders,
     venv_interpreter,
@@ -630,15 +630,15 @@ def test_a_venv_whose_python_is_not_in_the_base_is_refused() -> None:
     assert not venv_interpreter(InContainer(()))
     missing = InContainer((), missing=("/usr/bin/python3.11",), folders=("/usr", "/etc"))
     with pytest.raises(UsageError, match="the base does not have the Python of this venv") as error:
-        refuse_interpreter("/p/env", "/usr/bin/python3.11", missing)
+        refuse_unusable_interpreter("/p/env", "/usr/bin/python3.11", missing)
     assert "pip freeze" in error.value.hint
-    refuse_interpreter("/p/env", "/usr/bin/python3.11", replace(missing, missing=()))
-    refuse_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
+    refuse_unusable_interpreter("/p/env", "/usr/bin/python3.11", replace(missing, missing=()))
+    refuse_unusable_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
 
 
 def test_a_venv_of_another_prefix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w1/versions/1").mkdir(parents=True)
     switch(tmp_path / "w1", 1)
     with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
-        refuse_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
+        refuse_unusable_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
     assert f"argosy wrap update {tmp_path}/w1" in error.value.hint

@@ -25,7 +25,7 @@ from argosy.images.catalog import find_in_catalog, suggest_catalog_name
 from argosy.images.flat import base_source, layer_source
 from argosy.images.identify import Kind, identify_file
 from argosy.images.oci import LABELS
-from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_arch
+from argosy.images.open import GO_ARCH, OpenedImage, layer_key, open_image, refuse_other_arch
 from argosy.images.part_digest import cached_digest, describe_spans, part_digest
 from argosy.images.registry.fetch import fetch_image
 from argosy.images.registry.references import Reference, file_reference, guess_reference, is_reference, parse_reference
@@ -189,7 +189,7 @@ def is_copied(path: Path, session: Session) -> bool:
 
 def _open_here(path: Path, session: Session) -> OpenedImage:
     opened = _with_arch(open_image(path.absolute()), session)
-    _refuse_target(opened.image, session)
+    _refuse_other_target(opened.image, session)
     return opened
 
 
@@ -244,7 +244,7 @@ def _made_by_engine(reference: str, session: Session, work: Path, options: Engin
 def _fetched_base(reference: Reference, session: Session) -> Base:
     fetched = fetch_image(reference, session)
     opened = open_image(fetched.path)
-    _refuse_target(opened.image, session)
+    _refuse_other_target(opened.image, session)
     return Base(fetched.reference, opened, digest_ahead(opened.image, session))
 
 
@@ -265,9 +265,9 @@ def _with_arch(opened: OpenedImage, session: Session) -> OpenedImage:
     return replace(opened, image=replace(opened.image, arch=arch)) if not opened.image.arch else opened
 
 
-def _refuse_target(image: Image, session: Session) -> None:
+def _refuse_other_target(image: Image, session: Session) -> None:
     hint = f"to build for that architecture: --arch {machine_named(image.arch)}; or use a base for this machine"
-    refuse_arch(image, session.host.target, hint)
+    refuse_other_arch(image, session.host.target, hint)
 
 
 def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Base:
@@ -279,7 +279,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
         remove_tree(file.parent)
         opened = open_image(make_debian(reference, session, needs)[0])
     opened = _with_arch(opened, session)
-    _refuse_target(opened.image, session)
+    _refuse_other_target(opened.image, session)
     return Base(reference, opened, digest_ahead(opened.image, session), added)
 
 

@@ -160,11 +160,11 @@ def _read_header(source: _Source) -> SifHeader:
         data_offset=spans[2],
         data_length=spans[3],
     )
-    _refuse_header(source, header)
+    _refuse_invalid_header(source, header)
     return header
 
 
-def _refuse_header(source: _Source, header: SifHeader) -> None:
+def _refuse_invalid_header(source: _Source, header: SifHeader) -> None:
     total, offset, length = header.descriptors_total, header.descriptors_offset, header.descriptors_length
     if not 0 <= total <= DESCRIPTORS_LIMIT:
         raise source.fault(f"{total} descriptors", f"0 to {DESCRIPTORS_LIMIT}")
@@ -192,7 +192,7 @@ def _read_parts(source: _Source, header: SifHeader) -> tuple[SifPart, ...]:
         part = _parse_part(fields)
         if part.id < 1 or part.id in parts:
             raise source.fault(f"a part with the id {part.id}", "ids from 1, each once")
-        _refuse_part(source, header, part)
+        _refuse_invalid_part(source, header, part)
         parts[part.id] = part
     if len(parts) > header.descriptors_total - header.descriptors_free:
         raise source.fault(
@@ -219,7 +219,7 @@ def _parse_part(fields: tuple[Any, ...]) -> SifPart:
     )
 
 
-def _refuse_part(source: _Source, header: SifHeader, part: SifPart) -> None:
+def _refuse_invalid_part(source: _Source, header: SifHeader, part: SifPart) -> None:
     if min(part.offset, part.size, part.stored) < 0:
         raise source.fault(f"{part}: {part.size} bytes at {part.offset}, {part.stored} with padding", "none negative")
     if part.size == 0:

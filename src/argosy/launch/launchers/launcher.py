@@ -256,6 +256,8 @@ STARTERS = frozenset(
 """Programs and modules that start ranks themselves."""
 
 NEED_SLURM = frozenset({"srun", "mpi"})
+ONE_PER_NODE = frozenset({"ray"})
+"""Launchers that start one rank on each node."""
 
 
 def refuse_without_slurm(launcher: str, site: str = "") -> None:
@@ -274,10 +276,6 @@ def refuse_without_slurm(launcher: str, site: str = "") -> None:
     if launcher in NEED_SLURM:
         own = f"add --site {site}" if site else "use --site with a site that has Slurm"
         raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{own}, or use --launcher torchrun or none")
-
-
-ONE_PER_NODE = frozenset({"ray"})
-"""Launchers that start one rank on each node."""
 
 
 def find_launcher(name: str) -> Launcher:
