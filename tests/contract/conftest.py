@@ -241,16 +241,29 @@ def sqsh(trees: Images) -> Images:
 
 
 @pytest.fixture(scope="session")
-def daemon(trees: Images) -> Iterator[dockerd.Daemon]:
+def archive(trees: Images) -> Path:
+    """Pack the base and the layer as one tar archive."""
+    whole, packed = trees.folder / "whole", trees.folder / "whole.tar"
+    for tree in (trees.base, trees.layer):
+        shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
+    for place in ("tmp", "var/tmp"):
+        (whole / place).chmod(0o1777)
+    pack = ("tar", "-C", str(whole), "-cf", str(packed), ".")
+    subprocess.run(pack, check=True)
+    return packed
+
+
+@pytest.fixture(scope="session")
+def daemon(trees: Images, archive: Path) -> Iterator[dockerd.Daemon]:
     """Give a Docker that has the image, its base and layer in one."""
     with dockerd.running(trees.folder / "docker", ALICE) as it:
         changes = (f"--change=ENV {name}='{value}'" for name, value in IMAGE_ENV)
-        it.docker("import", *changes, "-", DOCKER_IMAGE, stdin=_as_archive(trees))
+        it.docker("import", *changes, "-", DOCKER_IMAGE, stdin=archive.read_bytes())
         yield it
 
 
 @pytest.fixture(scope="session")
-def store(trees: Images) -> Path:
+def store(trees: Images, archive: Path) -> Path:
     """Give a folder of alice's podman-hpc that has the image, its base and layer in one."""
     if not podman_hpc.built_podman_hpc():
         pytest.skip(podman_hpc.NO_PODMAN_HPC)
@@ -260,25 +273,12 @@ def store(trees: Images) -> Path:
     (folder / "hooks").mkdir(parents=True)
     for path in (folder, folder / "hooks"):
         os.chown(path, ALICE, ALICE)
-    archive = trees.folder / "whole.tar"
-    archive.write_bytes(_as_archive(trees))
     changes = (f"--change=ENV {name}={value}" for name, value in IMAGE_ENV)  # podman keeps quotes
     words = ("podman-hpc", "import", *changes, str(archive), DOCKER_IMAGE)
     given = {"HOME": PODMAN_HOME, **podman_hpc.settings(folder)}
     reply = RealRunner().run(Command((*podman_room("user"), *AS_ALICE, *words), env=given))
     assert reply.code == 0, reply.stderr
     return folder
-
-
-def _as_archive(trees: Images) -> bytes:
-    """Pack the base and the layer as one tar archive."""
-    whole = trees.folder / "whole"
-    for tree in (trees.base, trees.layer):
-        shutil.copytree(tree, whole, symlinks=True, dirs_exist_ok=True)
-    for place in ("tmp", "var/tmp"):
-        (whole / place).chmod(0o1777)
-    pack = ("tar", "-C", str(whole), "-c", ".")
-    return subprocess.run(pack, capture_output=True, check=True).stdout
 
 
 @pytest.fixture(

@@ -274,6 +274,23 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
                 remove_tree(beside)
 
 
+def sweep_unfilled(folder: Path) -> None:
+    """Remove what killed processes left of the folders that `fill_once` was filling in a folder."""
+    for part in folder.glob(".*.part"):
+        name = re.fullmatch(rf"\.(.+)\.{PART}", part.name)
+        lease = folder / f"{name[1] if name else part.name}.lease"
+        with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
+            remove_tree(part)
+
+
+class _BeingFilled(Exception):
+    """Report that a living process fills a folder."""
+
+
+def _leave(owner: Owner) -> None:
+    raise _BeingFilled(owner)
+
+
 def mark_used(path: Path) -> None:
     """Set the time of the last use of a cache entry, at most once a day: reading it often must not cost a write."""
     with contextlib.suppress(OSError):  # another user's entry

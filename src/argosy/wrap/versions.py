@@ -16,7 +16,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import part_name, remove_tree
+from argosy.core.store import part_name, remove_tree, sweep_unfilled
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -157,3 +157,4 @@ def sweep(prefix: Path) -> None:
                 remove_tree(left)
             else:
                 left.unlink(missing_ok=True)
+    sweep_unfilled(prefix / CACHE / "trees")

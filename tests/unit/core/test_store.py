@@ -24,6 +24,7 @@ from argosy.core.store import (
     final_name,
     remove_tree,
     sweep_parts,
+    sweep_unfilled,
     work_folder,
     write_text,
 )
@@ -191,6 +192,18 @@ def leave_work(parent: Path, name: str, owner: Owner | None, age: float = 0) -> 
         (folder / "owner.json").write_text(json.dumps(asdict(owner)))
     stamp = folder.stat().st_mtime - age
     os.utime(folder, (stamp, stamp))
+
+
+def test_a_sweep_removes_the_folder_of_a_killed_process_and_leaves_that_of_a_living_one(tmp_path: Path) -> None:
+    dead = replace(this_owner("w"), pid=2**22 + 1, started="1")
+    left = tmp_path / f".old.{dead.pid}.0123abcd.part"
+    left.mkdir()
+    (tmp_path / "old.lease").write_text(json.dumps(asdict(dead)))
+    with fill_once(tmp_path / "new", what="w", waiting=silent) as folder:
+        assert folder is not None
+        sweep_unfilled(tmp_path)
+        assert folder.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
 
 
 def test_work_folders_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Path) -> None:
