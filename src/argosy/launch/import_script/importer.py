@@ -30,7 +30,7 @@ from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.settings import describe_setting, is_certain
-from argosy.launch.import_script.shell_state import LONGEST, ShellState, change_folder, double_quoted
+from argosy.launch.import_script.shell_state import LONGEST, ShellState, change_folder, changes_folder, double_quoted
 from argosy.sites.profile import Site
 
 RENDEZVOUS = frozenset(
@@ -138,7 +138,8 @@ class _Reader:
         self.profile = {setting.name: setting for setting in site.settings}
         self.site = site
         self.found: list[Translation] = []
-        self.state = ShellState(keys={"site": site.name} if site.name else {})
+        keys = {"site": site.name} if site.name else {}
+        self.state = ShellState(keys=keys, is_moving=changes_folder(script.statements))
         self.jobs: list[ImportedJob] = []
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
@@ -203,7 +204,7 @@ class _Reader:
             return self.add(statement.line, statement.text, *self.fate_of_inherited(name))
         if name not in state.values:
             words = tuple(word for word in words if word != (Part("variable", name, "", quoted=True),))
-        expanded = tuple(each for word in words for each in expand(quoted_word(word), state.values))
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from argosy.core.script_words import Word, source_text
+from argosy.core.script_reader import Statement
+from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
@@ -54,6 +56,8 @@ class ShellState(msgspec.Struct):
         Folder of the active environment of the host.
     folder
         Folder of the shell, from the folder of the launch; empty if it is this one.
+    is_moving
+        Whether the script changes its folder.
     conditional
         Variables that a loop, a condition or a command such as ``read`` sets.
     """
@@ -70,6 +74,7 @@ class ShellState(msgspec.Struct):
     before: list[str] = []
     prefix: str = ""
     folder: str = ""
+    is_moving: bool = False
     conditional: set[str] = set()
 
     def observe(self, command: Sequence[str]) -> None:
@@ -85,6 +90,17 @@ class ShellState(msgspec.Struct):
         lines = (each for each in self.prelude if each != f"unset {name}")
         self.prelude = [each for each in lines if not each.startswith(f"export {name}=")]
 
+    def with_folder(self, word: Word) -> Word:
+        """Replace ``$PWD`` in a value by the folder at this line, since a later ``cd`` must not change the value."""
+        if not self.is_moving or self.folder.startswith(("$", "~")):
+            return word
+        submitted, below = Part("variable", "SLURM_SUBMIT_DIR", quoted=True), posixpath.normpath(self.folder)
+        folder: Word = (submitted, Part("text", f"/{below}", quoted=True)) if self.folder else (submitted,)
+        if below.startswith("/"):
+            folder = (Part("text", below, quoted=True),)
+        parts = (folder if part.kind == "variable" and part.text == "PWD" else (part,) for part in word)
+        return tuple(chain.from_iterable(parts))
+
     def path_of(self, path: str) -> str:
         """Return a path of the script as argosy.toml contains it."""
         path = OWN_FOLDER.sub(".", path)
@@ -97,6 +113,11 @@ class ShellState(msgspec.Struct):
         """Return a bind mount of the script as argosy.toml contains it."""
         source, colon, inside = bind.partition(":")
         return f"{self.path_of(source)}{colon}{inside}"
+
+
+def changes_folder(statements: Iterable[Statement]) -> bool:
+    """Return whether a script changes its folder."""
+    return any(each.words and source_text(each.words[0]) in {"cd", "pushd"} for each in statements)
 
 
 def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str]:

@@ -67,6 +67,14 @@ def test_braces_are_expanded_by_bash_and_reported(text: str) -> None:
     assert list(untranslated(line)) == [text]
 
 
+def test_a_value_with_the_folder_of_its_line_stays_after_cd() -> None:
+    start = "srun apptainer exec $W/i.sif python t.py $W $D"
+    keys = job("export W=$PWD", "cd sub", "D=$(pwd)/data", "cd deep", start)
+    assert keys["image"] == "./i.sif"
+    assert keys["command"][-1].startswith('export W="${SLURM_SUBMIT_DIR}"; cd "sub"; cd "deep"; ')
+    assert keys["command"][-1].endswith(" t.py ${SLURM_SUBMIT_DIR} ${SLURM_SUBMIT_DIR}/sub/data")
+
+
 def test_a_variable_that_is_exported_after_unset_is_not_unset_in_the_job() -> None:
     keys = job("unset NCCL_NET NCCL_DEBUG", "export NCCL_NET=Socket", START)
     assert keys["env"] == {"NCCL_NET": "Socket"}
