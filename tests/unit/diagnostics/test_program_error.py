@@ -76,6 +76,10 @@ def cause_of(text: str) -> tuple[str, str]:
             "the program ended with a.out: solve.c:12: main: Assertion `n > 0' failed",
         ),
         (
+            "thread 'main' panicked at src/main.rs:27:21:\nno column 'y' in the table\nnote: run with a backtrace\n",
+            "the program ended with src/main.rs:27:21: no column 'y' in the table",
+        ),
+        (
             "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --epoch 5\n",
             "the program refused its arguments: unrecognized arguments: --epoch 5",
         ),

@@ -36,7 +36,7 @@ CAUSES = [
         "gpu-pointer-on-host",
         "[n1:77:0:77] Caught signal 11 (Segmentation fault: invalid permissions for mapped object)",
     ),
-    ("mpi-daemons", "bash: ./hydra_pmi_proxy: No such file or directory"),
+    ("hydra-proxy", "bash: ./hydra_pmi_proxy: No such file or directory"),
     (
         "mpi-daemon-tcp",
         "[proxy:0:1@n1] main (pmip.c:183): unable to connect to server n0 at port 7 (check for firewalls!)",

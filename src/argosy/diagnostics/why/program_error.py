@@ -180,7 +180,8 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
         elif match := USAGE.match(line):
             yield Raised(at, at, "refused", match[1])
         elif match := OTHERS.match(line):
-            yield Raised(at, at, next(filter(None, match.groups())))
+            message = next(filter(None, match.groups()))
+            yield Raised(at, at, f"{message} {''.join(lines[at + 1 : at + 2])}" if message.endswith(":") else message)
 
 
 def _describe(raised: Raised) -> ProgramError:
@@ -190,7 +191,7 @@ def _describe(raised: Raised) -> ProgramError:
         return ProgramError(
             raised.at,
             f"the program refused its arguments: {message}",
-            "correct the arguments after '--'; 'PROGRAM --help' lists those that this version knows",
+            "correct the arguments of the program; its option --help lists those that this version knows",
         )
     name = raised.name.rpartition(".")[2] if raised.name.replace(".", "").isidentifier() else raised.name[:120]
     error = f"{name}: {message}" if message else name
