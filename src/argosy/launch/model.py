@@ -15,7 +15,7 @@ class Purpose(Enum):
     """The purpose of a plan: it decides what may be missing on this machine, and what is refused."""
 
     SHOW = auto()
-    """A dry run, or a script in a file: nothing on disk changes, and problems of the image are only told."""
+    """A dry run, or a script in a file: nothing on disk changes, and problems of the image are only reported."""
 
     SUBMIT_ELSEWHERE = auto()
     """The job is submitted on another machine, so that image and programs may be missing here."""
