@@ -147,3 +147,22 @@ def test_verify_names_the_rank_of_a_labelled_log_that_failed_first(tmp_path: Pat
     log.write_text(LABELLED)
     evidence = verify_logs(make_session(tmp_path, make_host()), [str(log)], "", 0)[1].findings[0]
     assert (evidence.what, evidence.state, evidence.evidence) == ("ranks", "fail", "rank 3 wrote the first error")
+
+
+REFUSED_BY_TORCHRUN = """\
+usage: train.py [-h] [--lr LR]
+train.py: error: unrecognized arguments: --learning-rate 3
+E1123 21:54:04.319000 1204 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 2) local_rank: 0
+Traceback (most recent call last):
+  File "/opt/env/lib/python3.12/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED
+"""
+
+
+def test_refused_arguments_are_the_cause_although_torchrun_prints_a_traceback() -> None:
+    found = find_errors(REFUSED_BY_TORCHRUN, SIGNATURES)[0]
+    assert (found.line, found.cause) == (
+        2,
+        "the program refused its arguments: unrecognized arguments: --learning-rate 3",
+    )

@@ -100,8 +100,10 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
 
 
 def find_raised(lines: Sequence[str]) -> list[Raised]:
-    """Find the uncaught exceptions of a log: those with a traceback, else those without one."""
-    return list(_find_tracebacks(lines) if any(HEADER in line for line in lines) else _find_bare(lines))
+    """Find the uncaught exceptions of a log: those with a traceback, else those without one; and refused arguments."""
+    find = _find_tracebacks if any(HEADER in line for line in lines) else _find_bare
+    # A launcher, for example torchrun, prints a traceback of its own after a program refused its arguments.
+    return sorted((*find(lines), *_find_refused(lines)), key=lambda each: each.at)
 
 
 def find_program_error(raised: Sequence[Raised], start: int, explained: Container[int]) -> ProgramError | None:
@@ -169,16 +171,21 @@ def _with_place(raised: Raised, frames: Sequence[tuple[str, str]]) -> Raised:
     return Raised(raised.start, raised.at, raised.name, raised.message, file, number, package)
 
 
+def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
+    """Find arguments that a program refused."""
+    for at, line in enumerate(lines):
+        if match := USAGE.match(line):
+            yield Raised(at, at, "refused", match[1])
+
+
 def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
-    """Find exceptions without their traceback, errors of other languages, and refused arguments."""
+    """Find exceptions without their traceback, and errors of other languages."""
     for at, line in enumerate(lines):
         if match := BARE.match(line):
             yield Raised(at, at, match[1], match[2])
         elif match := CPP.match(line):
             what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
             yield Raised(at, at + bool(what), match[1], what[1] if what else "")
-        elif match := USAGE.match(line):
-            yield Raised(at, at, "refused", match[1])
         elif match := OTHERS.match(line):
             message = next(filter(None, match.groups()))
             yield Raised(at, at, f"{message} {''.join(lines[at + 1 : at + 2])}" if message.endswith(":") else message)
