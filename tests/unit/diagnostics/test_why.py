@@ -186,6 +186,17 @@ def test_a_signature_can_need_or_exclude_other_lines_of_the_log(log: str, names:
     assert [each.name for each in find_errors(log, known)] == names
 
 
+def test_a_rank_that_was_killed_is_the_cause_of_what_the_others_print(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(
+        "[rank0]: RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.2]:34567\n"
+        "argosy: rank 1 on node2 ended with signal 9\nsrun: error: node2: task 1: Killed\n"
+    )
+    explained = explain_log(make_session(tmp_path), str(log))
+    assert [each.name for each in explained.errors] == ["killed", "connection-lost"]
+    assert explained.end == "rank 1 on node2 failed first (code 137, signal 9)"
+
+
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: each.name)
 def test_an_explanation_has_no_name_that_its_pattern_does_not_fill(signature: Signature) -> None:
     names = re.findall(r"\{([a-z]+)\}", signature.cause + signature.fix)

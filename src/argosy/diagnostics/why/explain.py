@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import stat
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
-from argosy.diagnostics.why.signatures import read_signatures, signature_files
+from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import LAST, find_run, names_run, refuse_unrecorded_output
 from argosy.jobs.query import JobFacts
@@ -57,6 +58,9 @@ MOST_BYTES = 2 << 20
 
 BLOCK = 1 << 20
 
+KILLED = 128 + signal.SIGKILL
+"""Exit code of a rank that SIGKILL ended; such a rank prints nothing itself."""
+
 
 class Explained(msgspec.Struct, frozen=True):
     """A log, its known errors, and how the job ended or which rank failed first."""
@@ -82,17 +86,26 @@ def explain_log(session: Session, log: str) -> Explained:
     signatures = read_signatures(signature_files(session.host.environment))
     if log == "-":
         text, before = _read_stream_end(sys.stdin.buffer)
-        piped = find_errors(text, signatures)
+        piped = _find_errors(text, signatures)
         shown = tuple(replace(each, line=each.line + before) for each in piped)
         return Explained("standard input", shown, describe_first_rank(text, piped))
     path, facts = _find_log(session, log)
     text, before = _read_end(path)
-    found = [each for each in find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
+    found = [each for each in _find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
     if facts is None:
         end = describe_first_rank(text, found)
     else:
         end = facts.verdict if facts.kind == ENDED else f"{facts.subject} {facts.meaning}"
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
+
+
+def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
+    """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
+    found = find_errors(text, signatures)
+    first = find_first_failure(text)
+    if first is None or first.code != KILLED or any(each.level != "symptom" for each in found):
+        return found
+    return tuple(sorted(found, key=lambda each: each.name != "killed"))
 
 
 def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
@@ -165,7 +178,7 @@ def _errors_of_last_run(session: Session, output: Path) -> tuple[KnownError, ...
     signatures = read_signatures(signature_files(session.host.environment))
     text, before = _read_end(output)
     for start, run in last_runs(text):
-        if found := find_errors(run, signatures):
+        if found := _find_errors(run, signatures):
             lines = before + text.count("\n", 0, start)
             return tuple(replace(each, line=each.line + lines) for each in found)
     return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from argosy.core.model import BARE_PREFIX
@@ -23,7 +23,7 @@ USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Z
 ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
 
-ELEMENT = re.compile(r"\$\{[#!]?\w+\[")
+ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
 """An element of an array."""
 
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
@@ -67,7 +67,8 @@ def make_job(
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
         *_unknown_variables(variables),
         *_layers(program),
-        *(_computed_parts((*program.words, *inputs, program.script)) if by_shell or program.script else ()),
+        *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
+        *_computed_parts((program.script,), {}),
         *_literal_variables(program.script),
         *_conditional_variables((*program.words, program.script), state),
         *_shell_signs(statement),
@@ -119,13 +120,16 @@ def _layers(program: Program) -> Iterator[Note]:
             yield text, fate, reason
 
 
-def _computed_parts(words: Iterable[Word]) -> Iterator[Note]:
+def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
     for part in (part for word in words for part in word if part.kind == "shell"):
         if ARGUMENT.match(part.text):
             note = "an argument of the script: write its value"
-        elif ELEMENT.match(part.text):
-            note = "sh has no arrays: write its value, or choose it in the program"
+        elif found := ELEMENT.match(part.text):
+            if found[1] in values:
+                yield part.text, Fate.REPLACED, "the shell of each rank has the array, and chooses the element"
+                continue
+            note = "the script does not set the array: write its value, or choose it in the program"
         elif found := SLURM_COMMAND.search(part.text):
             note = f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
         else:
@@ -140,20 +144,28 @@ def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator
         yield f"${name}", Fate.UNTRANSLATED, note
 
 
-def _definitions(words: Iterable[Word], values: Values) -> list[str]:
+def _arrays(words: Iterable[Word], values: Values) -> set[str]:
+    """Return the arrays of the script of which a command uses elements that only the job knows."""
+    texts = (part.text for word in words for part in word if part.kind == "shell")
+    return {found[1] for found in map(ELEMENT.match, texts) if found and found[1] in values}
+
+
+def _definitions(words: Sequence[Word], values: Values) -> list[str]:
     """Return assignments of the script's variables that expressions in a command use, for example in ``$((N * G))``.
 
     A variable follows those that its own value uses.
     """
     found: dict[str, str] = {}
+    arrays = _arrays(words, values)
     waiting, begun = [(name, False) for word in words for name in _used_names(word)], set[str]()
     while waiting:
         name, is_done = waiting.pop()
         if is_done:
-            found[name] = f"{name}={shell_line(values[name])}"
-        elif name not in begun and len(values.get(name, ())) == 1:
+            value = shell_line(values[name])
+            found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
+        elif name not in begun and (len(values.get(name, ())) == 1 or name in arrays):
             begun.add(name)
-            waiting += [(name, True), *((used, False) for used in _used_names(values[name][0]))]
+            waiting += [(name, True), *((used, False) for word in values[name] for used in _used_names(word))]
     return list(found.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -137,8 +138,19 @@ def test_cd_without_a_folder_leads_home() -> None:
     assert job("cd", "srun apptainer exec /i.sif python t.py")["command"] == ["sh", "-c", "cd; exec python t.py"]
 
 
-def test_elements_of_arrays_and_other_dependencies_are_reported() -> None:
-    assert "arrays" in untranslated("M=(a b)", f"{START} ${{M[$SLURM_ARRAY_TASK_ID]}}")["${M[$SLURM_ARRAY_TASK_ID]}"]
+def test_each_task_of_an_array_job_chooses_its_element_of_the_scripts_array() -> None:
+    lines = ("D='my data'", 'M=("$D/a" 0.01)', "L=${M[$SLURM_ARRAY_TASK_ID]}", f"{START} $L")
+    shell, option, text = job(*lines)["command"]
+    text = text.replace("exec python t.py", "echo")
+    for task, element in enumerate(("my data/a", "0.01")):
+        environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.defpath}
+        reply = subprocess.run((shell, option, text), env=environment, capture_output=True, text=True, check=True)
+        assert reply.stdout == f"{element}\n"
+    assert "${M[$SLURM_ARRAY_TASK_ID]}" not in untranslated(*lines)
+
+
+def test_elements_of_unknown_arrays_and_other_dependencies_are_reported() -> None:
+    assert "does not set the array" in untranslated(f"{START} ${{M[$K]}}")["${M[$K]}"]
     assert "--dependency=afterok:1,afterany:2" in untranslated("#SBATCH -d afterok:1,afterany:2", START)
     assert job("#SBATCH -d afterok:1:2", START)["after"] == "1:2"
 
