@@ -168,3 +168,15 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
 )
 def test_the_next_step_is_the_messages_own_advice_or_fits_its_words(message: str, step: str) -> None:
     assert next_step(message).startswith(step)
+
+
+def test_lines_of_debug_output_show_that_the_program_continued_after_an_error() -> None:
+    went_on = "".join(f"[DEBUG] column {column} is missing\n" for column in range(20))
+    log = f"thread '<unnamed>' panicked at src/fit.rs:7:21:\nno column\n{went_on}Error: BadValue(33)\n"
+    assert [each.text for each in find_errors(log, SIGNATURES)] == ["Error: BadValue(33)"]
+
+
+def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
+    end = "slurmstepd: error: *** JOB {} ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
+    log = f"ModuleNotFoundError: No module named 'einops'\n{end.format(41)}epoch 1\n{end.format(42)}"
+    assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]

@@ -69,15 +69,15 @@ def cause_of(text: str) -> tuple[str, str]:
         ),
         (
             "forrtl: severe (124): Invalid command supplied to EXECUTE_COMMAND_LINE\n",
-            "the program ended with severe (124): Invalid command supplied to EXECUTE_COMMAND_LINE",
+            "the program ended with the message 'severe (124): Invalid command supplied to EXECUTE_COMMAND_LINE'",
         ),
         (
             "a.out: solve.c:12: main: Assertion `n > 0' failed.\n",
-            "the program ended with a.out: solve.c:12: main: Assertion `n > 0' failed",
+            "the program ended with the message 'a.out: solve.c:12: main: Assertion `n > 0' failed'",
         ),
         (
             "thread 'main' panicked at src/main.rs:27:21:\nno column 'y' in the table\nnote: run with a backtrace\n",
-            "the program ended with src/main.rs:27:21: no column 'y' in the table",
+            "the program ended with the message 'src/main.rs:27:21: no column 'y' in the table'",
         ),
         (
             "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --epoch 5\n",
@@ -166,3 +166,17 @@ def test_refused_arguments_are_the_cause_although_torchrun_prints_a_traceback() 
         2,
         "the program refused its arguments: unrecognized arguments: --learning-rate 3",
     )
+
+
+REFUSED_BY_TWO_RANKS = """\
+usage: train.py [-h] [--lr LR]
+{}train.py: error: unrecognized arguments: --learning-rate 3
+{}train.py: error: unrecognized arguments: --learning-rate 3
+srun: error: n1: tasks 0-1: Exited with exit code 2
+"""
+
+
+@pytest.mark.parametrize("usages", [("", "usage: train.py [-h] [--lr LR]\n"), ("usage: train.py [-h] [--lr LR]\n", "")])
+def test_arguments_that_two_ranks_refused_are_quoted_once(usages: tuple[str, str]) -> None:
+    (found,) = find_errors(REFUSED_BY_TWO_RANKS.format(*usages), SIGNATURES)[:1]
+    assert (found.text, found.below) == ("train.py: error: unrecognized arguments: --learning-rate 3", ())

@@ -220,7 +220,7 @@ def test_a_program_that_cannot_start_is_named_with_its_image_only(
     assert RANK_FILE not in done.stderr
     if said:
         (found,) = find_errors(done.stderr, read_signatures())
-        assert found.name in {"no-exec-in-image", "not-executable", "dos-line-ends"}
+        assert found.name in {"no-exec-in-image", "not-executable", "program-is-folder", "dos-line-ends"}
 
 
 def test_the_last_lines_of_a_rank_are_its_own_and_the_last_traceback() -> None:

@@ -56,7 +56,8 @@ def _explain_error(evidence: Evidence) -> Iterator[str]:
     unexplained = next((each for each in case.errors if each.level == "unexplained"), None)
     symptom = next((each for each in case.errors if each.level == "symptom"), None)
     if evidence.known:
-        yield sentence(evidence.known.cause)
+        often = "; ".join(evidence.known.often)
+        yield sentence(f"{evidence.known.cause} (often: {often})" if often else evidence.known.cause)
     elif case.raised and case.raised.frames:
         frame = case.raised.frames[-1]
         yield f"Line {frame.line} of {frame.path} raised {case.raised.text} (in {frame.function})"

@@ -31,13 +31,14 @@ def _count(error: KnownError) -> str:
 
 
 def _render_error(error: KnownError, log: str) -> str:
-    """Render a known error: place, cause, fix and source."""
+    """Render a known error: place, cause, its usual reasons, fix and source."""
     perhaps = "perhaps " if error.level == "maybe" else ""
     place = f"{log}{':' if log else 'line '}{error.line}{_count(error)}: "
     lines = [
         f"{place}{error.text}",
         *(f"{'':{len(place)}}{each}" for each in error.below),
         f"  cause  {perhaps}{error.cause}",
+        *(f"  {'often' if not at else '':5}  {reason}" for at, reason in enumerate(error.often)),
         f"  fix    {error.fix}",
     ]
     return "\n".join([*lines, f"  see    {error.source}"] if error.source else lines)

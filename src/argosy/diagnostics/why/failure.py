@@ -56,7 +56,7 @@ ENDED = re.compile(
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
     r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
-    r"|^argosy: rank \d+ (?:on \S+ )?failed first"
+    r"|^argosy: rank \d+ (?:on \S+ )?failed first|^usage: \S"
 )
 """Reports of how another program or rank ended, and lines of code."""
 WELL = re.compile(
@@ -96,7 +96,7 @@ WENT_ON = 12
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
-    r"|argosy:|^\[|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
+    r"|argosy:|^\[(?!DEBUG|INFO|TRACE)|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
@@ -169,6 +169,8 @@ def lines_below(lines: Sequence[Line], at: int) -> list[str]:
             continue
         if not line.text.strip(" *|-") and not below and HEADLINE.search(lines[at].text):
             continue
+        if line.text == lines[at].text:  # of another rank
+            break
         if len(below) == MOST_BELOW or not line.text.strip() or ENDED.search(line.text) or line.text.startswith(BOX):
             break
         below.append(line.text)

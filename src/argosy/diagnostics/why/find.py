@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below
-from argosy.diagnostics.why.lines import Line, rank_of, split_lines
+from argosy.diagnostics.why.lines import Line, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
 from argosy.diagnostics.why.signatures import Signature
@@ -17,7 +17,7 @@ from argosy.diagnostics.why.signatures import Signature
 SHOWN = 200
 """Characters of a line that are shown."""
 
-SPAN = 8
+SPAN = 12
 """Lines from the beginning of a match in which its named groups are."""
 
 LEVELS = ("cause", "maybe", "unexplained", "symptom")
@@ -43,6 +43,8 @@ class KnownError(msgspec.Struct, frozen=True):
         The rank that wrote that line; empty if the log does not show it.
     below
         The next lines of its message, if the error is only quoted; they often name the reason.
+    often
+        The usual reasons of the cause, the most frequent one first; empty if the log shows the reason.
     """
 
     name: str
@@ -55,6 +57,7 @@ class KnownError(msgspec.Struct, frozen=True):
     source: str
     rank: str = ""
     below: tuple[str, ...] = ()
+    often: tuple[str, ...] = ()
 
 
 def without_digits(lines: Iterable[str]) -> str:
@@ -68,7 +71,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the first
     error line of the failure is quoted.
     """
-    lines = split_lines(text)
+    lines = lines_of_last_job(split_lines(text))
     texts = hide_ignored([line.text for line in lines])
     places = _find_places(texts, signatures)
     explained = {number for each in places.values() for number in each}
@@ -103,9 +106,17 @@ def _unknown(line: Line, name: str, level: str, cause: str, fix: str, lines: Seq
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:
     first, s = lines[places[0]], signature
     names = _read_names(s, "\n".join(line.text for line in lines[places[0] : places[0] + SPAN]))
-    cause, fix = _fill(s.cause, names), _fill(s.fix, names)
     return KnownError(
-        s.name, s.level, first.number, _short(first.text), len(places), cause, fix, s.source, rank_of(first)
+        name=s.name,
+        level=s.level,
+        line=first.number,
+        text=_short(first.text),
+        times=len(places),
+        cause=_fill(s.cause, names),
+        fix=_fill(s.fix, names),
+        source=s.source,
+        rank=rank_of(first),
+        often=tuple(_fill(reason, names) for reason in s.often),
     )
 
 
@@ -119,14 +130,14 @@ def _read_names(signature: Signature, text: str) -> dict[str, str]:
 
 
 NO_TEXT = "\0"
-"""Marks in a template a name without a text, until the blanks and brackets around it are removed."""
+"""Marks in a template a name without a text, until the blanks, colon and brackets around it are removed."""
 
 
 def _fill(template: str, names: Mapping[str, str]) -> str:
-    """Replace each name in braces by its text; a name without a text goes with the blanks and brackets around it."""
+    """Replace each name in braces by its text; without one, drop it with the blanks, colon and brackets around it."""
     for name, value in names.items():
         template = template.replace(f"{{{name}}}", value or NO_TEXT)
-    template = re.sub(r" *\([ \0]*\0[ \0]*\)|[ \0]*\0[ \0]*(?=[,.:;)]|$)", "", template)
+    template = re.sub(r" *\([ \0]*\0[ \0]*\)|:?[ \0]*\0[ \0]*(?=[,.:;)]|$)", "", template)
     return re.sub(r"[ \0]*\0[ \0]*", lambda found: " " if " " in found[0] else "", template)
 
 

@@ -17,6 +17,9 @@ NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 LABELLED_SHARE = 0.5
 """Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
 
+JOB_ENDED = re.compile(r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT ")
+"""Slurm's message at the end of a job, with its number."""
+
 
 class Line(msgspec.Struct, frozen=True):
     """A line of a log.
@@ -40,6 +43,13 @@ def split_lines(text: str) -> tuple[Line, ...]:
     """Split a log into lines, without the labels of their ranks."""
     lines = tuple(_split(text))
     return tuple(_take_label(line) for line in lines) if _has_labels(lines) else lines
+
+
+def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
+    """Return the lines of the last job of a log to which several jobs were appended, if Slurm's messages show them."""
+    ends = [(at, match[1]) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
+    earlier = [at for at, job in ends if job != ends[-1][1]]
+    return lines[earlier[-1] + 1 :] if earlier else lines
 
 
 def _split(text: str) -> Iterator[Line]:

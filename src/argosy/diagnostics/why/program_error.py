@@ -200,7 +200,8 @@ def _describe(raised: Raised) -> ProgramError:
             f"the program refused its arguments: {message}",
             "correct the arguments of the program; its option --help lists those that this version knows",
         )
-    name = raised.name.rpartition(".")[2] if raised.name.replace(".", "").isidentifier() else raised.name[:120]
+    named = re.fullmatch(r"[\w.:]+\w", raised.name)
+    name = raised.name.rpartition(".")[2] if named else f"the message '{raised.name[:120].strip()}'"
     error = f"{name}: {message}" if message else name
     advice = find_advice(raised.message)
     if not raised.file:

@@ -17,10 +17,12 @@ from argosy.core.parse import parse_toml
 DATA = Path(__file__).with_name("signatures")
 
 FILES = (
-    *("training", "kernels", "builds", "tools", "frameworks", "data"),
-    *("memory", "disks", "containers", "images", "rocm", "gpus", "offload", "intel"),
-    *("libraries", "nccl", "fabrics", "mpi", "rendezvous"),
-    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "shell"),
+    *("training", "distributed", "kernels", "builds", "tools", "frameworks", "serving", "data", "downloads"),
+    *("memory", "disks"),
+    *("containers", "podman", "runtimes", "images", "registries"),
+    *("rocm", "gpus", "gpu-containers", "gpu-libraries", "gpu-peers", "offload", "intel"),
+    *("libraries", "nccl", "infiniband", "fabrics", "mpirun", "mpi", "rendezvous"),
+    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "modules", "shell"),
     *("batch", "slurm", "submit", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
@@ -41,6 +43,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     also, unless
         Regular expressions, searched in the whole log. The signature counts only if each of ``also`` and none of
         ``unless`` is found, for example if a container is involved. ``^`` and ``$`` match at each line.
+    cause
+        The failure that the line proves. If the line alone does not tell why, ``often`` has the reasons.
+    often
+        The usual reasons of the cause, the most frequent one first, each with how to recognise or solve it.
     level
         ``cause``, ``maybe`` (not always the reason) or ``symptom`` (follows from another error).
     example
@@ -53,6 +59,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     also: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     cause: str
+    often: tuple[str, ...] = ()
     fix: str
     source: str = ""
     level: Level = "cause"
