@@ -13,8 +13,9 @@ from argosy.cli.parameters import NAMED, SITE
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.records import asdict
 from argosy.core.shell import quote
-from argosy.launch.import_script.importer import import_script, read_script_text
+from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
+from argosy.launch.import_script.read_text import read_script_text
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.user_config import configured_site
 from argosy.sites.load import load_site, sites_here

@@ -293,9 +293,15 @@ def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
             yield _source(name), ((Part("text", ""),),)
         elif value.type == "array":
             words = tuple(_word(part) for part in value.named_children if part.type != "comment")
-            yield _source(name), ((before,), *words) if is_added else words
+            yield _source(name), ((replace(before, all_elements=True),), *words) if is_added else words
         else:
-            yield _source(name), ((before, *_word(value)) if is_added else _word(value),)
+            text = tuple(map(_joined, _word(value)))
+            yield _source(name), ((before, *text) if is_added else text,)
+
+
+def _joined(part: Part) -> Part:
+    """Return a part of the value of a variable: the elements of an array become one text."""
+    return Part("shell", f"${{{part.text}[*]}}", quoted=True) if part.all_elements else part
 
 
 def _words(node: Node) -> Iterator[Word]:
@@ -393,8 +399,8 @@ def _plain(text: str, *, quoted: bool) -> Part:
 def _variable(text: str, *, quoted: bool) -> Part:
     inner = text[2:-1] if text.startswith("${") else text[1:]
     name, found, default = inner.partition(":-")
-    if name.endswith(("[@]", "[*]")):
-        name = name[:-3]
+    is_all = name.endswith(("[@]", "[*]"))
+    name = name[:-3] if is_all else name
     if not name.isidentifier():
         return Part("shell", text, quoted=quoted)
-    return Part("variable", name, default if found else None, quoted=quoted)
+    return Part("variable", name, default if found else None, quoted=quoted, all_elements=is_all)

@@ -26,12 +26,20 @@ class Part(msgspec.Struct, frozen=True):
         Text after ``:-`` in ``${NAME:-text}``; None if there is none.
     quoted
         Whether the part is inside double quotes, so that its value is not split into words.
+    all_elements
+        Whether the part is all elements of an array (``${NAME[@]}``); ``$NAME`` is the first one.
     """
 
     kind: PartKind
     text: str
     default: str | None = None
     quoted: bool = False
+    all_elements: bool = False
+
+    @property
+    def reference(self) -> str:
+        """The name of a variable as it is written in braces."""
+        return f"{self.text}[@]" if self.all_elements else self.text
 
 
 Word = tuple[Part, ...]
@@ -70,7 +78,8 @@ def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | No
     if part.kind != "variable":
         return ((part,),)
     if part.text in values:
-        found = tuple(map(quoted_word, values[part.text]))
+        elements = values[part.text] if part.all_elements else values[part.text][:1]
+        found = tuple(map(quoted_word, elements))
         if nested:
             others = {name: value for name, value in values.items() if name != part.text}
             found = tuple(piece for word in found for piece in expand(word, others, nested=True))
@@ -82,7 +91,7 @@ def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | No
 
 def quoted_word(word: Word) -> Word:
     """Return a word whose values are not split: those of assignments, and values that are split where they are used."""
-    return tuple(Part(part.kind, part.text, part.default, quoted=True) for part in word)
+    return tuple(replace(part, quoted=True) for part in word)
 
 
 def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
@@ -107,4 +116,4 @@ def plain_text(word: Word) -> str | None:
 
 def source_text(word: Word) -> str:
     """Return the text of a word with its variables and expressions as they are written, without quotes."""
-    return "".join(f"${{{part.text}}}" if part.kind == "variable" else part.text for part in word)
+    return "".join(f"${{{part.reference}}}" if part.kind == "variable" else part.text for part in word)

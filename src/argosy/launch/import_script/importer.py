@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
-from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
-from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
 from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
@@ -21,31 +18,34 @@ from argosy.launch.import_script.classify import (
     started_programs,
 )
 from argosy.launch.import_script.containers import BINDS, INSIDE
+from argosy.launch.import_script.gpu_wrapper import (
+    NO_WRAPPER,
+    GpuWrapper,
+    is_about_wrapper,
+    read_gpu_wrapper,
+    set_visible_gpu,
+    without_wrapper,
+)
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.host_software import fate_of_activation, fate_of_host_path, fate_of_modules
 from argosy.launch.import_script.job import make_job
-from argosy.launch.import_script.model import WIDEST, Fate, ImportedJob, ImportedScript, Translation, translate
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, translate
 from argosy.launch.import_script.options import translate_options
 from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
-from argosy.launch.import_script.settings import describe_setting, is_certain
-from argosy.launch.import_script.shell_state import LONGEST, ShellState, change_folder, changes_folder, double_quoted
+from argosy.launch.import_script.settings import SET_BY_ARGOSY, describe_setting, is_certain
+from argosy.launch.import_script.shell_state import (
+    LONGEST,
+    ShellState,
+    change_folder,
+    changes_folder,
+    double_quoted,
+    exports_all_at_end,
+    waits_for_one,
+)
 from argosy.sites.profile import Site
 
-RENDEZVOUS = frozenset(
-    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK".split()  # noqa: SIM905
-)
-"""Variables that Argosy sets for each rank."""
-
-SET_BY_ARGOSY: Mapping[str, str] = {
-    **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
-    "OMP_NUM_THREADS": "Argosy sets it to the cores of a rank",
-    "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
-    "CUDA_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
-    "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
-    "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
-}
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 PREFIX = re.compile(r"(/[^:$]+)/bin:")
 """Folder of a host's environment in a value of PATH."""
@@ -67,29 +67,6 @@ BLOCKS: Mapping[str, str] = {
 
 NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 """Commands that find the nodes of a job."""
-
-SHELL = re.compile(r"#!\s*\S*(/env\s+(-\S+\s+)*)?(\S*/)?(ba|da|k|z)?sh\b")
-"""First line of a job script."""
-
-
-def read_script_text(path: Path) -> str:
-    """Read the text of a job script.
-
-    Raises
-    ------
-    UsageError
-        When the file cannot be read, or is not a shell script.
-    """
-    with reading(path):
-        data = path.read_bytes()
-    first = data.split(b"\n", 1)[0].decode(errors="replace")
-    if b"\0" in data or not SHELL.match(first):
-        raise UsageError(
-            f"{path} is not a job script of a shell",
-            evidence="it is a binary file" if b"\0" in data else f"first line: {first[:WIDEST]!r}",
-            hint="a job script begins with #!/bin/bash or #!/bin/sh",
-        )
-    return data.decode(errors="replace")
 
 
 def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:
@@ -116,6 +93,7 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 
 
 CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
+EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
 NODE_FILE = "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there"
 NO_PROGRAM = "it only prints, or controls the shell of the script"
@@ -139,12 +117,17 @@ class _Reader:
         self.site = site
         self.found: list[Translation] = []
         keys = {"site": site.name} if site.name else {}
-        self.state = ShellState(keys=keys, is_moving=changes_folder(script.statements))
+        self.state = ShellState(
+            keys=keys,
+            is_moving=changes_folder(script.statements),
+            waits_for_one=waits_for_one(script.statements),
+        )
         self.jobs: list[ImportedJob] = []
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
         self.host_paths: list[Statement] = []
         self.functions: dict[str, str] = {}
+        self.wrappers: dict[str, GpuWrapper] = {}
         self.after_test = self.is_conditional = False
         self.name = name
         self.is_named = is_named
@@ -203,7 +186,8 @@ class _Reader:
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self.add(statement.line, statement.text, *self.fate_of_inherited(name))
         if name not in state.values:
-            words = tuple(word for word in words if word != (Part("variable", name, "", quoted=True),))
+            before = Part("variable", name, "", quoted=True, all_elements=True)
+            words = tuple(word for word in words if word != (before,))
         expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
@@ -283,7 +267,8 @@ class _Reader:
         setting = self.profile.get(name)
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
             return self.add(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
-        if all(plain_text(word) is not None for word in words):
+        is_used_before = any(f"${{{name}}}" in line for line in self.state.prelude)
+        if all(plain_text(word) is not None for word in words) and not is_used_before:
             self.state.env[name] = value
             other = f"; {describe_setting(setting, self.site)}" if setting else ""
             return self.add(statement.line, statement.text, Fate.KEPT, f'env.{name} = "{value}"{other}')
@@ -302,6 +287,9 @@ class _Reader:
         for command in read_commands(statement.text):
             changed |= computed_variables([source_text(word) for word in command.words])
         self.state.conditional |= changed
+        if wrapper := read_gpu_wrapper(statement.text):
+            self.wrappers[wrapper.name] = wrapper
+            return self.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
         if first.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
             return self.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
@@ -309,6 +297,9 @@ class _Reader:
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
+        now = self.state.exports_all
+        if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
+            return self.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
@@ -332,9 +323,14 @@ class _Reader:
 
     def read_command(self, statement: Statement) -> None:
         """Translate a command: the start of a program, preparation, or output."""
-        text, program = statement.text, read_program(statement, self.state.values)
+        written, wrapper = without_wrapper(statement, self.wrappers)
+        text, program = statement.text, read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, self.harmless_functions())
+        if wrapper and role is Role.PROGRAM:
+            set_visible_gpu(program, wrapper)
+        elif is_about_wrapper(program, self.wrappers):
+            return self.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.state.observe(program.texts)
         if program.name in self.functions:

@@ -68,10 +68,15 @@ def make_job(
         *_unknown_variables(variables),
         *_layers(program),
         *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
-        *_computed_parts((program.script,), {}),
+        *(
+            note
+            for note in _computed_parts((program.script,), {})
+            if not any(note[0] in each for each in program.replaced)
+        ),
         *_literal_variables(program.script),
         *_conditional_variables((*program.words, program.script), state),
-        *_shell_signs(statement),
+        *_early_variables(statement, program),
+        *_shell_signs(statement, state),
         *_node_notes(step.shape, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
@@ -199,12 +204,21 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
         )
 
 
-def _shell_signs(statement: Statement) -> Iterator[Note]:
+def _early_variables(statement: Statement, program: Program) -> Iterator[Note]:
+    """Report ``$A`` in ``A=1 prog $A``, which the script's shell expands before the assignment."""
+    used = {part.text for word in program.words for part in word if part.kind == "variable"}
+    for name in dict.fromkeys(name for name, _ in statement.assigned if name in used):
+        yield f"${name}", Fate.UNTRANSLATED, f"bash expands it before it sets {name}: write its value"
+
+
+def _shell_signs(statement: Statement, state: ShellState) -> Iterator[Note]:
     """Report the redirections of the output, and ``&``."""
     if statement.redirects:
         note = "the output goes to the job's output file; set output to change it"
         yield statement.redirects, Fate.LEFT_OUT, note
-    if statement.background:
+    if statement.background and state.waits_for_one:
+        yield "&", Fate.LEFT_OUT, "the job waits for its program, as the script does"
+    elif statement.background:
         note = (
             "Argosy makes a separate job of each program that runs at the same time; programs that talk to each other "
             "need one program that starts them"

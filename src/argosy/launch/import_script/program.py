@@ -52,6 +52,8 @@ class Program(msgspec.Struct):
         The words of the command before variables are expanded.
     script
         The text of ``bash -c``, with the parts that the script's own shell expands.
+    hidden
+        Variables of the script that ``bash -c`` does not see, because they are not exported.
     """
 
     words: tuple[Word, ...]
@@ -70,6 +72,7 @@ class Program(msgspec.Struct):
     torchrun_nodes: int = 0
     written: tuple[Word, ...] = ()
     script: Word = ()
+    hidden: set[str] = msgspec.field(default_factory=set)
     replaced: list[str] = msgspec.field(default_factory=list)
     untranslated: list[str] = msgspec.field(default_factory=list)
 
@@ -145,5 +148,5 @@ def _shell_part(part: Part) -> str:
     if part.kind == "shell":
         return f'"{part.text}"' if part.quoted else part.text
     default = f":-{part.default}" if part.default is not None else ""
-    variable = f"${{{part.text}{default}}}"
+    variable = f"${{{part.reference}{default}}}"
     return f'"{variable}"' if part.quoted else variable

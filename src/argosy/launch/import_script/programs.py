@@ -7,7 +7,7 @@ layer until the program is left, and notes what each layer says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
@@ -24,6 +24,7 @@ from argosy.launch.import_script.containers import (
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
+from argosy.launch.import_script.settings import SET_BY_ARGOSY
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -52,10 +53,19 @@ def environment_of(command: str, arguments: Sequence[str]) -> str:
     return names[1] if names[1:] else names[0].removesuffix("/activate").removesuffix("/bin")
 
 
-def read_program(statement: Statement, values: Values) -> Program:
-    """Take a command apart, until the program itself is left."""
+def read_program(statement: Statement, values: Values, exported: Collection[str] | None = None) -> Program:
+    """Take a command apart, until the program itself is left.
+
+    Parameters
+    ----------
+    exported
+        Names of the exported variables, which ``bash -c`` sees; None if they are not known.
+    """
     words = tuple(expanded for word in statement.words for expanded in expand(word, values))
     program = Program(words, statement.line, values, written=statement.words)
+    program.hidden = (
+        {*values} - {*exported, *(name for name, _ in statement.assigned)} if exported is not None else set()
+    )
     _set_variables(program, statement)
     while program.words and not program.is_done and (layer := _layer(program)):
         layer(program)
@@ -179,7 +189,7 @@ def _shell(program: Program) -> None:
         program.words = (*program.words[:2], (Part("text", text),), *program.words[3:])
         program.is_done = True
         return
-    program.prelude += [each.text for each in exports]
+    program.prelude += list(_exports(program, exports))
     if "image" in program.keys:
         # LUMI's PyTorch images need it: their python on PATH is not the one with torch.
         activations = [each.text for each in whole if each.kind == "command" and ACTIVATION.match(each.text)]
@@ -187,8 +197,22 @@ def _shell(program: Program) -> None:
     inner = commands[0]
     own = {name for each in exports for name, _ in each.assigned}
     values = {name: value for name, value in program.values.items() if name not in own}
+    used = {part.text for word in inner.words for part in word if part.kind == "variable"} - own
+    for name in sorted(used & program.hidden):
+        values[name] = ()
+        program.untranslated.append(f"${name}: the script does not export it, so that the inner shell has no value")
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, values))
     _set_variables(program, inner)
+
+
+def _exports(program: Program, exports: Sequence[Statement]) -> Iterator[str]:
+    """Yield the assignments of ``bash -c TEXT`` for the shell of each rank, and note those that Argosy replaces."""
+    for each in exports:
+        names = [name for name, _ in each.assigned]
+        if names and all(name in SET_BY_ARGOSY for name in names):
+            program.replaced.append(f"{each.text}: {SET_BY_ARGOSY[names[0]]}")
+        else:
+            yield each.text
 
 
 def _is_preparation(statement: Statement) -> bool:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from argosy.launch.import_script.options import Shape
 from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting
+
+RENDEZVOUS = frozenset(
+    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK".split()  # noqa: SIM905
+)
+"""Variables that Argosy sets for each rank."""
+
+SET_BY_ARGOSY: Mapping[str, str] = {
+    **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
+    "OMP_NUM_THREADS": "Argosy sets it to the cores of a rank",
+    "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
+    "CUDA_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
+    "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
+    "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
+}
 
 
 def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:

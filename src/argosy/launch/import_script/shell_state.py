@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.script_reader import Statement
+from argosy.core.script_reader import Statement, read_commands
 from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.model import Fate
@@ -60,6 +60,8 @@ class ShellState(msgspec.Struct):
         Whether the script changes its folder.
     conditional
         Variables that a loop, a condition or a command such as ``read`` sets.
+    waits_for_one
+        Whether the script starts one program with ``&``, and waits for it.
     """
 
     shape: Shape = Shape()
@@ -76,6 +78,7 @@ class ShellState(msgspec.Struct):
     folder: str = ""
     is_moving: bool = False
     conditional: set[str] = set()
+    waits_for_one: bool = False
 
     def observe(self, command: Sequence[str]) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""
@@ -115,6 +118,22 @@ class ShellState(msgspec.Struct):
         return f"{self.path_of(source)}{colon}{inside}"
 
 
+def exports_all_at_end(text: str, *, before: bool) -> bool:
+    """Return whether ``set -a`` applies behind a compound statement; `before` is whether it applied before it."""
+    if text.startswith("("):
+        return before  # a subshell
+    for command in read_commands(text):
+        if found := ALL_EXPORTED.match(command.text):
+            before = found[1] == "-"
+    return before
+
+
+def waits_for_one(statements: Iterable[Statement]) -> bool:
+    """Return whether a script starts one program with ``&`` and waits for it, for example to handle signals."""
+    names = [source_text(each.words[0]) for each in statements if each.words]
+    return "wait" in names and sum(each.background for each in statements) == 1
+
+
 def changes_folder(statements: Iterable[Statement]) -> bool:
     """Return whether a script changes its folder."""
     return any(each.words and source_text(each.words[0]) in {"cd", "pushd"} for each in statements)
@@ -145,7 +164,7 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
 def double_quoted(words: Iterable[Word]) -> str:
     """Render words for sh in double quotes, with their variables."""
     parts = [
-        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.text}}}"
+        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.reference}}}"
         for word in words
         for part in word
     ]

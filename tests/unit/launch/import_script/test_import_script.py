@@ -20,8 +20,9 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.records import replace
 from argosy.core.script_reader import read_job_script
-from argosy.launch.import_script.importer import import_script, read_script_text
+from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
+from argosy.launch.import_script.read_text import read_script_text
 from argosy.launch.import_script.write import render_jobs, write_jobs
 from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
@@ -733,3 +734,97 @@ def test_a_file_of_the_nodes_and_a_clean_environment_are_left_to_the_user() -> N
 def test_syntax_of_bash_is_run_by_bash(text: str, shell: str) -> None:
     script = f"#!/bin/bash\nsrun apptainer exec x.sif bash -c 'python train.py --host {text}'\n"
     assert keys(script)["command"][0] == shell
+
+
+def read(*lines: str) -> ImportedScript:
+    return import_script("job.sh", "\n".join(("#!/bin/bash", "#SBATCH --ntasks=2", *lines, "")))
+
+
+def command(*lines: str) -> list[str]:
+    (job,) = read(*lines).jobs
+    return list(job.keys["command"])
+
+
+def test_an_inner_shell_sees_only_exported_variables() -> None:
+    assert command("A=5", "srun bash -c 'python t.py --a \"$A\"'") == ["python", "t.py", "--a", ""]
+    assert fate(read("A=5", "srun bash -c 'python t.py $A'"), "$A") == (
+        Fate.UNTRANSLATED, "the script does not export it, so that the inner shell has no value",
+    )  # fmt: skip
+    for lines in (("export A=5",), ("A=5", "export A"), ("set -a", "A=5")):
+        assert command(*lines, "srun bash -c 'python t.py $A'") == ["python", "t.py", "5"]
+    assert command("A=5", 'srun bash -c "python t.py $A"') == ["python", "t.py", "5"]
+    assert command("A=5", "srun bash -c 'A=6; python t.py $A'")[-1] == "A=6; exec python t.py ${A}"
+
+
+def test_a_variable_before_a_command_is_expanded_before_it_is_set() -> None:
+    assert command("A=5", "A=1 srun python t.py $A") == ["python", "t.py", "5"]
+    assert fate(read("A=1 srun python t.py $A"), "$A") == (
+        Fate.UNTRANSLATED, "bash expands it before it sets A: write its value",
+    )  # fmt: skip
+
+
+def test_set_a_in_a_condition_is_not_translated() -> None:
+    imported = read("if [ -e env ]; then", "  set -a", "fi", "B=3", "srun python t.py")
+    assert fate(imported, "if [") == (
+        Fate.UNTRANSLATED,
+        "a condition decides whether later variables are exported: export those that the program needs",
+    )
+    assert fate(read("if true; then set -a; set +a; fi", "srun python t.py"), "if true")[0] is Fate.LEFT_OUT
+    assert fate(read("( set -a )", "srun python t.py"), "( set")[0] is Fate.LEFT_OUT
+
+
+def test_an_exported_value_keeps_the_value_that_another_variable_had() -> None:
+    line = command("export A=$B/x", "export B=2", "srun python t.py")[-1]
+    assert line == 'export A="${B}/x"; export B="2"; exec python t.py'
+
+
+def test_the_rendezvous_of_an_inner_shell_is_reported_once() -> None:
+    host = "$(scontrol show hostnames | head -n1)"
+    imported = read(f'srun bash -c "torchrun --rdzv_endpoint={host}:29500 t.py"')
+    assert [each.text for each in imported.translations if host in each.text and "srun" not in each.text] == [
+        f"--rdzv_endpoint={host}:29500"
+    ]
+    imported = read(f"srun bash -c 'export MASTER_ADDR={host}; python t.py'")
+    assert imported.jobs[0].keys["command"] == ["python", "t.py"]
+    assert fate(imported, "export MASTER_ADDR") == (Fate.REPLACED, "Argosy sets it for each rank")
+
+
+def test_one_program_in_the_background_is_waited_for() -> None:
+    assert fate(read("srun python t.py &", "wait"), "&")[0] is Fate.LEFT_OUT
+    assert "separate job" in fate(read("srun python t.py &", "srun python u.py &", "wait"), "&")[1]
+
+
+SELECT_GPU = """\
+cat << EOF > {file}
+#!/bin/bash
+
+export ROCR_VISIBLE_DEVICES=\\$SLURM_LOCALID
+exec \\$*
+EOF
+chmod +x {file}
+srun --cpu-bind=map_cpu:49,57 {file} singularity exec my.sif python t.py
+rm -rf {file}"""
+
+
+@pytest.mark.parametrize("file", ["./select_gpu", "select_gpu", "${SCRATCH}/select_gpu"])
+def test_the_script_by_which_ranks_select_their_gpu_is_translated(file: str) -> None:
+    imported = read(SELECT_GPU.format(file=file))
+    (job,) = imported.jobs
+    assert job.keys["image"] == "my.sif"
+    assert job.keys["command"] == ["sh", "-c", "export ROCR_VISIBLE_DEVICES=$SLURM_LOCALID; exec python t.py"]
+    assert [each.text for each in imported.untranslated] == []
+    for text in ("cat <<", "chmod", "rm -rf"):
+        assert fate(imported, text) == (Fate.REPLACED, "the shell of each rank selects its GPU, as this script does")
+
+
+def test_a_script_that_does_more_than_select_a_gpu_is_not_translated() -> None:
+    imported = read(SELECT_GPU.format(file="./select_gpu").replace("\nexec ", "\nmodule load rocm\nexec "))
+    assert fate(imported, "cat <<")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "./select_gpu")[0] is Fate.UNTRANSLATED
+
+
+def test_the_name_of_an_array_is_its_first_element() -> None:
+    line = 'srun python t.py $A ${A} "${A[@]}" ${A[*]}'
+    assert command("A=(1 2)", line)[2:] == ["1", "1", "1", "2", "1", "2"]
+    assert command("A=(1 2)", "A+=(3)", 'srun python t.py "${A[@]}"')[2:] == ["1", "2", "3"]
+    assert command("A=(1 2)", 'B="${A[*]}"', "srun python t.py $B")[-1] == "A=(1 2); exec python t.py ${A[*]}"
