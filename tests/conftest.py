@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,9 @@ class ByFixtures(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtures | None:
     """Share out by groups where that is asked for."""
     return ByFixtures(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the thousands of collected tests out of each garbage collection: a sixth of the time of fast tests."""
+    gc.collect()
+    gc.freeze()

@@ -7,6 +7,7 @@ compiles; no toolkit is needed.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,8 +146,8 @@ class Driver:
     def _add_vectors(self) -> dict[str, Any]:
         """Add two vectors with the kernel, and compare every element."""
         floats = ctypes.c_float * ELEMENTS
-        left = floats(*range(ELEMENTS))
-        right = floats(*range(ELEMENTS, 0, -1))
+        left = floats.from_buffer(array("f", range(ELEMENTS)))
+        right = floats.from_buffer(array("f", range(ELEMENTS, 0, -1)))
         result = floats()
         size = ctypes.c_size_t(ctypes.sizeof(floats))
         module, target = self._load_module()
@@ -163,9 +164,10 @@ class Driver:
             for buffer in buffers:
                 self._free(buffer)
             self._raw("cuModuleUnload", module)
-        wrong = next((index for index in range(ELEMENTS) if result[index] != float(ELEMENTS)), -1)
-        if wrong >= 0:
-            text = f"vector_add: element {wrong} is {result[wrong]}, expected {float(ELEMENTS)}"
+        total = float(ELEMENTS)
+        if bytes(result) != array("f", [total]).tobytes() * ELEMENTS:
+            wrong = next(index for index, value in enumerate(result) if value != total)
+            text = f"vector_add: element {wrong} is {result[wrong]}, expected {total}"
             raise ProbeError("wrong result", text)
         return {"elements": ELEMENTS, "target": target, "correct": True}
 

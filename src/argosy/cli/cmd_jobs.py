@@ -140,7 +140,7 @@ def _known(text: str) -> str:
 
 def _list_past(most: int, *, as_json: bool) -> None:
     rows = history.past_jobs(open_session(quiet=True), most=most)
-    table = fit_table([(f"{row.id:<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
+    table = fit_table([(f"{row.id or '?':<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
     report = [{**asdict(row), "end": row.end} for row in rows]
     print_report(report, table or "no job was submitted from this machine", as_json=as_json)
 

@@ -147,9 +147,8 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
             return UsageError(f"{path}: {error.option_name} needs a value", hint=f"{_show_value(error, context)}{see}")
         case click.BadParameter():
             name = _parameter_name(error.param) or str(error.param_hint or "value")
-            near = _nearest_choice(error)
             what = f"invalid {name}: {_explain_range(_sentence(error.message))}"
-            return UsageError(what, hint=f"did you mean {near}?" if near else see)
+            return UsageError(what, hint=_hint_for_value(error, name) or see)
     extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
     if extra:
         return UsageError(f"{path}: unexpected argument {extra[1]!r}", hint=see)
@@ -158,6 +157,14 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
 
 CHOICE_HINTS = {"cuda": "nv", "nvidia": "nv", "amd": "rocm", "squashfs": "sqsh", "tar": "oci-archive", "docker": "oci"}
 """Value of another tool -> the choice that means it."""
+
+
+def _hint_for_value(error: click.BadParameter, name: str) -> str:
+    """Return a hint for a value that an option does not accept; empty if there is none."""
+    if name in {"--gpus", "--gpus-per-node"} and error.message.startswith("0 "):
+        return "use --gpu none for a job without GPUs"
+    near = _nearest_choice(error)
+    return f"did you mean {near}?" if near else ""
 
 
 def _nearest_choice(error: click.BadParameter) -> str:

@@ -8,6 +8,7 @@ little, or the output that a node could not open.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -188,7 +189,13 @@ def advise_end(state: str, script: str, sources: Mapping[str, str]) -> str:
     options = BEHIND.get(state.partition(" ")[0], ())
     if not options or not script:
         return ""
-    return _line(options, script.splitlines(), sources) + AFTER.get(state, "")
+    return _line(options, script.splitlines(), sources) + ("" if find_checkpoint(script) else AFTER.get(state, ""))
+
+
+def find_checkpoint(script: str) -> str:
+    """Return the checkpoint of a job with ``--resume`` from its script; empty for any other job."""
+    found = re.search(r"^ *resume_from (.+) \d+$", script, re.MULTILINE)
+    return "".join(shlex.split(found[1])[:1]) if found else ""
 
 
 def _line(options: Sequence[str], lines: Sequence[str], sources: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from argosy.jobs.record import (
     CANCELLED,
     SUBMITTED,
     Run,
+    damaged_files,
     find_record,
     last_run,
     read_first,
@@ -56,6 +57,8 @@ class PastJob(msgspec.Struct, frozen=True):
         Whether ``argosy cancel`` cancelled it.
     now
         Its state in the queue; empty if it has ended. A requeued job has ended runs, too.
+    damaged
+        Files of its record that cannot be read; without the file of the submission, the number may be empty.
     """
 
     id: str
@@ -68,10 +71,15 @@ class PastJob(msgspec.Struct, frozen=True):
     code: int = 0
     is_cancelled: bool = False
     now: str = ""
+    damaged: tuple[str, ...] = ()
 
     @property
     def end(self) -> str:
-        """How it ended, in a few words, or what it does now."""
+        """How it ended, in a few words, or what it does now; and the damaged files of its record."""
+        return "; ".join((self._how, *(f"{file} is damaged" for file in self.damaged)))
+
+    @property
+    def _how(self) -> str:
         if self.now:
             return self.now
         if self.run is None:
@@ -163,8 +171,8 @@ def _jobs_of_now(session: Session) -> dict[str, str]:
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
     found: list[PastJob] = []
     for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
-        job = read_submitted(file.parent).get("job")
-        if job and len(found) < most:
+        job = read_submitted(file.parent).get("job", "")
+        if (job or damaged_files(file.parent)) and len(found) < most:
             found.append(_read(job, file.parent))
     return tuple(found)
 
@@ -210,7 +218,10 @@ def _read(job: str, record: Path) -> PastJob:
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
     name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time") or _made(record)
-    return PastJob(job, name, site, time, str(record), last, plan, code, (record / CANCELLED).is_file())
+    damaged = tuple(map(str, damaged_files(record)))
+    is_cancelled = (record / CANCELLED).is_file()
+    job = job or (last.job if last else "")
+    return PastJob(job, name, site, time, str(record), last, plan, code, is_cancelled, damaged=damaged)
 
 
 def _made(record: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,27 @@ def parse_shape(plan: Mapping[str, object]) -> Shape | None:
         return msgspec.convert(plan.get("shape"), Shape)
     except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
         return None
+
+
+class _Types(msgspec.Struct):
+    """The types of the values of a recorded plan that are read one by one."""
+
+    name: str = ""
+    shape: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+    choices: list[dict[str, Any]] = []
+    command: list[str] = []
+    directives: list[str] = []
+    logs: str = ""
+
+
+def has_types_of_plan(plan: Mapping[str, object]) -> bool:
+    """Return whether the values of a recorded plan have their types; those of a damaged record may not."""
+    try:
+        msgspec.convert(plan, _Types)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return False
+    return True
 
 
 class LaunchPlan(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
-from argosy.jobs.first_failure import RankEnd, advise_end, find_first_failure, no_output, true_state
+from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.record import (
     RankFacts,
     Run,
@@ -381,17 +381,19 @@ def _exit_code(facts: dict[str, str], last: Run | None) -> int:
 def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Path | None) -> str:
     if describe_state(state)[0] == WAITING:
         return advise_waiting(facts.get("Reason", ""), job)
-    return no_output(facts, output) or _line_to_change(state, record)
+    return no_output(facts, output) or _advise_from_record(state, record)
 
 
-def _line_to_change(state: str, record: Path | None) -> str:
-    """Return advice with the line of the project file or the script that requests too little time or memory."""
+def _advise_from_record(state: str, record: Path | None) -> str:
+    """Return the line of project file or script that requests too little, and how to continue from a checkpoint."""
     try:
         script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
         sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    return advise_end(state, script, sources)
+    checkpoint = find_checkpoint(script)
+    again = f"to continue from {checkpoint}, launch the job again with the same --checkpoint" if checkpoint else ""
+    return "; ".join(filter(None, (advise_end(state, script, sources), again)))
 
 
 def describe_waiting(facts: JobFacts) -> str:

@@ -23,6 +23,7 @@ from argosy.core.shell import quote
 from argosy.core.ssh import OverSsh, parse_remote, run_text
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd
+from argosy.jobs.launch_plan import has_types_of_plan
 
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
@@ -142,7 +143,7 @@ def read_runs(record: Path | None) -> tuple[Run, ...]:
     return tuple(
         Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], *map(parse_int, row[4:6]))
         for row in rows
-        if len(row) >= 4  # noqa: PLR2004
+        if len(row) >= 4 and row[2].isdecimal()  # noqa: PLR2004
     )
 
 
@@ -203,7 +204,8 @@ def read_submitted(record: Path | None) -> dict[str, str]:
 
 
 def _read_submission(record: Path | None) -> dict[str, str]:
-    return read_json_object(record / SUBMITTED) if record else {}
+    found = read_json_object(record / SUBMITTED) if record else {}
+    return found if all(isinstance(value, str | bool) for value in found.values()) else {}
 
 
 def _own_number(record: Path | None) -> str:
@@ -332,9 +334,20 @@ def _own_lines(lines: list[str]) -> tuple[str, ...]:
     return tuple(line for line in own if not line.startswith("argosy: "))
 
 
+PLAN = "job.json"
+"""File of a record: the plan of the job."""
+
+
 def read_plan(record: str | Path | None) -> dict[str, Any]:
     """Read the plan in a record; empty if there is none, or it is damaged."""
-    return read_json_object(Path(record) / "job.json") if record else {}
+    plan = read_json_object(Path(record) / PLAN) if record else {}
+    return plan if has_types_of_plan(plan) else {}
+
+
+def damaged_files(record: Path) -> tuple[Path, ...]:
+    """Return the files of a job's record that are damaged."""
+    read = {SUBMITTED: _read_submission(record), PLAN: read_plan(record)}
+    return tuple(record / name for name, found in read.items() if not found and (record / name).exists())
 
 
 def _text(record: Path | None, name: str) -> str:

@@ -79,9 +79,10 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     """
     wanted = request.wanted
     is_allocated = request.in_allocation and site.slurm.gpu_option != "none"
-    is_given = wanted.gpus or wanted.gpus_per_node or request.container.gpu is GpuMode.NONE
-    if is_given or is_allocated:
+    if wanted.gpus or wanted.gpus_per_node or is_allocated:
         return request
+    if request.container.gpu is GpuMode.NONE:
+        return replace(request, why_gpus="--gpu none requests none")
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
     moded, _ = choose_mode(site, request.mode, request.image)
     gpus = gpus_of(moded, moded.partition(options.partition))

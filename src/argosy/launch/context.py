@@ -232,8 +232,8 @@ def _refuse_negative(wanted: Wanted) -> None:
 def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     if why and gpus:
         return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
-    if gpus:
-        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), "requested", "option")
+    if gpus or why:
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why or "requested", "option")
     there = site.node.gpus
     why = "no GPU was requested" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)

@@ -89,7 +89,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     in_allocation
         Whether it runs as steps of the present allocation (see `argosy.launch.complete`).
     why_gpus
-        Why the job has the GPUs in `wanted`, if the user gave no number.
+        Why the job has the GPUs in `wanted`, or none, if the user gave no number.
     choices
         Choices made before planning; the plan lists them first.
     given

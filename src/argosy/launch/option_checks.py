@@ -118,7 +118,9 @@ def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
 def doubtful_choices(choices: Iterable[Choice]) -> Iterator[str]:
     """Yield a line for each command to run first, and for each choice that is probably a mistake of the user."""
     yield from (f"run first: {each.value} ({each.why})" for each in choices if each.mark is Mark.FIRST)
-    yield from (f"{each.label} {each.value}: {each.why}" for each in choices if each.mark is Mark.DOUBTFUL)
+    for each in (choice for choice in choices if choice.mark is Mark.DOUBTFUL):
+        equals = " " if each.label.startswith("--") else " = "
+        yield f"{each.label}{equals}{each.value}: {each.why}"
 
 
 def unused_options(choices: Iterable[Choice]) -> Iterator[str]:

@@ -203,7 +203,7 @@ def _warn_of_tcp(context: LaunchContext) -> tuple[Choice, ...]:
     if not missing or shape.nodes == 1 or not shape.gpus_per_node:
         return ()
     why = f'{missing}; use an image with the plugin, and add use = ["{SLINGSHOT[site.node.gpu_vendor]}"] to the profile'
-    return (Choice("network", "perhaps TCP", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
+    return (Choice("network", "probably TCP", why, f"site {site.name}", mark=Mark.DOUBTFUL),)
 
 
 OWN_FOLDERS = re.compile(r"/(tmp|var/tmp|dev/shm)/")

@@ -30,7 +30,7 @@ from argosy.launch.elsewhere import (
     is_here,
     with_image_of_folder,
 )
-from argosy.launch.image_checks import check_imports, note_missing_program, refuse_unknown_program, refuse_without_shell
+from argosy.launch.image_checks import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
@@ -43,6 +43,7 @@ from argosy.runtimes.command_check import (
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
+from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import LoadedSite, load_profile, locate_profile_errors, machine_here
 from argosy.sites.profile import Site

@@ -59,7 +59,7 @@ class PodmanHpc(msgspec.Struct, frozen=True):
         folder: Word = entry.workdir or ("/" if entry.contain else ShellExpr("$PWD"))
         variables = (Variable("HOME", entry.person.home or ShellExpr("$HOME")), *forced_variables(entry))
         return (
-            *("sh", "-c", START, "argosy-podman-hpc", " ".join((*flags, *entry.options))),
+            *("sh", "-c", START, "argosy-podman-hpc", *flags, *entry.options, "--"),
             *("--rm", "--interactive"),
             *(("--tty",) if entry.interactive else ()),
             *("--network=host", "--pid=host", *(() if entry.contain else ("--ipc=host",))),

@@ -36,6 +36,7 @@ from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_cont
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
 from argosy.runtimes.open_container import open_container, outer_environment, with_shell
+from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import CDI_DEVICE
 
 SHELL = ("/bin/sh", "-c", '[ ! -x /bin/bash ] || exec /bin/bash --norc "$@"; exec /bin/sh "$@"', "sh")
@@ -143,6 +144,8 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
         plan = with_shell(plan)
     if request.dev:
         plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
+    if not dry:
+        refuse_unknown_program(request.command, plan.entry)
     argv = literal_argv(plan.argv(request.command or SHELL))
     if not dry and CDI_DEVICE in argv:
         _refuse_without_cdi(plan.runtime.name)

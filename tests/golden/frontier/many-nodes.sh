@@ -11,7 +11,7 @@
 #
 # train on frontier: 2 nodes with 8 GPUs and 8 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
-#   network = perhaps TCP: RCCL uses TCP on Slingshot 11 without a plugin, and the profile has no
+#   network = probably TCP: RCCL uses TCP on Slingshot 11 without a plugin, and the profile has no
 #     network.plugin; use an image with the plugin, and add use = ["slingshot-amd"] to the profile
 #   NCCL_NET_GDR_LEVEL = not set: only for nodes > 1 and rocm < 7, and rocm is unknown
 #   partition = batch: the job uses whole nodes; no partition was given

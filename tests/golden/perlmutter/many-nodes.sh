@@ -37,15 +37,16 @@ main() {
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
         sh -c "$argosy_helpers" check_node / podman-hpc /dev/nvidiactl '' \
-        sh -c "$argosy_helpers" start_podman_hpc '--gpu --nccl' --rm --interactive --network=host \
-            --pid=host --ipc=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
-            --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
-            --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' \
-            --env 'NCCL_*' --env 'UCX_*' --env CUDA_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES \
-            --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL --env ZE_AFFINITY_MASK \
-            --env SLURMD_NODENAME --env "HOME=$HOME" --env "MASTER_ADDR=$MASTER_ADDR" \
-            --env "MASTER_PORT=$MASTER_PORT" --env "OMP_NUM_THREADS=$argosy_cores_per_rank" \
-            --env NCCL_SOCKET_IFNAME=hsn --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 \
+        sh -c "$argosy_helpers" start_podman_hpc --gpu --nccl -- --rm --interactive \
+            --network=host --pid=host --ipc=host --userns=keep-id --volume /tmp:/tmp \
+            --volume /var/tmp:/var/tmp --volume "$HOME:$HOME" --volume "$PWD:$PWD" \
+            --workdir "$PWD" --env 'PMI_*' --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' \
+            --env 'FI_*' --env 'CCL_*' --env 'NCCL_*' --env 'UCX_*' --env CUDA_VISIBLE_DEVICES \
+            --env ROCR_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env GPU_DEVICE_ORDINAL \
+            --env ZE_AFFINITY_MASK --env SLURMD_NODENAME --env "HOME=$HOME" \
+            --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+            --env "OMP_NUM_THREADS=$argosy_cores_per_rank" --env NCCL_SOCKET_IFNAME=hsn \
+            --env NCCL_NET_GDR_LEVEL=PHB --env NCCL_CROSS_NIC=1 \
             --env FI_CXI_DISABLE_HOST_REGISTER=1 --env FI_MR_CACHE_MONITOR=userfaultfd \
             --entrypoint= registry.example.org/project/train:1 \
         /bin/sh -c "$argosy_helpers" enter_layer_if_present \
@@ -154,11 +155,17 @@ check_node() {
 }
 
 start_podman_hpc() {
-# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc in one argument, then those of podman.
+# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc, `--`, then the options of podman.
 # podman-hpc reads no flags of its own after `--`, not even among the program's arguments.
-argosy_flags=$1
-shift
-exec podman-hpc run $argosy_flags -- --umask="$(umask)" "$@"
+argosy_umask=--umask=$(umask)
+for argosy_argument; do
+    shift
+    set -- "$@" "$argosy_argument"
+    [ "$argosy_argument" = -- ] || continue
+    set -- "$@" ${argosy_umask:+"$argosy_umask"}
+    argosy_umask=
+done
+exec podman-hpc run "$@"
 }
 
 enter_layer_if_present() {

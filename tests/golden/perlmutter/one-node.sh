@@ -37,7 +37,7 @@ main() {
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 --cpus-per-task="$argosy_need" \
         sh -c "$argosy_helpers" check_node / podman-hpc /dev/nvidiactl '' \
-        sh -c "$argosy_helpers" start_podman_hpc --gpu --rm --interactive --network=host \
+        sh -c "$argosy_helpers" start_podman_hpc --gpu -- --rm --interactive --network=host \
             --pid=host --ipc=host --userns=keep-id --volume /tmp:/tmp --volume /var/tmp:/var/tmp \
             --volume "$HOME:$HOME" --volume "$PWD:$PWD" --workdir "$PWD" --env 'PMI_*' \
             --env 'PMIX_*' --env 'SLURM_*' --env 'I_MPI_*' --env 'FI_*' --env 'CCL_*' \
@@ -152,11 +152,17 @@ check_node() {
 }
 
 start_podman_hpc() {
-# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc in one argument, then those of podman.
+# Start podman-hpc with the umask of this shell.  Arguments: the flags of podman-hpc, `--`, then the options of podman.
 # podman-hpc reads no flags of its own after `--`, not even among the program's arguments.
-argosy_flags=$1
-shift
-exec podman-hpc run $argosy_flags -- --umask="$(umask)" "$@"
+argosy_umask=--umask=$(umask)
+for argosy_argument; do
+    shift
+    set -- "$@" "$argosy_argument"
+    [ "$argosy_argument" = -- ] || continue
+    set -- "$@" ${argosy_umask:+"$argosy_umask"}
+    argosy_umask=
+done
+exec podman-hpc run "$@"
 }
 
 enter_layer_if_present() {

@@ -223,14 +223,22 @@ def test_an_engine_without_here_documents_is_named_with_an_alternative(tmp_path:
     assert "buildah 1.33" in caught.value.hint
 
 
-def test_an_unreachable_docker_daemon_is_not_reported_as_a_failed_instruction(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", "DOCKER_HOST"),
+        ("ERROR: BuildKit is enabled but the buildx component is missing or broken.", "unset DOCKER_BUILDKIT"),
+    ],
+)
+def test_a_fault_of_docker_itself_is_not_reported_as_a_failed_instruction(
+    tmp_path: Path, message: str, hint: str
+) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     session, _ = machine(tmp_path, "docker")
-    away = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
-    runner = FakeRunner([(("docker",), Reply(1, "", away))])
+    runner = FakeRunner([(("docker",), Reply(1, "", message))])
     with pytest.raises(ToolFailed) as caught:
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), replace(session, runner=runner), tmp_path)
-    assert "DOCKER_HOST" in caught.value.hint
+    assert hint in caught.value.hint
 
 
 def test_a_definition_is_built_in_the_folder_of_its_relative_paths(tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import os
+import shutil
+import signal
 from pathlib import Path
 from typing import cast
 
@@ -20,13 +24,15 @@ from argosy.builder.python.pins import Pin
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX
 from argosy.core.records import replace
-from argosy.core.session import Step
+from argosy.core.session import Paths, Step
+from argosy.images.cache import Limits, collect, list_entries
 from argosy.images.formats import OutputFormat
 from argosy.images.squashfs.superblock import Superblock
 from argosy.images.tree_digests import describe_entries, digest_entries, merge_entries
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, SourceKind, Tools
 from argosy.recipes.recipe import PipKind, PipLine, Recipe, Where
 from argosy.recipes.uv_options import UvSettings
+from tests.unit.machines import make_host, make_session
 
 A, B = "a" * 64, "b" * 64
 DIGEST = f"sha256:{A}"
@@ -171,6 +177,31 @@ def test_a_damaged_packed_wheel_is_a_cache_miss_and_is_replaced(
     assert cache.find(pin()) is None
     again = store(cache, tmp_path / "again")
     assert cache.find(pin()) == again
+
+
+def _copy_and_die(source: Path, target: Path) -> None:
+    shutil.copy(source, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_killed_build_leaves_is_counted_replaced_and_collected(
+    cache: WheelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = replace(make_session(tmp_path, make_host()), paths=Paths(cache.cache, tmp_path / "state", ()))
+    work = make_part(tmp_path / "work")
+    killed = os.fork()
+    if not killed:
+        monkeypatch.setattr(shutil, "move", _copy_and_die)
+        cache.store(pin(), work)
+    assert os.WTERMSIG(os.waitpid(killed, 0)[1]) == signal.SIGKILL
+    (left,) = cache.entry(pin()).iterdir()
+    assert left.name.endswith(".part")
+    assert [entry.bytes > 0 for entry in list_entries(session) if entry.kind == "packed"] == [True]
+    assert cache.find(pin()) is None
+    stored = store(cache, tmp_path / "next")
+    assert cache.find(pin()) == stored
+    collect(Limits(since=math.inf), session)
+    assert not left.exists()
 
 
 def test_a_wheel_that_two_builds_pack_stays_where_the_first_one_reads_it(cache: WheelCache, tmp_path: Path) -> None:

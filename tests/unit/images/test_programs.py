@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from argosy.core.errors import UsageError
-from argosy.core.model import Attach, Bind, Entry, GpuMode, Image, ImageKind, Person, Variable
+from argosy.core.model import Attach, Bind, ContainerRequest, Entry, GpuMode, Image, ImageKind, Person, Variable
 from argosy.core.records import replace
+from argosy.host.probe import open_session
 from argosy.images.programs import lacks_path, search_program
-from argosy.launch.image_checks import refuse_unknown_program, refuse_without_shell
+from argosy.runtimes.program_check import refuse_unknown_program, refuse_without_shell
+from argosy.runtimes.run import RunRequest, prepare_run
 
 
 def pack(folder: Path, *options: str) -> Image:
@@ -104,3 +106,10 @@ def test_an_image_without_a_shell_is_refused_for_a_job(tmp_path: Path, image: Im
     shell.parent.mkdir(parents=True)
     shell.touch(mode=0o755)
     refuse_without_shell(entry_of(pack(tmp_path / "with")))
+
+
+def test_run_refuses_a_program_that_the_image_does_not_have(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGOSY_CACHE", str(Path(image.path).parent / "cache"))
+    asked = RunRequest(image.path, ("pyton", "train.py"), container=ContainerRequest(runtime="bwrap"))
+    with pytest.raises(UsageError, match="cannot run pyton: the image has no such program"):
+        prepare_run(asked, open_session())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.jobs.first_failure import advise_end, no_output, true_state
+from argosy.jobs.first_failure import advise_end, find_checkpoint, no_output, true_state
 
 SCRIPT = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --time=5:00\n"
 
@@ -52,3 +52,10 @@ def test_an_output_that_a_node_could_not_open_is_named() -> None:
 )
 def test_the_memory_of_a_gpu_is_not_that_of_the_job(line: str) -> None:
     assert true_state("FAILED", line) == "FAILED"
+
+
+def test_a_job_that_resumes_has_a_checkpoint_and_no_advice_to_resume() -> None:
+    script = f"{SCRIPT}    resume_from '/scratch/my run/last.pt' 5\n"
+    assert find_checkpoint(script) == "/scratch/my run/last.pt"
+    assert find_checkpoint(SCRIPT) == ""
+    assert advise_end("TIMEOUT", script, {}) == "increase --time, which was 5:00 (line 3 of its script)"

@@ -66,14 +66,35 @@ def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:
     record(state, "1", "1 0 0 n[1-2] 1000 4725\n")
     record(state, "2", "2 0 143 n1 1000 1060\n2 1 7 n[3-4]\n")
     record(state, "3")
-    (state / "runs/2026010x").mkdir()
-    (state / "runs/2026010x/submitted.json").write_text("{")
     assert [" ".join(line.split()) for line in ask("--past", "5").output.splitlines()] == [
         "3 train lab 2026-01-03T08:00:00 no end was recorded",
         "2 train lab 2026-01-02T08:00:00 ended with code 7 on n[3-4]",
         "1 train lab 2026-01-01T08:00:00 ended well after 1:02:05 on n[1-2]",
     ]
     assert [row["id"] for row in json.loads(ask("--past", "1", "--json").output)] == ["3"]
+
+
+def test_past_jobs_with_damaged_records_are_listed_with_the_damaged_file(state: Path) -> None:
+    record(state, "1", "1 0 0 n1 1000 1060\n")
+    for job, file, text in (
+        ("2", "submitted.json", b'{"job": "2"'),
+        ("3", "submitted.json", b'{"job": 3, "site": ["lab"]}'),
+        ("4", "job.json", b"\xff\xfe\x00"),
+        ("5", "job.json", b'{"directives": 5}'),
+        ("6", "job.json", b'{"name": ["train"], "directives": [{"a": 1}]}'),
+    ):
+        record(state, job, f"{job} 0 143 n1 1000 1060\n" if job != "3" else "\ufffd x y z\n1 2")
+        (state / f"runs/2026010{job}-000000-abc" / file).write_bytes(text)
+    result = ask("--past", "9")
+    assert result.exit_code == 0, result.output
+    shown = dict(line.split(maxsplit=1) for line in result.output.splitlines())
+    assert shown.keys() == {"1", "2", "?", "4", "5", "6"}
+    assert "ended well after 0:01:00" in shown["1"]
+    rows = json.loads(ask("--past", "9", "--json").output)
+    ends = {row["id"]: row["end"] for row in rows}
+    assert ends[""] == f"no end was recorded; {state}/runs/20260103-000000-abc/submitted.json is damaged"
+    assert ends["5"] == f"ended with code 143 after 0:01:00 on n1; {state}/runs/20260105-000000-abc/job.json is damaged"
+    assert [len(row["damaged"]) for row in rows] == [1, 1, 1, 1, 1, 0]
 
 
 def test_past_jobs_tell_cancelled_jobs_time_limits_and_jobs_that_wait_again(

@@ -529,3 +529,14 @@ def test_a_misspelt_last_is_suggested(tmp_path: Path, word: str, near: bool) -> 
     with pytest.raises(UsageError, match="there is no log") as caught:
         explain_log(session(tmp_path, []), word)
     assert ("did you mean last?" in caught.value.hint) == near
+
+
+def test_a_failed_job_with_a_checkpoint_tells_how_to_continue(tmp_path: Path) -> None:
+    output = tmp_path / "7.out"
+    output.write_text("srun: error: n1: task 0: Exited with exit code 3\n")
+    record = write_record(tmp_path, str(output))
+    (record / "job.json").write_text('{"choices": []}')
+    (record / "job.sh").write_text("main() {\n    resume_from snap.pt 5\n}\n")
+    runner = Telling(output, [(shown("FAILED", output, code="3:0"), "")])
+    facts = follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=io.BytesIO())
+    assert facts.advice == "to continue from snap.pt, launch the job again with the same --checkpoint"

@@ -104,7 +104,7 @@ def test_packages_from_outside_the_image_pass(tmp_path: Path) -> None:
 def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("import torch\n")
-    assert check(tmp_path) == [f"program train.py: no such file in {tmp_path}"]
+    assert check(tmp_path) == [f"program = train.py: no such file in {tmp_path}"]
     inside = replace(REQUEST, command=("python3", "-u", "code/train.py"))
     for python in ("python3", "/usr/bin/python3"):
         with pytest.raises(CheckFailed):
@@ -115,7 +115,7 @@ def test_the_program_is_read_in_the_folder_of_the_job(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: Path) -> None:
     typo = replace(REQUEST, command=("python", "trian.py"))
-    assert check(tmp_path, request=typo) == [f"program trian.py: no such file in {tmp_path}"]
+    assert check(tmp_path, request=typo) == [f"program = trian.py: no such file in {tmp_path}"]
     assert check(tmp_path, request=typo, purpose=Purpose.SHOW) == []
     assert check(tmp_path, request=replace(REQUEST, command=("python", str(tmp_path / "trian.py")))) == []
     in_image = replace(typo, container=ContainerRequest(workdir=str(tmp_path)))

@@ -426,7 +426,22 @@ def test_enroot_and_pyxis_start_no_login_shell_which_would_read_the_profile_of_t
 def test_podman_hpc_takes_no_argument_of_the_program_as_its_own() -> None:
     entry = replace(ENTRY, image=REFERENCE, gpu=GpuMode.NV, options=("--nccl",))
     words = load_runtime("podman-hpc").argv(entry, ("python", "--gpu", "--help"))
-    assert words[3:6] == ("argosy-podman-hpc", "--gpu --nccl", "--rm")
+    assert words[3:8] == ("argosy-podman-hpc", "--gpu", "--nccl", "--", "--rm")
+
+
+def test_podman_hpc_gets_its_options_unsplit_and_the_umask_once(tmp_path: Path) -> None:
+    program = tmp_path / "podman-hpc"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    entry = replace(ENTRY, image=REFERENCE, options=("--label", "note=two words", "--label=*"))
+    argv = literal_argv(load_runtime("podman-hpc").argv(entry, ("echo", "--", "$x  y", "")))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/ada"}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.split("\n")[:-1]
+    assert lines[:5] == ["run", "--label", "note=two words", "--label=*", "--"]
+    assert lines[5].startswith("--umask=0")
+    assert lines[-4:] == ["echo", "--", "$x  y", ""]
+    assert sum(line.startswith("--umask") for line in lines) == 1
 
 
 def test_podman_hpc_keeps_the_callers_identity_home_gpus_and_temporary_folders() -> None:

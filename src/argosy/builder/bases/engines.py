@@ -38,6 +38,9 @@ NO_HEREDOC = "Unknown instruction"
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
 
+NO_BUILDX = "the buildx component is missing"
+BUILDX_HINT = "install docker-buildx, or unset DOCKER_BUILDKIT: docker then uses its older builder"
+
 ARCHIVE = "image.tar"
 
 
@@ -142,6 +145,8 @@ def run_dockerfile(
     except ToolFailed as error:
         if NO_HEREDOC in error.evidence and HEREDOC.search(file.read_text(errors="replace", encoding="utf-8")):
             error.hint = HEREDOC_HINT
+        if NO_BUILDX in error.evidence:
+            error.hint = BUILDX_HINT
         error.hint = daemon_hint(error.evidence) or explain_pull(error.evidence) or error.hint
         raise
     image = id_file.read_text(encoding="utf-8").strip().removeprefix("sha256:")
