@@ -9,7 +9,7 @@ import click
 
 from argosy.cli.common import open_session
 from argosy.cli.options import json_option
-from argosy.cli.output import print_findings, print_json
+from argosy.cli.output import print_findings, print_json, wrap_width
 from argosy.cli.parameters import FILE, IMAGE, SITE
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
@@ -102,7 +102,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for each in found:
             click.echo(each.end, nl=bool(each.end))
-            click.echo(render_errors(each.errors, each.log) if each.errors else f"{each.log}: no known error")
+            shown = render_errors(each.errors, each.log, wrap_width())
+            click.echo(shown or f"{each.log}: no known error")
     ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)
 
 

@@ -18,6 +18,7 @@ from argosy.core.records import to_plain
 from argosy.core.store import write_text
 
 NARROWEST, NO_LIMIT = 40, 1 << 20
+WIDEST_PROSE = 110
 LEAST_TEXT = 28
 """Columns that the last cell of a table row needs to stay on the row."""
 
@@ -31,6 +32,11 @@ def output_width() -> int:
     except (ValueError, OSError):
         columns = 80
     return max(NARROWEST, columns)
+
+
+def wrap_width() -> int:
+    """Return the columns at which prose is wrapped: at most 110; 0 if standard output is not a terminal."""
+    return min(WIDEST_PROSE, output_width()) if sys.stdout.isatty() else 0
 
 
 def render_table(rows: Sequence[Sequence[str]], width: int) -> str:

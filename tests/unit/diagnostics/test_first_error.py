@@ -180,3 +180,56 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
     end = "slurmstepd: error: *** JOB {} ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
     log = f"ModuleNotFoundError: No module named 'einops'\n{end.format(41)}epoch 1\n{end.format(42)}"
     assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("FATAL: no frobnicator for mesh 7", "the program ended with the message 'no frobnicator for mesh 7'"),
+        ("frob: error: the ring is open", "frob ended with the message 'the ring is open'"),
+        ("/opt/frob/bin/solve: cannot frob the mesh", "solve ended with the message 'cannot frob the mesh'"),
+        ("slurmstepd: error: no frob for step 7", "slurmstepd reports 'no frob for step 7'"),
+        (" *** ERROR: the mesh is not closed ***", "the program ended with the message 'the mesh is not closed'"),
+        ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program ended with the message 'The ring is open'"),
+        (
+            "Fatal error in frob_open: no ring for it",
+            "the program ended with the message 'no ring for it' in frob_open",
+        ),
+        ("FATAL from PE    3: the frob is NaN here", "the program ended with the message 'the frob is NaN here'"),
+        ("ERROR: An error occurred", "not a known error; this is the first error of the failure"),
+        ("Error: BadValue(33)", "not a known error; this is the first error of the failure"),
+    ],
+)
+def test_an_error_line_that_tells_what_went_wrong_is_the_cause_and_another_is_only_quoted(
+    line: str, cause: str
+) -> None:
+    assert [each.cause for each in find_errors(f"step 1\n{line}\n", SIGNATURES)] == [cause]
+
+
+def test_the_message_of_a_box_or_below_a_headline_is_the_cause() -> None:
+    told = f"step 1\n{BOX}\nThe frobnicator that the ranks\nneed was not found:\n\n  Host: n1\n{BOX}\n"
+    (found,) = find_errors(told, SIGNATURES)
+    assert found.cause == "the program ended with the message 'The frobnicator that the ranks need was not found:'"
+    (found,) = find_errors("step 1\nFatal error:\n  There is no frobnicator for 36 ranks\n", SIGNATURES)
+    assert found.cause == "the program ended with the message 'There is no frobnicator for 36 ranks'"
+
+
+CANCELLED = "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
+
+
+def test_the_end_of_a_job_from_outside_does_not_hide_an_earlier_unknown_error() -> None:
+    named = [each.name for each in find_errors(f"FATAL: no frobnicator for mesh 7\n{CANCELLED}", SIGNATURES)]
+    assert named == ["first-error", "job-cancelled"]
+    ended = [each.name for each in find_errors(f"{CANCELLED}FATAL: no frobnicator here\n", SIGNATURES)]
+    assert ended == ["job-cancelled"]
+
+
+def test_a_known_error_that_the_program_survived_does_not_hide_the_unknown_one_that_ended_it() -> None:
+    log = "RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + "FATAL: no frobnicator for mesh 7\n"
+    assert [each.name for each in find_errors(log, SIGNATURES)] == ["first-error", "no-gpu-seen"]
+
+
+def test_a_warning_is_shown_in_one_line_and_hides_no_error() -> None:
+    warning = "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': cannot open shared object file\n"
+    assert render_errors(find_errors(f"{warning}step 1\n", SIGNATURES)).startswith("line 1: the InfiniBand library")
+    assert first_error(f"{warning}FATAL: no frobnicator\n") == "FATAL: no frobnicator"

@@ -256,3 +256,15 @@ def test_the_exit_code_of_why_tells_whether_a_cause_is_known(tmp_path: Path) -> 
     assert CliRunner().invoke(app, ["why", str(log)]).exit_code == 7
     missing = CliRunner().invoke(app, ["why", str(tmp_path / "none.out")])
     assert isinstance(missing.exception, UsageError)
+
+
+def test_long_fields_are_wrapped_below_their_text_if_the_output_is_a_terminal() -> None:
+    known = Signature(name="disk", match="no space", cause="the disk " * 6, often=("old " * 12,), fix="rm")
+    found = find_errors("no space\n", (known,))
+    shown = render_errors(found, width=40).split("\n")
+    assert shown[1:4] == [
+        "  cause  the disk the disk the disk the",
+        f"{'':9}disk the disk the disk",
+        f"  often  {'old ' * 7}old",
+    ]
+    assert len(render_errors(found).split("\n")) == 4

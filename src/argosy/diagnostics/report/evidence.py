@@ -15,7 +15,7 @@ CARDS = "NCCL_IB_HCA"
 OF_PROGRAM = "program-error"
 """Name of the error of a program that no signature knows."""
 
-KNOWN_CAUSES = ("cause", "maybe")
+KNOWN_CAUSES = ("cause", "maybe", "end")
 """Levels of errors that explain a failure."""
 
 

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import stat
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -25,31 +26,51 @@ from argosy.jobs.query import JobFacts
 from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
+FOLLOWING = ("end", "symptom", "warning")
+"""Levels of errors that are shown in one line each if there is a cause."""
+
 
 def _count(error: KnownError) -> str:
     return f", {error.times} times" if error.times > 1 else ""
 
 
-def _render_error(error: KnownError, log: str) -> str:
+def _render_error(error: KnownError, log: str, width: int = 0) -> str:
     """Render a known error: place, cause, its usual reasons, fix and source."""
     perhaps = "perhaps " if error.level == "maybe" else ""
     place = f"{log}{':' if log else 'line '}{error.line}{_count(error)}: "
     lines = [
         f"{place}{error.text}",
         *(f"{'':{len(place)}}{each}" for each in error.below),
-        f"  cause  {perhaps}{error.cause}",
-        *(f"  {'often' if not at else '':5}  {reason}" for at, reason in enumerate(error.often)),
-        f"  fix    {error.fix}",
+        _render_field("cause", f"{perhaps}{error.cause}", width),
+        *(_render_field("often" if not at else "", reason, width) for at, reason in enumerate(error.often)),
+        _render_field("fix", error.fix, width),
     ]
     return "\n".join([*lines, f"  see    {error.source}"] if error.source else lines)
 
 
-def render_errors(errors: Sequence[KnownError], log: str = "") -> str:
-    """Render the causes in full and the symptoms in one line each; without a cause, the first symptom in full."""
-    causes = [each for each in errors if each.level != "symptom"]
-    full = causes or list(errors[:1])
+def _render_field(name: str, text: str, width: int) -> str:
+    """Render a field of an error; its further lines begin below its text."""
+    start = f"  {name:5}  "
+    if not width:
+        return start + text
+    return textwrap.fill(
+        text, width, initial_indent=start, subsequent_indent=" " * len(start),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def render_errors(errors: Sequence[KnownError], log: str = "", width: int = 0) -> str:
+    """Render the causes in full and the symptoms in one line each; without a cause, the first symptom in full.
+
+    Parameters
+    ----------
+    width
+        Columns at which long lines are wrapped; 0 for no limit.
+    """
+    causes = [each for each in errors if each.level not in FOLLOWING]
+    full = causes or [each for each in errors[:1] if each.level != "warning"]
     rest = [each for each in errors if each not in full]
-    lines = [_render_error(each, log) for each in full]
+    lines = [_render_error(each, log, width) for each in full]
     lines += [f"line {each.line}{_count(each)}: {each.cause}" for each in rest]
     return "\n".join(lines)
 
@@ -104,7 +125,7 @@ def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError
     """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures)
     first = find_first_failure(text)
-    if first is None or first.code != KILLED or any(each.level != "symptom" for each in found):
+    if first is None or first.code != KILLED or any(each.level not in {"symptom", "warning"} for each in found):
         return found
     return tuple(sorted(found, key=lambda each: each.name != "killed"))
 
@@ -120,7 +141,7 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level == "symptom")
+    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", "warning"})
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
@@ -190,5 +211,5 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
-    relevant = [each for each in found if _is_relevant(each, facts)]
+    relevant = [each for each in found if _is_relevant(each, facts) and each.level != "warning"]
     return _render_error(relevant[0], facts.output) if relevant else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below
 from argosy.diagnostics.why.lines import Line, lines_of_last_job, rank_of, split_lines
+from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
 from argosy.diagnostics.why.signatures import Signature
@@ -20,8 +21,9 @@ SHOWN = 200
 SPAN = 12
 """Lines from the beginning of a match in which its named groups are."""
 
-LEVELS = ("cause", "maybe", "unexplained", "symptom")
+LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "warning")
 """The levels of errors in the order in which they are shown."""
+BLAMED = ("cause", "maybe")
 
 UNKNOWN = "not a known error; this is the first error of the failure"
 
@@ -68,34 +70,53 @@ def without_digits(lines: Iterable[str]) -> str:
 def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
     """Find the known errors of a text: causes first, then symptoms; those after which the program went on come last.
 
-    Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the first
-    error line of the failure is quoted.
+    Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the message
+    in the first error line of the failure is.
     """
     lines = lines_of_last_job(split_lines(text))
     texts = hide_ignored([line.text for line in lines])
     places = _find_places(texts, signatures)
-    explained = {number for each in places.values() for number in each}
+    found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
+    start, unknown = _find_unknown(lines, texts, found, places)
+    ended = {name for name, numbers in places.items() if numbers[-1] < start}
+
+    def importance(error: KnownError) -> tuple[int, bool, int]:
+        survived = error.name in ended and error.level in BLAMED and bool(unknown)
+        return LEVELS.index("unexplained" if survived else error.level), error.name in ended, error.line
+
+    return tuple(sorted((*found, *unknown), key=importance))
+
+
+def _find_unknown(
+    lines: Sequence[Line], texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]
+) -> tuple[int, list[KnownError]]:
+    """Return where the failure begins, and its error if no known one explains it."""
+    warned = {number for each in found if each.level == "warning" for number in places[each.name]}
+    texts = ["" if at in warned else text for at, text in enumerate(texts)]
+    explained = {number for numbers in places.values() for number in numbers} - warned
     raised, boxed = find_raised(texts), find_boxed(texts)
     start = failure_start(texts, explained | {each.at for each in raised} | boxed)
-    found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
-    levels = {each.level for each in found}
-    if "cause" not in levels:
-        error = find_program_error(raised, start, explained)
-        first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
-        found += _quote(lines, error, first)
-    ended = {name for name, numbers in places.items() if numbers[-1] < start}
-    return tuple(sorted(found, key=lambda each: (LEVELS.index(each.level), each.name in ended, each.line)))
+    levels = {each.level for each in found if places[each.name][-1] >= start}
+    if "cause" in levels:
+        return start, []
+    end = min((places[each.name][0] for each in found if each.level == "end"), default=len(texts))
+    error = find_program_error([each for each in raised if each.at < end], start, explained)
+    first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
+    return start, list(_quote(lines, error, first, boxed))
 
 
-def _quote(lines: Sequence[Line], error: ProgramError | None, first: int | None) -> Iterator[KnownError]:
-    """Yield the error of a failure without a known cause: the exception, or the first error line."""
+def _quote(
+    lines: Sequence[Line], error: ProgramError | None, first: int | None, boxed: Container[int]
+) -> Iterator[KnownError]:
+    """Yield the error of a failure without a known cause: the exception, or the first error line with its message."""
     if error:
         below = lines_below(lines, error.at)
         yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below)
     elif first is not None:
         below = lines_below(lines, first)
         fix = next_step("\n".join([lines[first].text, *below]))
-        yield _unknown(lines[first], "first-error", "unexplained", UNKNOWN, fix, below)
+        cause = state_message(lines[first].text, below, boxed=first in boxed) or UNKNOWN
+        yield _unknown(lines[first], "first-error", "unexplained", cause, fix, below)
 
 
 def _unknown(line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str]) -> KnownError:

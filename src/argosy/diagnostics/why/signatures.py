@@ -28,7 +28,7 @@ FILES = (
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
 
-Level = Literal["cause", "maybe", "symptom"]
+Level = Literal["cause", "maybe", "end", "symptom", "warning"]
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +48,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     often
         The usual reasons of the cause, the most frequent one first, each with how to recognise or solve it.
     level
-        ``cause``, ``maybe`` (not always the reason) or ``symptom`` (follows from another error).
+        ``cause``, ``maybe`` (not always the reason), ``end`` (the cause unless an unknown error precedes it),
+        ``symptom`` (follows from another error) or ``warning`` (programs print it and go on).
     example
         A line as a program prints it.
     """

@@ -1,0 +1,85 @@
+"""Read from an unknown error line which message the program ended with; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from argosy.diagnostics.why.failure import HEADLINE, REFUSED
+
+LABEL = re.compile(
+    r"\s*(?:\[[^\]\n]*\](?::|(?=[\s\[]))|\([^()\n]* pid=[^()\n]*\)|[-*#!|>=+&]+\s"
+    r"|\d{1,4}[-/:.]\d\d[-/:.]\d\d[\dT:.,+Z-]*|\d+:\s|[\w.]+:\d+:\d+ \[\w+\]|(?:pe|PE|rank|Rank|node|Node)[ =]\d+[: ]"
+    r"|(?:[EF] )?[\w./+-]+\.(?:c|cc|cpp|cu|h|py|f90|F90):\d+(?:\]|\s+NCCL WARN|\s+UCX +(?:ERROR|FATAL)))\s*"
+)
+"""Decoration in front of a message: rank, host, process, time, the border of a box."""
+MARK = (
+    r"(?:(?:[Ff]atal|FATAL|[Ii]nternal|[Rr]untime|[Ii]nput|[Uu]ser) )?"
+    r"(?:error|Error|ERROR|ERRO|[Ff]atal|FATAL|SEVERE|CRITICAL|FAIL|PANIC)"
+)
+STATED = re.compile(
+    rf"(?P<program>[\w./+-]*[A-Za-z][\w./+-]*): {MARK}(?: \([^()]*\)|\[\w+\])?: +(?P<program_says>\S.*)"
+    r"|[Ff]atal error in (?P<function>[\w.: ]{2,60}): (?P<function_says>\S.*)"
+    rf"|{MARK}(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s)\s*(?P<says>\S.*)"
+    r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?P<command_says>[^\s:].*)"
+)
+"""A message after the mark of an error, or after the name of the program."""
+VAGUE = re.compile(
+    r"(?i)^(?:an? |the )?(?:\w+ )?errors? (?:has |have )?(?:occur\w*|detected|found|encountered)\W*$|unknown error\W*$"
+    r"|see (?:above|below|the (?:log|output))"
+    r"|^\W*(?:program|run|job|step|task|simulation|execution) (?:\w+ )?(?:failed|aborted|stopped)\W*$"
+    r"|^(?:in|at|from) (?:line|file|routine|rank|process|node)\b[^:]*$|[{};]\s*$|\braise\b|\breturn\b"
+)
+"""A message that does not tell what went wrong, or a line of code."""
+SENTENCE = re.compile(r".{24,}?[.!](?= [A-Z])")
+NAMELESS = frozenset({"error", "fatal", "failed", "message", "reason", "cause", "what", "info", "root", "exception"})
+REPORTERS = frozenset({"slurmstepd", "srun", "mpirun", "prterun", "orted", "prted", "kernel"})
+"""Programs that report what happened to others."""
+SHOWN = 160
+LEAST_WORDS = 3
+
+
+def state_message(line: str, below: Sequence[str], *, boxed: bool = False) -> str:
+    """Return which message the program ended with; empty if the line does not tell what went wrong.
+
+    Parameters
+    ----------
+    below
+        The next lines of the message.
+    boxed
+        Whether the line begins a message in a box, which continues below it.
+    """
+    text = _without_labels(line)
+    if boxed or HEADLINE.search(text):
+        text = " ".join([text, *(_without_labels(each) for each in below)])
+    match = STATED.match(text)
+    names = {name: value for name, value in match.groupdict().items() if value} if match else {}
+    says = next((value for name, value in names.items() if name.endswith("says")), text)
+    message = _first_sentence(says.strip(" *|-=!"))
+    if not _tells(message):
+        return ""
+    program = (names.get("program") or names.get("command") or "").rpartition("/")[2]
+    subject = program if program and program.lower() not in NAMELESS else "the program"
+    verb = "reports" if subject in REPORTERS else "ended with the message"
+    function = f" in {names['function'].strip()}" if "function" in names else ""
+    return f"{subject} {verb} '{message}'{function}"
+
+
+def _without_labels(line: str) -> str:
+    text = line.strip()
+    while (label := LABEL.match(text)) and label.end() < len(text):
+        text = text[label.end() :]
+    return text
+
+
+def _first_sentence(text: str) -> str:
+    sentence = SENTENCE.match(text)
+    text = " ".join((sentence[0] if sentence else text).split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _tells(message: str) -> bool:
+    """Return whether a message tells what went wrong: it has a few words and is not a heading."""
+    words = re.findall(r"[A-Za-z][A-Za-z']+", message)
+    enough = len(words) >= LEAST_WORDS or (len(words) > 1 and bool(REFUSED.search(message)))
+    return enough and not VAGUE.search(message)
