@@ -22,7 +22,7 @@ FILES = (
     *("containers", "podman", "runtimes", "images", "registries"),
     *("rocm", "gpus", "gpu-containers", "gpu-libraries", "gpu-peers", "offload", "intel"),
     *("libraries", "nccl", "infiniband", "fabrics", "mpirun", "mpi", "rendezvous"),
-    *("fortran", "molecules", "simulation", "languages", "python", "models", "packages", "modules", "shell"),
+    *("fortran", "molecules", "simulation", "languages", "python", "models", "conda", "packages", "modules", "shell"),
     *("batch", "slurm", "submit", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
