@@ -1,44 +1,34 @@
-"""Plan a launch, write its record, and start or submit its script."""
+"""Plan a launch, then start its script here or submit it to Slurm."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import msgspec
 
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
-from argosy.core.locks import this_owner
-from argosy.core.model import Host
-from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
+from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
-from argosy.core.records import asdict, replace
 from argosy.core.session import Session
-from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.command_files import write_command_files
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
-    COMMAND_LINE,
     END,
-    STARTED,
-    SUBMITTED,
-    make_private_folder,
     new_record_folder,
     recording_command,
 )
 from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
+from argosy.launch.output_folders import make_output_folders
+from argosy.launch.record import absolute_profile, write_process, write_record, write_submission
 from argosy.launch.resolve import prepare_launch
-from argosy.launch.script.container_step import ATTACH
-from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
 
@@ -88,49 +78,24 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
 
 def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: LaunchRequest) -> Launched:
     """Start the script of a record on this machine, or submit it as a job."""
-    script = folder / "job.sh"
     profile = absolute_profile(request.site, session.host)
-    if request.in_allocation or not plan.is_job:
-        argv = ("sh", str(script))
-        if request.in_allocation:
-            write_submission(
-                plan, folder, session.host.environment["SLURM_JOB_ID"], profile=profile, in_allocation="yes"
-            )
-        else:
-            _note_process(folder)
-        code = _run_script(Command(argv, env=dict(session.host.environment)), session, judge=plan.is_job)
-        try:
-            write_text(folder / END, json.dumps({"code": code}) + "\n")
-        except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
-            session.reporter.note(f"the end of the run cannot be written to its record: {error}")
-        if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
-            again = f"record the output: {recording_command(folder)}"
-            session.reporter.note(f"to explain the failure, {'type: argosy why last' if plan.logs else again}")
-        return Launched(code, "", str(folder))
-    return submit(plan, folder, session, profile=profile)
-
-
-def _note_process(folder: Path) -> None:
-    """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
-    write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
-
-
-def write_submission(
-    plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str
-) -> None:
-    """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    output = "" if in_allocation else plan.output
-    submitted = {
-        "job": job,
-        "output": output,
-        "site": plan.site,
-        "profile": profile,
-        "time": now,
-        "in_allocation": in_allocation,
-    }
-    submitted |= more
-    write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
+    if plan.is_job and not request.in_allocation:
+        return submit(plan, folder, session, profile=profile)
+    if request.in_allocation:
+        job = session.host.environment["SLURM_JOB_ID"]
+        write_submission(plan, folder, job, profile=profile, in_allocation="yes")
+    else:
+        write_process(folder)
+    command = Command(("sh", str(folder / "job.sh")), env=dict(session.host.environment))
+    code = _run_script(command, session, judge=plan.is_job)
+    try:
+        write_text(folder / END, json.dumps({"code": code}) + "\n")
+    except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
+        session.reporter.note(f"the end of the run cannot be written to its record: {error}")
+    if code and code not in INTERRUPTED and not plan.is_job and plan.shape.ranks_per_node > 1:
+        advice = "type: argosy why last" if plan.logs else f"record the output: {recording_command(folder)}"
+        session.reporter.note(f"to explain the failure, {advice}")
+    return Launched(code, "", str(folder))
 
 
 def _run_script(command: Command, session: Session, *, judge: bool) -> int:
@@ -155,31 +120,6 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
     if first:
         session.reporter.note(first.text)
     return first.code if first else code
-
-
-def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
-    """Write the record of a plan before it starts, with the command line that made it, and return its script."""
-    with translate_os_errors(folder, "ARGOSY_STATE"):
-        make_private_folder(folder)
-        script = folder / "job.sh"
-        write_text(script, plan.script)
-        write_text(folder / "job.json", _render_record(plan))
-        texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
-        if plan.is_job:
-            texts |= {
-                END_FILE: render_end(plan.cores),
-                RANK_FILE: render_rank(plan.image),
-                OUTPUT_FILE: render_output(),
-            }
-        for name, text in texts.items():
-            if text:
-                write_text(folder / name, text)
-    return script
-
-
-def absolute_profile(name: str, host: Host) -> str:
-    """Return a profile's path as an absolute path, so that it is found from other folders; a name stays unchanged."""
-    return str(Path(host.cwd, name)) if name.endswith(".toml") else name
 
 
 def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) -> Launched:
@@ -222,19 +162,6 @@ def submission_environment(session: Session) -> dict[str, str]:
     }
 
 
-def _render_command_line(typed: tuple[str, ...], cwd: str) -> str:
-    """Render the command line that the user typed, with its folder; empty for calls from Python."""
-    return f"cd {quote(cwd)} && {join(typed)}\n" if typed else ""
-
-
-def _render_record(plan: LaunchPlan) -> str:
-    """Render the plan as JSON; the script is a file of its own."""
-    return (
-        json.dumps(asdict(replace(plan, script="", attach="", versions=dict(plan.versions))), indent=1, sort_keys=True)
-        + "\n"
-    )
-
-
 PATIENCE_S = "10"
 """Time limit of one query, in seconds: the user who stopped the command waits for the answer."""
 
@@ -266,64 +193,6 @@ def _find_job(session: Session, folder: Path) -> str:
     script = str(folder / "job.sh")
     rows = (line.partition("|") for line in reply.stdout.splitlines())
     return next((number for number, _, command in rows if command.strip() == script), "")
-
-
-PATTERN = re.compile(r"%([\w%])")
-"""A pattern that Slurm replaces (sbatch(1), filename pattern)."""
-
-
-def make_output_folders(plan: LaunchPlan, user: str) -> None:
-    """Create the folders of the job's output files: Slurm ends a job without a message if it cannot write them.
-
-    Raises
-    ------
-    UsageError, CheckFailed
-        When nothing can be written there.
-    """
-    for name, path in _outputs(plan).items():
-        if os.path.isdir(path):  # noqa: PTH112 - Path's raises where it is closed
-            hint = f"write --{name} {path.rstrip('/')}/%x-%j.out"
-            raise UsageError(f"{path} is a folder, not a file", evidence=f"--{name} {path}", hint=hint)
-    for folder in output_folders(plan, user):
-        with translate_os_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        refuse_unwritable_folder(folder)
-
-
-def _outputs(plan: LaunchPlan) -> dict[str, str]:
-    """Return the files that a job writes to, with Slurm's patterns in them, by the option that names them."""
-    options = dict(option[2:].partition("=")[::2] for option in plan.directives)
-    return {name: options[name] for name in ("output", "error") if options.get(name)}
-
-
-def output_folders(plan: LaunchPlan, user: str) -> tuple[Path, ...]:
-    """Return the folders of the job's output files, which must exist when the job starts.
-
-    Raises
-    ------
-    UsageError
-        When the folder's name depends on the job's number.
-    """
-    out: list[Path] = []
-    known = {"%": "%", "x": plan.name, "u": user}
-    for name, path in _outputs(plan).items():
-        if path == os.devnull:
-            continue
-        if "\\" in path:
-            raise UsageError(
-                "the path of an output cannot contain a backslash: Slurm removes it, and then does not replace %j",
-                evidence=f"--{name} {path}",
-                hint=f"use another --{name}, or start from a folder without a backslash in its path",
-            )
-        folder = str(Path(path).parent)
-        if any(letter not in known for letter in PATTERN.findall(folder)):
-            raise UsageError(
-                "the folder of the output depends on the job's number, and Slurm creates no folders",
-                evidence=f"--{name} {path}",
-                hint="use %j in the name of the file only; write %% for a percent sign",
-            )
-        out.append(Path(PATTERN.sub(lambda match: known[match[1]], folder)))
-    return tuple(out)
 
 
 def _working_folder(plan: LaunchPlan) -> str:

@@ -28,17 +28,12 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import new_record_folder
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
+from argosy.launch.output_folders import output_folders
+from argosy.launch.record import absolute_profile, write_record, write_submission
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
-from argosy.launch.submit import (
-    Launched,
-    absolute_profile,
-    launch,
-    output_folders,
-    write_record,
-    write_submission,
-)
+from argosy.launch.submit import Launched, launch
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
