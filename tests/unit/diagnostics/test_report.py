@@ -34,7 +34,8 @@ from argosy.diagnostics.report.model import (
 )
 from argosy.diagnostics.report.next_steps import add_nodes, list_steps
 from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
-from argosy.diagnostics.report.page import mark_words, render_page, tabulate_results
+from argosy.diagnostics.report.page import render_page, tabulate_results
+from argosy.diagnostics.report.sections import list_step_texts, mark_words, number_lines
 from argosy.diagnostics.report.source import (
     describe_arguments,
     describe_return,
@@ -310,11 +311,24 @@ def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> No
     assert cite_lines(find_evidence(replace(case, raised=None))) == ()
 
 
+def test_the_page_shows_where_it_leaves_out_lines_of_the_program() -> None:
+    lines = number_lines(Excerpt("/x.py", ((4, "a", False), (5, "b", True), (9, "c", False))))
+    assert [each.after_gap for each in lines] == [False, False, True]
+
+
+def test_an_alternative_belongs_to_the_step_before_it() -> None:
+    steps = (Step("Fix it."), Step("Launch.", "launch a"), Step("Compare.", "launch b", instead=True))
+    found = list_step_texts(replace(REPORT, steps=steps))
+    assert [[each.step.text for each in alternatives] for alternatives in found] == [
+        ["Fix it."], ["Launch.", "Compare."],
+    ]  # fmt: skip
+
+
 def test_a_new_word_of_a_command_is_marked_but_not_the_name_of_a_job() -> None:
     before = "launch --name good -- python train.py ib"
     assert mark_words("launch --name slow -- python train.py tcp", before)[-1] == ("tcp", True)
     assert [new for _, new in mark_words("launch --name slow --name=x -- python", before)] == [False] * 6
-    assert mark_words("a b", "") == [("a", False), ("b", False)]
+    assert mark_words("a b", "") == (("a", False), ("b", False))
 
 
 def test_a_job_without_a_time_limit_has_one_text() -> None:

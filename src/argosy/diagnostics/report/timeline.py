@@ -112,6 +112,11 @@ def _seconds(time: str) -> float:
     return dt.datetime.fromisoformat(time).timestamp()
 
 
+def render_time(seconds: float) -> str:
+    """Render a time since 1970 in UTC, for example ``2026-05-01 10:00:00 UTC``."""
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def draw_timeline(moments: Sequence[Moment]) -> str:
     """Draw the phases of a job as a bar in proportion to their durations; empty for fewer than two moments."""
     if len(moments) < 2:  # noqa: PLR2004 - a line has two ends
