@@ -233,3 +233,10 @@ def test_a_warning_is_shown_in_one_line_and_hides_no_error() -> None:
     warning = "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': cannot open shared object file\n"
     assert render_errors(find_errors(f"{warning}step 1\n", SIGNATURES)).startswith("line 1: the InfiniBand library")
     assert first_error(f"{warning}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
+
+
+def test_a_message_after_the_launchers_report_of_its_rank_is_the_cause() -> None:
+    report = "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode -1.\n"
+    (first, second) = find_errors(f"{BOX}\n{report}{BOX}\nError: no frobnicator for this mesh\n", SIGNATURES)
+    assert first.cause == "the program ended with the message 'no frobnicator for this mesh'"
+    assert second.cause.startswith("the program itself ended all its ranks with MPI_Abort (rank 0), because")

@@ -330,3 +330,19 @@ def test_a_harmless_line_names_no_cause() -> None:
 def causes_of(line: str) -> list[str]:
     """Name the causes of a line between two harmless ones."""
     return [each.name for each in find_errors(f"epoch 1\n{line}\nepoch 2\n", SIGNATURES)]
+
+
+GOOD_RUNS = [
+    "trapFpe: Floating point exception trapping enabled (FOAM_SIGFPE).\nTime = 1\nEnd\n\nFinalising parallel run\n",
+    "step 1\n[n1:779] 3 more processes have sent help message help-btl-vader.txt / cma-permission-denied\n",
+]
+
+
+def test_a_good_run_of_an_application_names_no_cause() -> None:
+    assert [find_errors(log, SIGNATURES) for log in GOOD_RUNS] == [(), ()]
+
+
+def test_the_failed_assertion_of_a_library_is_the_cause() -> None:
+    line = "solve: /opt/eigen/Product.h:96: T f(int) [with T = int]: Assertion `a.cols() == b.rows()' failed.\n"
+    (found,) = find_errors(f"{line}srun: error: n1: task 0: Exited with exit code 134\n", SIGNATURES)
+    assert found.cause == "the program stopped, since its check 'a.cols() == b.rows()' failed at Product.h:96"

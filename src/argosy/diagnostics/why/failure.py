@@ -35,7 +35,7 @@ HARMLESS = re.compile(
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
-    r"|no version information available|-{8} Error Message -{8}"
+    r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
@@ -45,7 +45,7 @@ CONSEQUENCE = re.compile(
     r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
-    r"|worker .*(?:died|exited)|terminated unexpectedly|aborted due to"
+    r"|worker .*(?:died|exited)|MPI_ABORT was invoked|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
 """Exceptions, with their messages, that follow from the end of another process."""
@@ -62,6 +62,7 @@ ENDED = re.compile(
 WELL = re.compile(
     r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
+    r"|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
 )
 """Lines that end a run without a failure."""
 

@@ -24,6 +24,8 @@ SPAN = 12
 LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
+OF_LAUNCHERS = ("mpi-aborted", "mpi-rank-ended")
+"""Symptoms that tell only that a rank ended."""
 
 UNKNOWN = "not a known error; this is the first error of the failure"
 
@@ -101,7 +103,9 @@ def _find_unknown(
         return start, []
     end = min((places[each.name][0] for each in found if each.level == "end"), default=len(texts))
     error = find_program_error([each for each in raised if each.at < end], start, explained)
-    first = None if error or "maybe" in levels else find_first_error(texts, start, explained, boxed)
+    # A rank's message often follows the launcher's report that it ended, since both are written at once.
+    passed = {number for each in found if each.name in OF_LAUNCHERS for number in places[each.name]}
+    first = None if error or "maybe" in levels else find_first_error(texts, start, explained - passed, boxed - passed)
     return start, list(_quote(lines, error, first, boxed))
 
 

@@ -24,11 +24,13 @@ BARE = re.compile(
 """An exception without its traceback."""
 OTHERS = re.compile(
     r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): (?!SIG).+)|Fortran runtime error: (.+)"
-    r"|(\S+: \S+:\d+: .+: Assertion [`'].*' failed)|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
+    r"|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
     r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* : .*)"
     r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
 )
 """Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of TensorFlow, OpenFOAM and LAMMPS."""
+ASSERTION = re.compile(r"(?:\S+: )?(\S+?):(\d+): .*Assertion [`'](.+)' failed")
+"""The assertion of C that ended a program, with its file and line."""
 CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 WHAT = re.compile(r"\s*what\(\): +(.*)")
 USAGE = re.compile(
@@ -186,6 +188,8 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
         elif match := CPP.match(line):
             what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
             yield Raised(at, at + bool(what), match[1], what[1] if what else "")
+        elif match := ASSERTION.match(line):
+            yield Raised(at, at, "assertion", match[3], match[1], match[2])
         elif match := OTHERS.match(line):
             message = next(filter(None, match.groups()))
             yield Raised(at, at, f"{message} {''.join(lines[at + 1 : at + 2])}" if message.endswith(":") else message)
@@ -199,6 +203,13 @@ def _describe(raised: Raised) -> ProgramError:
             raised.at,
             f"the program refused its arguments: {message}",
             "correct the arguments of the program; its option --help lists those that this version knows",
+        )
+    if raised.name == "assertion":
+        place = f"{PurePosixPath(raised.file).name}:{raised.number}"
+        return ProgramError(
+            raised.at,
+            f"the program stopped, since its check '{message}' failed at {place}",
+            f"read line {raised.number} of {raised.file}: it says what the program requires of its input",
         )
     named = re.fullmatch(r"[\w.:]+\w", raised.name)
     name = raised.name.rpartition(".")[2] if named else f"the message '{raised.name[:120].strip()}'"
@@ -222,5 +233,7 @@ def _next_step(raised: Raised) -> str:
         return f"check the files and options that the message is about; {program} is an installed program{versions}"
     if not raised.package:
         return f"{line}, where it was raised, and correct it or its input{versions}"
+    if f"/{raised.package}/" in raised.file:
+        return f"look above for what {raised.package} reports, and compare your input with its documentation{versions}"
     documentation = f"the documentation of the installed version of {raised.package}"
     return f"{line}, which called the package; compare its arguments with {documentation}{versions}"
