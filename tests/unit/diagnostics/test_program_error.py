@@ -73,7 +73,7 @@ def cause_of(text: str) -> tuple[str, str]:
         ),
         (
             "a.out: solve.c:12: main: Assertion `n > 0' failed.\n",
-            "the program ended with the message 'a.out: solve.c:12: main: Assertion `n > 0' failed'",
+            "the program stopped, since its check 'n > 0' failed at solve.c:12",
         ),
         (
             "thread 'main' panicked at src/main.rs:27:21:\nno column 'y' in the table\nnote: run with a backtrace\n",
