@@ -23,7 +23,9 @@ from argosy.diagnostics.verify.earlier import list_earlier
 from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.record import can_read, copy_output, find_output, read_submitted, session_of
+from argosy.jobs.outputs import can_read, find_output
+from argosy.jobs.record import read_submitted
+from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site
 from argosy.slurm.text import is_job_id
 

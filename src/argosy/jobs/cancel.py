@@ -8,7 +8,8 @@ from argosy.core.errors import UsageError
 from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.query import ask_job
-from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted, session_of
+from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted
+from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, describe_state
 

@@ -11,8 +11,9 @@ from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.session import Session
+from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
-from argosy.jobs.record import can_read, read_plan
+from argosy.jobs.record import read_plan
 from argosy.slurm.text import ENDED, WAITING
 
 BLOCK = 65536

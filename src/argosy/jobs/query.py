@@ -17,26 +17,20 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
+from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines
 from argosy.jobs.record import (
     RankFacts,
     Run,
     adopt_record,
-    can_read,
-    copy_notes,
-    copy_output,
-    find_output,
-    find_outputs,
     find_record,
     last_run,
-    of_batch,
     read_first,
-    read_last_lines,
     read_plan,
     read_ranks,
     read_runs,
     read_submitted,
-    session_of,
 )
+from argosy.jobs.remote_record import copy_notes, copy_output, session_of
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
 from argosy.slurm.text import (
     ENDED,

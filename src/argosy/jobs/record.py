@@ -1,33 +1,36 @@
-"""Create the folder of a job's record, and read records: runs, ranks, the rank that failed first, the output."""
+"""Create the folder of a job's record, and read records: submission, plan, runs, ranks, the first failure."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime as dt
-import glob
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from argosy.core.parse import parse_int, read_json_object, read_tail
-from argosy.core.process import Runner
-from argosy.core.records import replace
+from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.ssh import OverSsh, parse_remote, run_text
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.launch_plan import has_types_of_plan
 
+SUBMITTED, PLAN, COMMAND_LINE = "submitted.json", "job.json", "command-line.sh"
+"""Files of a record: the submission of a job, its plan, and the command line that launched it."""
+
+STARTED, END = "started.json", "end.json"
+"""Files of the record of a run on this machine: its process, and its exit code."""
+
+CANCELLED = "cancelled"
+"""File of a record: ``argosy cancel`` cancelled the job."""
+
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that choose GPUs, the lowest level first."""
-
 
 RECORD_NAME = r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}"
 """Pattern of the name of a record's folder."""
@@ -103,21 +106,6 @@ def _ranks(text: str, job: str) -> Iterator[RankFacts]:
                 devices=parse_int(words.get("devices", "")),
                 visible=tuple((name, words[name]) for name in VISIBLE if name in words),
             )
-
-
-LAST_LINES, LAST_BYTES = 12, 65_536
-WIDEST = 10
-"""Most digits of a number in a file name (sbatch(1), filename pattern)."""
-OF_RANK = re.compile(r"(?:\[?rank ?| *(?=\d+: ))(?P<rank>\d{1,9})\b", re.IGNORECASE)
-"""The beginning of a line that names its rank: of the program, of torch, or the label of srun."""
-TRACEBACK = "Traceback (most recent call last)"
-COMMAND_LINE = "command-line.sh"
-"""File of a record: the command line that launched the job."""
-STARTED, SUBMITTED, END = "started.json", "submitted.json", "end.json"
-"""Files of a record: the process of a run on this machine, the submission of a job, the exit code of a run here."""
-CANCELLED = "cancelled"
-"""File of a record: ``argosy cancel`` cancelled the job."""
-REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (failed|Sending process)|srun: error: ")
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -233,109 +221,9 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     return record
 
 
-def can_read(file: str | Path) -> bool:
-    """Return whether a job's output can be read here: it may be on another machine or not readable."""
-    return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
-
-
-def find_output(record: Path | None, job: str, user: str, number: str = "") -> str:
-    """Return the output file of a job from the pattern in its record (sbatch(1), filename pattern).
-
-    Patterns that the job number does not determine stay unchanged.  `number` is the job number of an array's task.
-    """
-    array, _, task = job.partition("_")
-    known = {"A": array, "u": user, "x": str(read_plan(record).get("name", "")), "%": "%"}
-    known |= {"a": task, "b": task[-1:], "j": number} if task else {"j": job}
-
-    def fill(match: re.Match[str]) -> str:
-        text = known.get(match[2], "")
-        return text.zfill(min(parse_int(match[1]), WIDEST)) if text else match[0]
-
-    return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submitted(record).get("output", ""))
-
-
-def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:
-    """Find the output files of the tasks of an array that Slurm does not list any more.
-
-    The record has the job numbers of the tasks but not their indices, so files with any index match.
-    """
-    numbers = list(dict.fromkeys(run.job for run in read_runs(record)))
-    if "_" in job or numbers in ([], [job]):
-        return ()
-    patterns = dict.fromkeys(find_output(record, f"{job}_\0", user, number) for number in numbers)
-    globs = (re.sub("0*\0", "*", glob.escape(pattern)) for pattern in patterns)
-    found = {file for each in globs for file in glob.glob(each)}  # noqa: PTH207 - text to text
-    return tuple(sorted(found, key=lambda file: [(len(part), part) for part in re.findall(r"\d+|\D+", file)]))
-
-
-def of_batch(facts: Mapping[str, str]) -> str:
-    """Replace the patterns that scontrol (24.11) leaves in an output path: node, step and task of the batch shell."""
-    known = {"N": facts.get("BatchHost", "").partition(".")[0], "n": "0", "t": "0", "s": "batch"}
-
-    def fill(match: re.Match[str]) -> str:
-        return known[match[2]].zfill(min(parse_int(match[1]), WIDEST)) or match[0]
-
-    return re.sub(r"%(\d*)([Nnts])", fill, facts["StdOut"])
-
-
 def read_command_line(record: str) -> str:
     """Return the command line that launched a job, with its folder; empty if it was launched from Python."""
     return _text(Path(record), COMMAND_LINE).strip() if record else ""
-
-
-NEW_RUN = "argosy: a new run of this rank begins here"
-"""Line of a rank's own log before the output of a second run (``log_rank`` in ``ranks.sh``)."""
-
-
-def read_last_lines(output: str, record: Path | None, job: str, first: RankEnd | None) -> tuple[str, ...]:
-    """Return the last lines of the rank that failed first, as far as files or lines name their rank, else of the job.
-
-    The lines of a job with one output belong to a rank if they begin with its number, for example ``[rank3]: `` or
-    ``rank 3``. A Python traceback without a number is that of the rank that failed first.
-    """
-    logs = str(read_plan(record).get("logs", ""))
-    own = Path(logs, job, f"rank-{first.rank}.log") if logs and first else None
-    for file in (own, Path(output) if output else None):
-        if file and can_read(file):
-            lines = _own_lines(_last_run(read_tail(file, LAST_BYTES).splitlines()))
-            return (lines if first is None or file == own else lines_of_rank(lines, first.rank))[-LAST_LINES:]
-    return ()
-
-
-def names_ranks(lines: Sequence[str]) -> bool:
-    """Return whether lines begin with the number of their rank."""
-    return any(OF_RANK.match(line) for line in lines)
-
-
-def lines_of_rank(lines: Sequence[str], rank: int) -> tuple[str, ...]:
-    """Return the lines of one rank, and the last traceback without a number; all lines if none names its rank."""
-    if not names_ranks(lines):
-        return tuple(lines)
-    begins = [number for number, line in enumerate(lines) if line.startswith(TRACEBACK)]
-    begin = begins[-1] if begins else len(lines)
-    owners = [OF_RANK.match(line) for line in lines]
-    return tuple(
-        line
-        for number, (line, owner) in enumerate(zip(lines, owners, strict=True))
-        if (int(owner["rank"]) == rank if owner else number >= begin)
-    )
-
-
-def _last_run(lines: list[str]) -> list[str]:
-    """Return the lines of the last run in the log of a rank: all runs of a job append to it."""
-    begins = [number for number, line in enumerate(lines) if line == NEW_RUN]
-    return lines[begins[-1] + 1 :] if begins else lines
-
-
-def _own_lines(lines: list[str]) -> tuple[str, ...]:
-    """Return the lines of the program itself: those before the first error report of torchrun or srun."""
-    ends = [n for n, line in enumerate(lines) if REPORT.search(line)]
-    own = lines[: ends[0]] if ends else lines
-    return tuple(line for line in own if not line.startswith("argosy: "))
-
-
-PLAN = "job.json"
-"""File of a record: the plan of the job."""
 
 
 def read_plan(record: str | Path | None) -> dict[str, Any]:
@@ -356,85 +244,6 @@ def _text(record: Path | None, name: str) -> str:
         return file.read_text(errors="replace", encoding="utf-8") if file and file.is_file() else ""
     except OSError:
         return ""
-
-
-BLOCK_BYTES = 8 << 20
-"""Bytes of an output that one command copies."""
-
-OUTPUT = "output-"
-"""Prefix of the name of a copied output in its record."""
-
-MOST_LOGS, LOG_BYTES = 16, 262_144
-"""Number of logs of the network library to copy, and bytes of each: it logs its choices first."""
-
-NOTES = r"""
-logs=0
-for name in ends first first-output ranks-* nccl-*; do
-    [ -f "$name" ] || continue
-    size=$(($(wc -c < "$name")))
-    [ "$size" -le $most_bytes ] || size=$most_bytes
-    case $name in nccl-*) logs=$((logs + 1)); [ "$logs" -le $most_logs ] || break ;; esac
-    case $known in *" $name:$size "*) continue ;; esac
-    printf "%s %s\n" "$name" "$(head -c "$size" -- "$name" | base64 | tr -d "\n")"
-done
-"""
-"""Prints each file of the record, and logs whose size differs from the copy here."""
-
-NAME = re.compile(r"(?:ends|first|first-output|(?:ranks|nccl)-[\w.-]+)\Z")
-
-
-def session_of(session: Session, record: Path | None) -> Session:
-    """Return the session that reaches a job submitted by ssh."""
-    host = read_submitted(record).get("ssh", "")
-    return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
-
-
-def copy_notes(runner: Runner, record: Path) -> None:
-    """Copy the files of a remote record, and logs that grew, into the local record."""
-    there = read_submitted(record).get("there", "")
-    known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
-    settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
-    for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():
-        name, _, data = line.partition(" ")
-        if NAME.match(name):
-            write_text(record / name, _decode(data).decode(errors="replace"))
-
-
-def _decode(text: str) -> bytes:
-    """Decode base64; a text that a lost connection cut has no bytes."""
-    try:
-        return base64.b64decode(text)
-    except ValueError:
-        return b""
-
-
-def copy_output(runner: Runner, record: Path, path: str) -> str:
-    """Copy what was appended to a remote file since the last copy, and return the path of the copy."""
-    copy = record / f"{OUTPUT}{PurePosixPath(path).name}"
-    while path and _copy_growth(runner, path, copy):
-        pass
-    return str(copy)
-
-
-def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
-    """Append new bytes of a remote file to its copy, and return whether there may be more.
-
-    A file that is shorter than its copy was written again from the start.
-    """
-    have = copy.stat().st_size if copy.is_file() else 0
-    block = f"tail -c +{have + 1} -- {quote(path)} | head -c {BLOCK_BYTES} | base64"
-    reply = run_text(runner, f"[ -f {quote(path)} ] || exit 0\nwc -c < {quote(path)}\n{block}")
-    size, _, text = reply.stdout.partition("\n")
-    length = parse_int(size, -1)
-    if length < 0:
-        return False
-    if length < have:
-        copy.unlink()
-        return True
-    data = _decode(text)
-    with copy.open("ab") as file:
-        file.write(data)
-    return len(data) == BLOCK_BYTES
 
 
 def recording_command(record: Path, examine: str = "why") -> str:

@@ -14,7 +14,8 @@ from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quo
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import find_job
-from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted, session_of
+from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted
+from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
 from argosy.launch.record import write_record

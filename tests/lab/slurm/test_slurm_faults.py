@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from argosy.jobs.record import NEW_RUN
+from argosy.jobs.outputs import NEW_RUN
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:

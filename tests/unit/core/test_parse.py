@@ -25,7 +25,8 @@ from argosy.images.registry.convert import parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import parse_manifest
 from argosy.jobs.query import find_job
-from argosy.jobs.record import copy_notes, copy_output, parse_ranks
+from argosy.jobs.record import parse_ranks
+from argosy.jobs.remote_record import copy_notes, copy_output
 from argosy.recipes.project_file import read_project
 from argosy.recipes.read import read_recipe
 from argosy.recipes.user_config import read_files

@@ -14,18 +14,8 @@ from argosy.core.parse import parse_cpulist
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.first_failure import RankEnd
-from argosy.jobs.record import (
-    Run,
-    find_output,
-    last_run,
-    lines_of_rank,
-    of_batch,
-    parse_ranks,
-    read_first,
-    read_first_output,
-    read_ranks,
-    read_runs,
-)
+from argosy.jobs.outputs import find_output, lines_of_rank, of_batch
+from argosy.jobs.record import Run, last_run, parse_ranks, read_first, read_first_output, read_ranks, read_runs
 from argosy.launch.launchers.launcher import COPY, NOTE, Counts, LauncherSpec, srun
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import (

@@ -18,7 +18,7 @@ from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, render_helpers
-from argosy.jobs.record import NEW_RUN
+from argosy.jobs.outputs import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions

@@ -20,7 +20,7 @@ from argosy.core.process import Command, OnLine, RealRunner, Reply
 from argosy.core.records import replace
 from argosy.core.ssh import MARK, OverSsh, Remote, parse_remote, render_file, render_word, run_text
 from argosy.images.send import fetch_bytes
-from argosy.jobs.record import LOG_BYTES, copy_notes, copy_output
+from argosy.jobs.remote_record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit_ssh import remote_path, with_remote_paths
 from argosy.slurm.text import JobOptions

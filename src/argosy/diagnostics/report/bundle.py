@@ -11,7 +11,7 @@ from argosy.core.redact import hide, redact
 from argosy.core.store import atomic_file
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
-from argosy.jobs.record import can_read
+from argosy.jobs.outputs import can_read
 
 MOST_FILES = 200
 """Files of the record that are packed; a large job has one network log for each node."""

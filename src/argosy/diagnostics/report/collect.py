@@ -41,8 +41,9 @@ from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
+from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import can_read, read_command_line, read_submitted
+from argosy.jobs.record import read_command_line, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED

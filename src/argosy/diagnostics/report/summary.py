@@ -12,8 +12,8 @@ from argosy.core.shell import quote
 from argosy.diagnostics.report.model import Case, Comparison
 from argosy.diagnostics.verify.rules import LEAST_SHARE
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.outputs import names_ranks
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import names_ranks
 from argosy.slurm.text import ENDED
 
 OF_GPUS = ("GPUs", "network")

@@ -13,7 +13,7 @@ from argosy.core.render import align_rows
 from argosy.core.session import Session
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.record import can_read, find_output
+from argosy.jobs.outputs import can_read, find_output
 
 LATEST = 200
 """Number of jobs that are searched."""

@@ -20,8 +20,9 @@ from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, p
 from argosy.diagnostics.verify.rules import Expected, check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
+from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, read_past_facts
-from argosy.jobs.record import RankFacts, can_read, read_plan
+from argosy.jobs.record import RankFacts, read_plan
 from argosy.sites.profile import Site
 
 MOST_LOGS = 256

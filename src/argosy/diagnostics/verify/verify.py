@@ -21,7 +21,8 @@ from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.local_run import find_run, names_run
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import read_submitted, recording_command, session_of
+from argosy.jobs.record import read_submitted, recording_command
+from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site

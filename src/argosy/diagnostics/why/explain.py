@@ -22,8 +22,8 @@ from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import LAST, find_run, names_run, refuse_unrecorded_output
+from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import can_read
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
 FOLLOWING = ("end", "symptom", "warning")

@@ -20,7 +20,8 @@ from argosy.jobs.live.model import JobView
 from argosy.jobs.live.probe import Target
 from argosy.jobs.local_run import LOCAL_RUN, read_local_run
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
-from argosy.jobs.record import END, STARTED, read_plan, read_submitted, session_of
+from argosy.jobs.record import END, STARTED, read_plan, read_submitted
+from argosy.jobs.remote_record import session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, describe_state
 
 LAST_BYTES = 262_144
