@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
+from argosy.core.forwarding import forwarding
 from argosy.core.locks import deferred_signals
 from argosy.core.pipes import decode_blocks, read_blocks, read_lines
 from argosy.core.shell import format_command
@@ -189,7 +189,7 @@ class RealRunner:
         """Run a program on this terminal until it ends and forward signals to it."""
         self._say(command)
         _flush_output()
-        with _forwarding() as forwarder:
+        with forwarding() as forwarder:
             child = self._popen(command, capture=False, errors=on_stderr is not None)
             forwarder.adopt(child)
             if on_stderr is not None:
@@ -315,101 +315,6 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
     # Other processes of the group already got SIGTERM.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-
-
-class _Forwarder:
-    """Forwards signals to a child; signals that arrive before it exists are stored."""
-
-    def __init__(self, awake: int = -1) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-        self._awake = awake
-
-    def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Set the child and forward the stored signals."""
-        self._child = child
-        while self._early:
-            self._send(self._early.pop(0))
-
-    def wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the child's end and forward each signal at once.
-
-        Python runs handlers between bytecodes: a signal that arrives just before ``waitpid`` blocks would be forwarded
-        only after the child's end. So this waits for the byte that every signal writes, including SIGCHLD.
-        """
-        while self._awake >= 0 and child.poll() is None:
-            self._listen()
-        return child.wait()
-
-    def copy_errors(self, child: subprocess.Popen[bytes], on_stderr: OnBlock) -> None:
-        """Copy the child's standard error to that of this process until it ends; forward signals as in `wait`."""
-        if child.stderr is None:
-            return
-        with child.stderr:
-            while True:
-                if not self._listen(child.stderr.fileno()):
-                    continue
-                if not (block := os.read(child.stderr.fileno(), 65536)):
-                    return
-                os.write(2, block)
-                on_stderr(block)
-
-    def _listen(self, *streams: int) -> bool:
-        """Wait for a signal or for one of the streams; return whether a stream is ready."""
-        awake = [self._awake] if self._awake >= 0 else []
-        ready, _, _ = select.select([*awake, *streams], [], [])
-        if self._awake in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._awake, 4096)
-        return any(stream in ready for stream in streams)
-
-    def forward(self, number: int, _frame: object) -> None:
-        """Handle a signal by forwarding it."""
-        self._early.append(number)
-        if self._child is not None:
-            self.adopt(self._child)
-
-    def leave(self, number: int, frame: object) -> None:
-        """Ignore SIGINT, which the terminal also sends to the child, and SIGCHLD, which only ends the wait.
-
-        SIG_IGN instead of a handler would also apply to the child.
-        """
-
-    def _send(self, number: int) -> None:
-        if self._child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._child.send_signal(number)
-
-
-@contextlib.contextmanager
-def _forwarding() -> Iterator[_Forwarder]:
-    """Forward SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to a child; the terminal sends SIGINT to both.
-
-    The handlers are set before the child starts, so that no signal is lost. Signals that Argosy ignores (``nohup``) are
-    ignored by the child as well.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield _Forwarder()
-        return
-    awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    forwarder = _Forwarder(awake)
-    woken = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    handlers: dict[signal.Signals, Callable[[int, object], None]] = {}
-    handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), forwarder.forward)
-    # A ^C typed at a terminal reaches the whole foreground group, including the child. Without a terminal, SIGINT was
-    # sent to this process only and must be forwarded.
-    handlers[signal.SIGINT] = forwarder.leave if os.isatty(0) else forwarder.forward
-    handled = {number: each for number, each in handlers.items() if signal.getsignal(number) is not signal.SIG_IGN}
-    before = {number: signal.signal(number, each) for number, each in handled.items()}
-    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, forwarder.leave)
-    try:
-        yield forwarder
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(woken)
-        os.close(awake)
-        os.close(wake)
 
 
 class FakeRunner(msgspec.Struct, dict=True):

@@ -1,0 +1,127 @@
+"""Forward the signals of this process to the program that it runs in the foreground."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import IO, Protocol
+
+
+class Child(Protocol):
+    """A running program: what is needed of `subprocess.Popen`."""
+
+    stderr: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the program runs."""
+
+    def wait(self) -> int:
+        """Wait for the end of the program, and return its exit code."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to the program."""
+
+
+class Forwarder:
+    """Forwards signals to a child; signals that arrive before it exists are stored.
+
+    Parameters
+    ----------
+    wakeup
+        File descriptor that Python writes a byte to for each signal; -1 if signals are not handled in this thread.
+    """
+
+    def __init__(self, wakeup: int = -1) -> None:
+        self._child: Child | None = None
+        self._early: list[int] = []
+        self._wakeup = wakeup
+
+    def adopt(self, child: Child) -> None:
+        """Set the child and forward the stored signals."""
+        self._child = child
+        while self._early:
+            self._send(self._early.pop(0))
+
+    def wait(self, child: Child) -> int:
+        """Wait for the child's end and forward each signal at once.
+
+        Python runs handlers between bytecodes: a signal that arrives just before ``waitpid`` blocks would be forwarded
+        only after the child's end. So this waits for the byte that every signal writes, including SIGCHLD.
+        """
+        while self._wakeup >= 0 and child.poll() is None:
+            self._listen()
+        return child.wait()
+
+    def copy_errors(self, child: Child, on_stderr: Callable[[bytes], None]) -> None:
+        """Copy the child's standard error to that of this process until it ends; forward signals as in `wait`."""
+        if child.stderr is None:
+            return
+        with child.stderr:
+            while True:
+                if not self._listen(child.stderr.fileno()):
+                    continue
+                if not (block := os.read(child.stderr.fileno(), 65536)):
+                    return
+                os.write(2, block)
+                on_stderr(block)
+
+    def _listen(self, *streams: int) -> bool:
+        """Wait for a signal or for one of the streams; return whether a stream is ready."""
+        wakeup = [self._wakeup] if self._wakeup >= 0 else []
+        ready, _, _ = select.select([*wakeup, *streams], [], [])
+        if self._wakeup in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wakeup, 4096)
+        return any(stream in ready for stream in streams)
+
+    def forward(self, number: int, _frame: object) -> None:
+        """Handle a signal by forwarding it."""
+        self._early.append(number)
+        if self._child is not None:
+            self.adopt(self._child)
+
+    def ignore(self, number: int, frame: object) -> None:
+        """Ignore SIGINT, which the terminal also sends to the child, and SIGCHLD, which only ends the wait.
+
+        SIG_IGN instead of a handler would also apply to the child.
+        """
+
+    def _send(self, number: int) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(number)
+
+
+@contextlib.contextmanager
+def forwarding() -> Iterator[Forwarder]:
+    """Forward SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to a child; the terminal sends SIGINT to both.
+
+    The handlers are set before the child starts, so that no signal is lost. Signals that Argosy ignores (``nohup``) are
+    ignored by the child as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield Forwarder()
+        return
+    wakeup, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    forwarder = Forwarder(wakeup)
+    before_fd = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    handlers: dict[signal.Signals, Callable[[int, object], None]] = {}
+    handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), forwarder.forward)
+    # A ^C typed at a terminal reaches the whole foreground group, including the child. Without a terminal, SIGINT was
+    # sent to this process only and must be forwarded.
+    handlers[signal.SIGINT] = forwarder.ignore if os.isatty(0) else forwarder.forward
+    handled = {number: each for number, each in handlers.items() if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, each) for number, each in handled.items()}
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, forwarder.ignore)
+    try:
+        yield forwarder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_fd)
+        os.close(wakeup)
+        os.close(wakes)
