@@ -240,3 +240,24 @@ def test_a_message_after_the_launchers_report_of_its_rank_is_the_cause() -> None
     (first, second) = find_errors(f"{BOX}\n{report}{BOX}\nError: no frobnicator for this mesh\n", SIGNATURES)
     assert first.cause == "the program ended with the message 'no frobnicator for this mesh'"
     assert second.cause.startswith("the program itself ended all its ranks with MPI_Abort (rank 0), because")
+
+
+def test_the_report_of_nextflow_around_the_error_of_a_task_is_no_error() -> None:
+    line = "frobnicate: partition table mismatch on /dev/frob"
+    log = "ERROR ~ Error executing process > 'ALIGN (1)'\n\nCaused by:\n  Process `ALIGN (1)` terminated with an error "
+    log += f"exit status (1)\n\nCommand error:\n  {line}\n\nWork dir:\n  /home/ada/work/1f\n\nTip: read .command.sh\n"
+    assert first_error(log) == line
+
+
+def test_the_report_of_snakemake_around_the_error_of_a_job_is_no_error() -> None:
+    line = "frobnicate: partition table mismatch on /dev/frob"
+    log = f"Select jobs to execute...\n{line}\n[Tue Nov 24 10:00:00 2026]\nError in rule align:\n    jobid: 3\n\n"
+    log += "Shutting down, this might take some time.\nExiting because a job execution failed. Look below for details\n"
+    assert first_error(log) == line
+
+
+def test_a_long_chain_of_reasons_keeps_its_end() -> None:
+    steps = ": ".join(f"while step {number} of the frobnicator" for number in range(9))
+    (found,) = find_errors(f"FATAL:   {steps}: the disk is no disk\n", SIGNATURES)
+    assert found.cause.endswith(": the disk is no disk'")
+    assert "'while step 0 of the frobnicator … " in found.cause

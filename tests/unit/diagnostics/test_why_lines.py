@@ -224,7 +224,7 @@ CAUSES = [
     ("sqlite-lock", "sqlite3.OperationalError: disk I/O error"),
     ("not-implemented-here", "OSError: [Errno 38] Function not implemented"),
     ("file-system-lost", "TimeoutError: [Errno 110] Connection timed out: '/scratch/a'"),
-    ("broken-file", "FATAL:   could not open image /p/a.sif: image format not recognized"),
+    ("image-format", "FATAL:   could not open image /p/a.sif: image format not recognized"),
     ("home-elsewhere", "PermissionError: [Errno 13] Permission denied: '/home/appuser/.cache/huggingface'"),
     ("permission-denied", "PermissionError: [Errno 13] Permission denied: '/data/out.pt'"),
     ("socket-path-long", "OSError: AF_UNIX path too long"),

@@ -57,8 +57,11 @@ ENDED = re.compile(
     r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
     r"|^argosy: rank \d+ (?:on \S+ )?failed first|^usage: \S"
+    r"|\bError executing process >|^Command (?:error|output|exit status):\s*$"
+    r"|Failed to pull (?:singularity|apptainer) image"
+    r"|^Error in (?:rule|group) \w+:|^Exiting because a job execution failed|^(?:WorkflowError|RuleException):\s*$"
 )
-"""Reports of how another program or rank ended, and lines of code."""
+"""Reports of how another program, task of a workflow or rank ended, and lines of code."""
 WELL = re.compile(
     r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
@@ -98,6 +101,7 @@ FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
     r"|argosy:|^\[(?!DEBUG|INFO|TRACE)|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
+    r"|work dir:|tip:|-- check |caused by:|command \w+:|container:"
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""

@@ -36,6 +36,10 @@ NAMELESS = frozenset({"error", "fatal", "failed", "message", "reason", "cause", 
 REPORTERS = frozenset({"slurmstepd", "srun", "mpirun", "prterun", "orted", "prted", "kernel"})
 """Programs that report what happened to others."""
 SHOWN = 160
+CHAIN = 3
+"""Colons of a chain of reasons, as programs in Go print it: the last one tells most."""
+HEAD = 60
+"""Characters of the first link of a chain that is shown with the last ones."""
 LEAST_WORDS = 3
 
 
@@ -75,7 +79,15 @@ def _without_labels(line: str) -> str:
 def _first_sentence(text: str) -> str:
     sentence = SENTENCE.match(text)
     text = " ".join((sentence[0] if sentence else text).split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    if len(text) <= SHOWN:
+        return text
+    first, *others = text.split(": ")
+    if len(others) < CHAIN or len(first) > HEAD:
+        return f"{text[: SHOWN - 1]}…"
+    tail = ""
+    while others and len(others[-1]) + len(tail) < SHOWN - len(first):
+        tail = f": {others.pop()}{tail}"
+    return f"{first} … {tail.removeprefix(': ')}" if tail else f"{text[: SHOWN - 1]}…"
 
 
 def _tells(message: str) -> bool:
