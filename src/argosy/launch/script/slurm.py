@@ -6,40 +6,18 @@ in an allocation runs it as steps of that allocation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from itertools import pairwise
 
-import msgspec
-
-from argosy.core.model import ImageKind
-from argosy.core.records import replace
-from argosy.core.sbatch_options import join_gres
-from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, escape_colons, join_words, merge_helpers, quote
+from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.cores import CORES_PER_RANK, spare_cores
-from argosy.launch.script.container_step import (
-    inside_words,
-    render_document,
-    step_of,
-    step_options,
-    step_prefix,
-)
-from argosy.launch.script.helpers import (
-    CHECK_NODE,
-    CREATE_STAGE,
-    FREE_PORT,
-    OWN_FOLDERS,
-    WIDTH,
-    continued,
-    heading,
-    render_call,
-    render_program,
-)
-from argosy.launch.script.local import VENDOR_NODES, ScriptFacts, render_environment, render_head
+from argosy.launch.script.container_step import render_document, step_options, step_prefix
+from argosy.launch.script.directives import directives
+from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
+from argosy.launch.script.local import render_environment, render_head
+from argosy.launch.script.node_command import node_command, render_lists
 from argosy.launch.script.parts import (
     END_CALL,
     OUTPUT_CALL,
-    Resume,
     before_command,
     render_before,
     render_elastic_verdict,
@@ -51,61 +29,10 @@ from argosy.launch.script.parts import (
     render_staging,
     render_timer,
     render_warning,
-    resume_directives,
 )
-from argosy.runtimes.runtime import FILES
+from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.sites.binding import render_core_list, render_mask_option
-from argosy.sites.job_settings import SiteSettings
-from argosy.sites.profile import Site
-from argosy.slurm.text import JobOptions, render_directive
-
-
-class SlurmFacts(msgspec.Struct, frozen=True):
-    """The facts that a batch script is rendered from, in addition to those of a local script.
-
-    Attributes
-    ----------
-    extra
-        Options of sbatch that Argosy does not have.
-    masks
-        CPU mask of each local rank of a full node; empty if ranks are not bound.
-    mpi
-        Value of ``srun --mpi`` (``pmix``, ``pmi2``); empty without MPI.
-    record
-        Folder of the job's record; empty for a script without a record.
-    resume
-        How the job is requeued; None if it is not.
-    label
-        Whether srun begins each line with its rank.
-    gpu_type
-        Slurm's name for a type of GPU; empty for any.
-    least_nodes
-        The fewest nodes with which the job may continue; 0 if it needs all.
-    stage_to
-        Folder on each node's own disk to copy the image to; empty: no copy.
-    smoke
-        Whether the job is a short test, which a timer ends.
-    independent_ranks
-        Whether ranks are independent, so that a failed rank or a lost node does not end the others.
-    site_settings
-        Options of sbatch and srun, folders and paths on each node that the site's profile adds.
-    """
-
-    script: ScriptFacts
-    site: Site
-    options: JobOptions
-    extra: tuple[str, ...] = ()
-    masks: tuple[int, ...] = ()
-    mpi: str = ""
-    record: str = ""
-    resume: Resume | None = None
-    label: bool = False
-    gpu_type: str = ""
-    least_nodes: int = 0
-    stage_to: str = ""
-    smoke: bool = False
-    independent_ranks: bool = False
-    site_settings: SiteSettings = msgspec.field(default_factory=SiteSettings)
+from argosy.slurm.text import render_directive
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:
@@ -118,7 +45,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         "",
         *_environment_part(facts),
         "",
-        heading(f"Start: {_start_heading(facts)}", indent=STATEMENT).lstrip(),
+        heading(f"Start: {_start_heading(facts)}", indent=INDENT).lstrip(),
         *_before(facts, before_words),
         *((OUTPUT_CALL,) if facts.record else ()),
         *_start(facts, words),
@@ -133,7 +60,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-STATEMENT = "    "
+INDENT = "    "
 
 
 def _start_heading(facts: SlurmFacts) -> str:
@@ -144,7 +71,7 @@ def _start_heading(facts: SlurmFacts) -> str:
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the first part: the image, and the numbers of ranks and cores."""
-    yield heading("The program", indent=STATEMENT).lstrip()
+    yield heading("The program", indent=INDENT).lstrip()
     if facts.record:
         yield f"argosy_record={quote(facts.record)}"
     if ShellExpr("$argosy_image") in words and not facts.stage_to:
@@ -163,17 +90,9 @@ def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
         yield from render_resume_check(facts.resume)
 
 
-def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
-    """Render the variables that contain the long lists of bind mounts of a command."""
-    if ShellExpr("$argosy_binds") in words:
-        yield from _in_pieces("argosy_binds", _long_bind(facts))
-    if ShellExpr("$argosy_node_paths") in words:
-        yield continued(("bind_on_nodes", *map(quote, " ".join(facts.site_settings.node_binds).split(" "))))
-
-
 def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     """Render the second part: signals, rendezvous, variables, modules, staged image."""
-    yield heading("The environment of the ranks", indent=STATEMENT).lstrip()
+    yield heading("The environment of the ranks", indent=INDENT).lstrip()
     yield "pass_signals"
     if facts.resume:
         yield render_warning(facts.resume)
@@ -184,67 +103,6 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
     yield from render_modules(facts.site.modules)
     yield from _stage(facts)
     yield from render_document(facts.script.container)
-
-
-def _image_file(facts: SlurmFacts) -> bool:
-    """Return whether the image is a file; its path is then a variable of the script."""
-    return facts.script.container.entry.image.kind in FILES
-
-
-def _in_pieces(name: str, text: str) -> Iterator[str]:
-    """Render the assignment of a long list with commas over several lines."""
-    line = ""
-    for piece in text.split(","):
-        if line and len(line) + len(name) + len(piece) + 8 > WIDTH:
-            yield f"{name}={line}"
-            line = f"${name}"
-        line = f"{line},{piece}" if line else piece
-    yield f"{name}={line}"
-
-
-LONG = 60
-"""Characters above which the list of bind mounts gets a variable of the script."""
-
-SHELL_WORDS = 3
-"""Words of ``/bin/sh -c PROGRAM`` at the start of a command; `command_in_layer` replaces them by its own program."""
-
-
-def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Return the command that srun starts: the checks of a node, the runtime, and the command in the container."""
-    container = facts.script.container
-    inside = container.argv(command)
-    own = len(command) - SHELL_WORDS if command[:2] == ("/bin/sh", "-c") else len(command)
-    first, rest = inside[: len(inside) - own], inside[len(inside) - own :]
-    return escape_colons((*_use_script_variables(facts, (*_node_checks(facts), *first)), *rest))
-
-
-def _use_script_variables(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Replace the image, the record and long lists in a command by variables of the script."""
-    image = facts.script.container.entry.image.path if _image_file(facts) else ""
-    node_paths = " ".join(facts.site_settings.node_binds)
-    out: list[Word] = []
-    for word in words:
-        layer = f"{image}:/opt/argosy:"
-        if image and word == image:
-            out.append(ShellExpr("$argosy_image"))
-        elif image and isinstance(word, str) and word.startswith(layer):
-            out.append(ShellExpr(f"${{argosy_image}}:/opt/argosy:{word[len(layer) :]}"))
-        elif word and word == facts.record:
-            out.append(ShellExpr("$argosy_record"))
-        elif len(node_paths) > LONG and word == node_paths:
-            out.append(ShellExpr("$argosy_node_paths"))
-        elif word and word == _long_bind(facts):
-            out.append(ShellExpr("$argosy_binds"))
-        else:
-            out.append(word)
-    return tuple(out)
-
-
-def _long_bind(facts: SlurmFacts) -> str:
-    """Return the list of bind mounts of Apptainer if it is too long for a line."""
-    words = facts.script.container.argv(())
-    binds = [word for option, word in pairwise(words) if option == "-B" and isinstance(word, str)]
-    return next((word for word in binds if len(word) > LONG and re.fullmatch(r"[\w@%+=:,./-]+", word)), "")
 
 
 def _before_command(facts: SlurmFacts) -> tuple[Word, ...]:
@@ -270,69 +128,6 @@ def _stage(facts: SlurmFacts) -> Iterator[str]:
     if facts.stage_to:
         image = facts.script.container.entry.image
         yield from render_staging(facts.stage_to, image.path, image.digest)
-
-
-def directives(facts: SlurmFacts) -> Iterator[str]:
-    """Yield the sbatch options, with the shape first."""
-    return join_gres(_directives(facts))
-
-
-def _directives(facts: SlurmFacts) -> Iterator[str]:
-    shape, slurm, options = facts.script.shape, facts.site.slurm, facts.options
-    tasks = shape.ranks_per_node if facts.script.started.per_rank else 1
-    yield f"--job-name={facts.script.name}"
-    yield f"--nodes={f'{facts.least_nodes}-' if facts.least_nodes else ''}{shape.nodes}"
-    if facts.least_nodes or facts.independent_ranks:
-        yield "--no-kill"  # otherwise Slurm ends a job that loses a node
-    if slurm.cpus_option:
-        # If the profile does not contain the cores, a task per rank requests at least one core each.
-        yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
-    if slurm.cpus_option and shape.cpus_per_rank:
-        yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else _cores_per_node(facts)}"
-    if shape.gpus_per_node and slurm.gpu_option != "none":
-        kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
-        yield f"--{kind}{f'{facts.gpu_type}:' if facts.gpu_type else ''}{shape.gpus_per_node}"
-    if facts.resume:
-        yield from resume_directives(facts.resume)
-        options = replace(options, signal="", requeue=False)
-    elif options.requeue:
-        yield "--open-mode=append"  # otherwise the second run would erase the output of the first
-    asked = tuple(options.lines())
-    yield from asked
-    names = {option.partition("=")[0] for option in asked}
-    yield from (option for option in facts.site_settings.sbatch if option.partition("=")[0] not in names)
-    yield from facts.extra
-
-
-def _cores_per_node(facts: SlurmFacts) -> int:
-    """Return the cores of a node that its ranks and masks need: a smaller step might get other cores."""
-    shape = facts.script.shape
-    return shape.cpus_per_rank * shape.ranks_per_node + (spare_cores(shape, facts.site) if facts.masks else 0)
-
-
-def _node_checks(facts: SlurmFacts) -> tuple[Word, ...]:
-    """Return the command that prepares a node before the container starts, or in it if srun starts the container."""
-    container, device = facts.script.container, _gpu_device(facts)
-    if step_of(container):
-        return (*_own_folders("/bin/sh", facts), *inside_words(device))
-    image = container.entry.image
-    path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
-    node_binds = " ".join(facts.site_settings.node_binds)
-    check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
-    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, node_binds)
-
-
-def _own_folders(shell: str, facts: SlurmFacts) -> tuple[Word, ...]:
-    """Return the command that creates the folders which the site's profile needs on each node."""
-    folders = facts.site_settings.folders
-    return (shell, "-c", OWN_FOLDERS, OWN_FOLDERS.name, join_words(folders)) if folders else ()
-
-
-def _gpu_device(facts: SlurmFacts) -> str:
-    """Return the device node that each node of a job with GPUs must have; empty for a job without GPUs."""
-    node = facts.site.node
-    device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
-    return device if facts.script.shape.gpus_per_node else ""
 
 
 def _ranks_per_node(facts: SlurmFacts) -> Iterator[str]:
@@ -361,11 +156,11 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
         if facts.site.slurm.cpus_option:
             yield "warn_few_cores"
     elif started.per_rank and facts.masks and spare_cores(shape, facts.site):
-        yield f"need_cores {_cores_per_node(facts)}  # of a node"
+        yield f"need_cores {facts.cores_per_node}  # of a node"
     elif started.per_rank:
         yield f'need_cores "$((argosy_ranks_per_node * ${{SLURM_CPUS_PER_TASK:-{shape.cpus_per_rank}}}))"  # of a node'
     else:
-        yield f"need_cores_of_node {_cores_per_node(facts)}  # sets argosy_need, argosy_cores_per_rank"
+        yield f"need_cores_of_node {facts.cores_per_node}  # sets argosy_need, argosy_cores_per_rank"
 
 
 def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:

@@ -1,0 +1,104 @@
+"""The command that srun starts on each node: checks, runtime, and the program in the container."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from argosy.core.model import ImageKind
+from argosy.core.shell import ShellExpr, Word, escape_colons, join_words, quote
+from argosy.launch.script.container_step import inside_words, step_of
+from argosy.launch.script.helpers import CHECK_NODE, OWN_FOLDERS, WIDTH, continued
+from argosy.launch.script.local import VENDOR_NODES
+from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.runtimes.runtime import FILES
+
+LONG = 60
+"""Characters above which the list of bind mounts gets a variable of the script."""
+
+SHELL_WORDS = 3
+"""Words of ``/bin/sh -c PROGRAM`` at the start of a command; `command_in_layer` replaces them by its own program."""
+
+
+def node_command(facts: SlurmFacts, command: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the command that srun starts: the checks of a node, the runtime, and the command in the container."""
+    container = facts.script.container
+    inside = container.argv(command)
+    own = len(command) - SHELL_WORDS if command[:2] == ("/bin/sh", "-c") else len(command)
+    first, rest = inside[: len(inside) - own], inside[len(inside) - own :]
+    return escape_colons((*_use_script_variables(facts, (*_node_checks(facts), *first)), *rest))
+
+
+def _use_script_variables(facts: SlurmFacts, words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Replace the image, the record and long lists in a command by variables of the script."""
+    entry = facts.script.container.entry.image
+    image = entry.path if entry.kind in FILES else ""
+    node_paths = " ".join(facts.site_settings.node_binds)
+    out: list[Word] = []
+    for word in words:
+        layer = f"{image}:/opt/argosy:"
+        if image and word == image:
+            out.append(ShellExpr("$argosy_image"))
+        elif image and isinstance(word, str) and word.startswith(layer):
+            out.append(ShellExpr(f"${{argosy_image}}:/opt/argosy:{word[len(layer) :]}"))
+        elif word and word == facts.record:
+            out.append(ShellExpr("$argosy_record"))
+        elif len(node_paths) > LONG and word == node_paths:
+            out.append(ShellExpr("$argosy_node_paths"))
+        elif word and word == _long_bind(facts):
+            out.append(ShellExpr("$argosy_binds"))
+        else:
+            out.append(word)
+    return tuple(out)
+
+
+def _long_bind(facts: SlurmFacts) -> str:
+    """Return the list of bind mounts of Apptainer if it is too long for a line."""
+    words = facts.script.container.argv(())
+    binds = [word for option, word in pairwise(words) if option == "-B" and isinstance(word, str)]
+    return next((word for word in binds if len(word) > LONG and re.fullmatch(r"[\w@%+=:,./-]+", word)), "")
+
+
+def _node_checks(facts: SlurmFacts) -> tuple[Word, ...]:
+    """Return the command that prepares a node before the container starts, or in it if srun starts the container."""
+    container, device = facts.script.container, _gpu_device(facts)
+    if step_of(container):
+        return (*_own_folders("/bin/sh", facts), *inside_words(device))
+    image = container.entry.image
+    path = image.path if image.kind in {*FILES, ImageKind.HOST} else "/"
+    node_binds = " ".join(facts.site_settings.node_binds)
+    check = ("sh", "-c", CHECK_NODE, CHECK_NODE.name)
+    return (*_own_folders("sh", facts), *check, path or "/", container.runtime.program, device, node_binds)
+
+
+def _own_folders(shell: str, facts: SlurmFacts) -> tuple[Word, ...]:
+    """Return the command that creates the folders which the site's profile needs on each node."""
+    folders = facts.site_settings.folders
+    return (shell, "-c", OWN_FOLDERS, OWN_FOLDERS.name, join_words(folders)) if folders else ()
+
+
+def _gpu_device(facts: SlurmFacts) -> str:
+    """Return the device node that each node of a job with GPUs must have; empty for a job without GPUs."""
+    node = facts.site.node
+    device = node.gpu_device or facts.script.gpu_node or VENDOR_NODES.get(node.gpu_vendor, "")
+    return device if facts.script.shape.gpus_per_node else ""
+
+
+def render_lists(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
+    """Render the variables that contain the long lists of bind mounts of a command."""
+    if ShellExpr("$argosy_binds") in words:
+        yield from _in_pieces("argosy_binds", _long_bind(facts))
+    if ShellExpr("$argosy_node_paths") in words:
+        yield continued(("bind_on_nodes", *map(quote, " ".join(facts.site_settings.node_binds).split(" "))))
+
+
+def _in_pieces(name: str, text: str) -> Iterator[str]:
+    """Render the assignment of a long list with commas over several lines."""
+    line = ""
+    for piece in text.split(","):
+        if line and len(line) + len(name) + len(piece) + 8 > WIDTH:
+            yield f"{name}={line}"
+            line = f"${name}"
+        line = f"{line},{piece}" if line else piece
+    yield f"{name}={line}"
