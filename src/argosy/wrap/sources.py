@@ -24,7 +24,7 @@ ADDED = "added.txt"
 NO_NEEDS = Needs()
 
 
-class Brought(msgspec.Struct, frozen=True):
+class VersionImage(msgspec.Struct, frozen=True):
     """The image in the folder of a version.
 
     Attributes
@@ -43,7 +43,7 @@ class Brought(msgspec.Struct, frozen=True):
     inside: InContainer | None = None
 
 
-def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
+def make_image(recipe: Recipe, folder: Path, session: Session) -> VersionImage:
     """Create the image that `recipe` describes in `folder`.
 
     Raises
@@ -54,13 +54,13 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> Brought:
     if recipe.kind is SourceKind.FILES:
         files = tuple(map(Path, recipe.sources))
         image, used = _built(recipe, recipe.base, files, folder, session)
-        return Brought(image, _with_base(recipe, used))
+        return VersionImage(image, _with_base(recipe, used))
     if recipe.kind is SourceKind.FOLDER:
         placed = pack_folder(recipe, folder, session)
-        return Brought(
+        return VersionImage(
             placed.image, replace(_with_base(recipe, placed.base), at=placed.at), placed.needs, placed.inside
         )
-    return Brought(_image(recipe, folder, session), recipe)
+    return VersionImage(_image(recipe, folder, session), recipe)
 
 
 def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
@@ -73,7 +73,7 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     return image
 
 
-def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> Brought:
+def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> VersionImage:
     """Create the image of `recipe` from `old`, which lacks only the last packages and the scripts `after` them.
 
     Only the new packages are packed, unless a script may change others. If they need other versions of those in `old`,
@@ -85,7 +85,7 @@ def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, a
         If the build fails.
     """
     try:
-        return Brought(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
+        return VersionImage(_built(replace(recipe, before=(), after=after), str(old), (), folder, session)[0], recipe)
     except NoVersions as clash:
         if recipe.kind is SourceKind.FILES and not all(map(os.path.exists, recipe.sources)):
             clash.hint = f"restore {', '.join(recipe.sources)}: other versions require a rebuild from the sources"
@@ -94,14 +94,14 @@ def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, a
         return make_image(recipe, folder, session)
 
 
-def keep_image(recipe: Recipe, old: Path, folder: Path) -> Brought:
+def keep_image(recipe: Recipe, old: Path, folder: Path) -> VersionImage:
     """Create a hard link to the same image for the next version."""
     place = folder / old.name
     if old.is_symlink():
         place.symlink_to(old.readlink())
     else:
         link_or_copy(old, place)
-    return Brought(place, recipe)
+    return VersionImage(place, recipe)
 
 
 def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> tuple[Path, str]:

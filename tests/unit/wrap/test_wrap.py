@@ -23,6 +23,7 @@ from argosy.sites.read import read_site
 from argosy.wrap.check import refuse_gpu_build
 from argosy.wrap.installations import link_file, refuse_other_place
 from argosy.wrap.model import InContainer, Recipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
+from argosy.wrap.new_version import plan_notes, with_gpu_mode
 from argosy.wrap.plan import (
     look_inside,
     merge_files,
@@ -37,7 +38,7 @@ from argosy.wrap.plan import (
     shadowed_folders,
     venv_interpreter,
 )
-from argosy.wrap.prefix import history, plan_notes, plan_update, prune, rollback, update, with_gpu_mode, wrap
+from argosy.wrap.prefix import history, plan_update, prune, rollback, update, wrap
 from argosy.wrap.render import render_start, render_venv, render_wrapper
 from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
