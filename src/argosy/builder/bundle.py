@@ -30,7 +30,7 @@ from argosy.builder.finish import InstalledLayer, finish_layer
 from argosy.builder.inputs import CONDA, LOCK_FILE, PROJECT, STAGES, WHEELS
 from argosy.builder.layer import install_layer
 from argosy.builder.plan import BuildPlan, plan_build
-from argosy.builder.python.packages import BUILT_WHEELS
+from argosy.builder.python.installer import BUILT_WHEELS
 from argosy.builder.python.pins import package_of
 from argosy.builder.python.torch_index import INDEX, OPTION
 from argosy.builder.records import BuildReport, BuildRequest, Clock

@@ -35,7 +35,8 @@ from argosy.builder.packed.make import Wheels
 from argosy.builder.packed.store import PackedPackage
 from argosy.builder.python.base_python import BasePython, ask_interpreter
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_conda, compile_layer
-from argosy.builder.python.packages import Installer, PreparePins, install_pins, mount_installation_folders, resolve
+from argosy.builder.python.installer import Installer, PreparePins, mount_installation_folders
+from argosy.builder.python.packages import install_pins, resolve
 from argosy.builder.python.pins import Pin, asked_demands, meets
 from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
@@ -124,7 +125,7 @@ class CondaContext(msgspec.Struct, frozen=True):
     for_site
         Whether the image is for a site, for whose GPUs torch is checked.
     prepare, shared
-        See `argosy.builder.python.packages.Installer`.
+        See `argosy.builder.python.installer.Installer`.
     """
 
     build_container: BuildContainer

@@ -17,14 +17,7 @@ from argosy.builder.backends.plan import needs_tree
 from argosy.builder.base_layer import BaseLayer
 from argosy.builder.bases.base import Base
 from argosy.builder.bases.choose import needs_python
-from argosy.builder.conda import (
-    CondaContext,
-    extend_conda,
-    holds_conda,
-    make_conda,
-    open_conda_context,
-    take_unpacked,
-)
+from argosy.builder.conda import CondaContext, extend_conda, holds_conda, make_conda, open_conda_context, take_unpacked
 from argosy.builder.finish import InstalledLayer, variables_over
 from argosy.builder.inputs import CONDA, with_own_python
 from argosy.builder.packed.choose import build_options
@@ -33,18 +26,15 @@ from argosy.builder.packed.make import Wheels, find_wheels, pack_missing
 from argosy.builder.packed.store import TORCH, WheelCache
 from argosy.builder.python.base_python import BasePython, ask_python
 from argosy.builder.python.compiled import vendor_torch
+from argosy.builder.python.installer import BUILT_WHEELS, Installer, open_installer, shared_folder
 from argosy.builder.python.packages import (
-    BUILT_WHEELS,
-    Installer,
     choose_and_install,
     compile_installed,
     create_environment,
     install_pins,
-    open_installer,
     refuse_compiled,
     refuse_unmet_requirements,
     resolve,
-    shared_folder,
     write_entry_point_shims,
 )
 from argosy.builder.python.pins import Pin, hidden_notes, package_of, replaceable, vendor_builds

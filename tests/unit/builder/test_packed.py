@@ -19,7 +19,7 @@ from argosy.builder.packed.split import mixed_packages, split_tree
 from argosy.builder.packed.store import PART, RECORD, PackageRecord, PackedPackage, WheelCache, can_be_stored
 from argosy.builder.python.base_python import BasePython
 from argosy.builder.python.file_lists import read_file_lists
-from argosy.builder.python.packages import Installer
+from argosy.builder.python.installer import Installer
 from argosy.builder.python.pins import Pin
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ENV_PREFIX

@@ -23,7 +23,8 @@ from argosy.builder.packed.store import TORCH, PackageRecord, PackedPackage, Whe
 from argosy.builder.python.base_python import site_folders
 from argosy.builder.python.bytecode import BYTECODE, BytecodeCache, compile_wheels
 from argosy.builder.python.file_lists import find_altered_packages
-from argosy.builder.python.packages import Installer, install_pins
+from argosy.builder.python.installer import Installer
+from argosy.builder.python.packages import install_pins
 from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands
 from argosy.core.layout import ROOT
 from argosy.core.locks import deferred_signals

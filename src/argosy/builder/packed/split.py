@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from argosy.builder.python.file_lists import FileList, read_file_lists
-from argosy.builder.python.packages import Installer, install_pins
+from argosy.builder.python.installer import Installer
+from argosy.builder.python.packages import install_pins
 from argosy.builder.python.pins import Pin
 from argosy.core.session import Step
 from argosy.core.store import link_or_copy

@@ -1,0 +1,188 @@
+"""Run uv in the container of a build, with the layer and the cache of packages mounted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from argosy.builder.backends.container import UV_INSIDE, WORK_INSIDE, BuildContainer
+from argosy.builder.python.base_python import BasePython
+from argosy.builder.python.pins import Pin
+from argosy.builder.python.sources import bring_in, write_git_home
+from argosy.builder.python.uv_output import explain_uv
+from argosy.core.layout import ROOT
+from argosy.core.model import Bind
+from argosy.core.process import OnLine, Reply
+from argosy.core.records import replace
+from argosy.core.session import Step
+from argosy.recipes.uv_options import UvSettings
+
+CACHE_INSIDE = "/.argosy/uv-cache"
+SHARED_INSIDE = "/.argosy/shared"
+BUILT_WHEELS = "wheels"
+"""Folder of built wheels in the installer's work folder."""
+
+REQUIRE_HASHES = "--require-hashes"
+
+UV_VARIABLES = (
+    ("UV_CACHE_DIR", CACHE_INSIDE),
+    ("UV_LINK_MODE", "copy"),  # the cache is another mount in the container: see `LINK_LAYER` for hard links
+    ("UV_NO_CONFIG", "1"),
+    ("UV_NO_INSTALLER_METADATA", "1"),  # direct_url.json, INSTALLER and REQUESTED would name this machine
+    ("UV_NO_PROGRESS", "1"),
+    ("UV_PYTHON_DOWNLOADS", "never"),
+    ("PYTHONHASHSEED", "0"),
+    ("TMPDIR", f"{WORK_INSIDE}/temporary"),
+    ("HOME", f"{WORK_INSIDE}/home"),
+)
+
+CANNOT_LINK = 96
+"""Exit code of `LINK_LAYER` if the link cannot be made."""
+
+LINK_LAYER = Path(__file__).with_name("link-layer.sh").read_text(encoding="utf-8")
+"""Links the layer's path into the mount that also holds the cache: hard links do not cross mounts.  Copies of 20,000
+files take five times as long, and as much again to remove them (ext4)."""
+
+
+class Installer(msgspec.Struct, frozen=True):
+    """Install packages into one layer.
+
+    Attributes
+    ----------
+    layer, work
+        The layer's tree, and a folder for small files; both on disk.
+    fresh
+        Whether to build packages again, because a cached build may belong to another torch.
+    activated
+        Shell text that runs before uv and its builds, and sets the environment's own variables.
+    prepare
+        Returns the pins to install for the chosen pins; None to install the chosen ones.
+    shared
+        Folder on this machine that contains the cache and the layer, so that files of the layer can be hard links to
+        the cache, if nothing changes them later.  None to copy them.
+    """
+
+    build_container: BuildContainer
+    python: BasePython
+    settings: UvSettings
+    layer: Path
+    work: Path
+    fresh: bool = False
+    activated: str = ""
+    prepare: PreparePins | None = None
+    shared: Path | None = None
+
+    @property
+    def choosing(self) -> tuple[str, ...]:
+        """The options for choosing versions, without the check of hashes, which are known only afterwards."""
+        return tuple(argument for argument in self.settings.arguments if argument != REQUIRE_HASHES)
+
+    @property
+    def installing(self) -> tuple[str, ...]:
+        """The options for installing pins, without constraints, for which uv would require hashes, too."""
+        pairs = zip(("", *self.choosing), self.choosing, strict=False)
+        kept = (argument for before, argument in pairs if "--constraints" not in {before, argument})
+        return (*kept, *self.settings.own)
+
+    def into(self, layer: Path) -> Installer:
+        """Return the same installer for another tree."""
+        tree = layer / ROOT.lstrip("/")
+        kept = (bind for bind in self.build_container.binds if bind.target != ROOT)
+        container = replace(self.build_container, binds=(Bind(str(tree), ROOT), *kept))
+        return replace(self, build_container=container, layer=layer)
+
+    def uv(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv in the container."""
+        return self.build_container.run(*self._start(arguments), variables=self.variables(), on_line=on_line)
+
+    def _start(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        before = ("/bin/sh", "-c", f'{self.activated}exec "$@"', "sh") if self.activated else ()
+        return (*before, UV_INSIDE, *arguments)
+
+    def uv_installing(self, *arguments: str, on_line: OnLine | None = None) -> Reply:
+        """Run uv to write files into the layer, as hard links to its cache if possible."""
+        if self.shared and not self.fresh:
+            reply = self._uv_linking(self.shared, arguments, on_line)
+            if reply.code != CANNOT_LINK:
+                return reply
+        return self.uv(*arguments, on_line=on_line)
+
+    def _uv_linking(self, shared: Path, arguments: tuple[str, ...], on_line: OnLine | None) -> Reply:
+        inside = {
+            bind.target: f"{SHARED_INSIDE}/{Path(bind.source).resolve().relative_to(shared)}"
+            for bind in self.build_container.binds
+            if bind.target in {ROOT, CACHE_INSIDE}
+        }
+        kept = tuple(bind for bind in self.build_container.binds if bind.target not in inside)
+        build_container = replace(self.build_container, binds=(*kept, Bind(str(shared), SHARED_INSIDE)))
+        linking = (("UV_CACHE_DIR", inside[CACHE_INSIDE]), ("UV_LINK_MODE", "hardlink"))
+        start = ("/bin/sh", "-c", LINK_LAYER, "sh", ROOT, inside[ROOT])
+        return build_container.run(
+            *start, *self._start(arguments), variables=(*self.variables(), *linking), on_line=on_line
+        )
+
+    def uv_checked(self, *arguments: str, doing: str) -> Reply:
+        """Run uv, and raise an error that explains its failure."""
+        return self._checked(self.uv(*arguments), arguments, doing)
+
+    def uv_installing_checked(self, *arguments: str, doing: str, on_line: OnLine | None = None) -> Reply:
+        """Run `uv_installing`, and raise an error that explains its failure."""
+        return self._checked(self.uv_installing(*arguments, on_line=on_line), arguments, doing)
+
+    def _checked(self, reply: Reply, arguments: tuple[str, ...], doing: str) -> Reply:
+        if reply.code != 0:
+            raise explain_uv(self.build_container, arguments, reply, doing=doing, settings=self.settings)
+        return reply
+
+    def file(self, option: str, name: str, text: str) -> tuple[str, ...]:
+        """Write a file for uv, and return its option; return nothing for an empty file, which causes a warning."""
+        (self.work / name).parent.mkdir(exist_ok=True)
+        (self.work / name).write_text(text, encoding="utf-8")
+        return (option, f"{WORK_INSIDE}/{name}") if text else ()
+
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Return the environment of uv, without PIP_*, UV_* and PYTHON* of the caller."""
+        own = (("UV_CACHE_DIR", f"{WORK_INSIDE}/cache"),) if self.fresh else ()
+        return (*UV_VARIABLES, *own, *self.settings.environment)
+
+
+PreparePins = Callable[[Installer, tuple[Pin, ...], Step], tuple[Pin, ...]]
+"""A step between choosing and installing, in which a bundle builds wheels."""
+
+
+def open_installer(
+    build_container: BuildContainer, python: BasePython, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+) -> Installer:
+    """Return an installer for `python`, which is the Python of the base or of a conda environment."""
+    return Installer(
+        mount_installation_folders(build_container, settings, layer=layer, work=work, cache=cache),
+        python,
+        settings,
+        layer,
+        work,
+    )
+
+
+def shared_folder(build_container: BuildContainer, layer: Path) -> Path | None:
+    """Return the cache folder if it also contains the layer, and the build backend allows a link in the base's root.
+
+    Users move parts of the cache elsewhere with symbolic links, so the paths are resolved first.
+    """
+    cache = build_container.session.paths.cache
+    there = all(path.resolve().is_relative_to(cache.resolve()) for path in (layer, cache / "uv"))
+    return cache.resolve() if build_container.shows_only_base and there else None
+
+
+def mount_installation_folders(
+    build_container: BuildContainer, settings: UvSettings, *, layer: Path, work: Path, cache: Path
+) -> BuildContainer:
+    """Mount the layer at its final path, the cache, and the local paths in the settings."""
+    for folder in (work / "temporary", work / "home", cache, layer / ROOT.lstrip("/")):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_git_home(work / "home", settings)
+    local = bring_in(settings.local_paths, build_container, work)
+    return build_container.with_mounts(
+        Bind(str(layer / ROOT.lstrip("/")), ROOT), Bind(str(work), WORK_INSIDE), Bind(str(cache), CACHE_INSIDE), *local
+    )
