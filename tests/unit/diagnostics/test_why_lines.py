@@ -123,7 +123,7 @@ CAUSES = [
     ("no-gpu-seen", "ValueError: invalid literal for int() with base 10: 'NoDevFiles'"),
     ("nccl-gave-up", "RuntimeError: NCCL error in: NCCLUtils.hpp:82, invalid argument, NCCL version 2.4.8"),
     ("ssh-between-nodes", "RuntimeError: Using hostfile at hostfile but host=n2 was not reachable via ssh."),
-    ("fakeroot-command", "/.singularity.d/libs/fakeroot: line 96: getopt: command not found"),
+    ("fakeroot-tool", "/.singularity.d/libs/fakeroot: line 96: getopt: command not found"),
     ("ray-start", "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to"),
     (
         "registry-denied",
