@@ -95,7 +95,8 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
         with clock.step("pack", f"{render_size(new)} of new files{together}") as step:
             finished = finish_layer(plan.inputs.recipe, base, layer, session)
             size = _write_image(request, base, finished, layer, session, begun, helper)
-            step.result = f"{render_size(size)} written to {final_name(request.output)}"
+            whole = request.output.stat().st_size if request.form is OutputFormat.SIF else size
+            step.result = f"{render_size(whole)} written to {final_name(request.output)}"
         lock = finished.lock
         note_image(request, lock, session)
         if request.form is OutputFormat.SIF:

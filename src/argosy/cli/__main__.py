@@ -43,7 +43,7 @@ MACHINE_REFUSES = {
     errno.ENOSPC: ("no space left on device", "free some space there, or write to another file system"),
     errno.EDQUOT: ("disk quota exceeded", "remove files there, or write to another file system"),
     errno.EROFS: ("read-only file system", "write to another folder; ARGOSY_CACHE sets the folder of the cache"),
-    errno.EACCES: ("permission denied", "see who owns the file with: ls -ld PATH"),
+    errno.EACCES: ("permission denied", "see the owner and mode of each folder with: namei -l PATH"),
     errno.ENAMETOOLONG: ("file name too long", "check the command line for a missing quote"),
     errno.ENOTDIR: ("a file is in the place of a folder", "check the path; ARGOSY_CACHE and ARGOSY_STATE are folders"),
     errno.ELOOP: ("too many levels of symbolic links", "see the target of the link with: ls -l PATH"),

@@ -256,7 +256,8 @@ def _explain_missing(error: click.MissingParameter, context: click.Context) -> U
     path = context.command_path
     if path in {"argosy run", "argosy shell"}:
         hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
-        return UsageError(f"{path}: the image or the command is missing", hint=hint)
+        named = "command" if context.params.get("image") else "image or the command"
+        return UsageError(f"{path}: the {named} is missing", hint=hint)
     name = _parameter_name(error.param) or "an argument"
     choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""

@@ -194,6 +194,30 @@ def test_a_dockerfile_is_built_by_the_first_engine_that_is_here(
     assert first.split(maxsplit=1)[0] in made.how
 
 
+@pytest.mark.parametrize(
+    ("text", "without_tls"),
+    [
+        ("FROM reg.lan:5000/ada/my:1\n", True),
+        ("FROM --platform=linux/amd64 reg.lan:5000/ada/my AS one\nFROM one\nFROM scratch\n", True),
+        ("FROM reg.lan:5000/ada/my\nFROM debian:12\n", False),
+        ("ARG BASE\nFROM $BASE\n", False),
+        ("FROM debian:12\n", False),
+    ],
+)
+def test_a_registry_without_tls_needs_the_user_s_permission_for_all_bases(
+    tmp_path: Path, text: str, *, without_tls: bool
+) -> None:
+    (tmp_path / "Dockerfile").write_text(text)
+    for engine in ("buildah", "podman"):
+        session, runner = machine(tmp_path, engine, ARGOSY_INSECURE_REGISTRIES="reg.lan:5000")
+        run_dockerfile(tmp_path, EngineOptions(), session, tmp_path)
+        assert ("--tls-verify=false" in runner.seen[0].argv) == without_tls
+    (tmp_path / "x.def").write_text("Bootstrap: docker\nFrom: reg.lan:5000/ada/my:1\n")
+    session, runner = machine(tmp_path, "apptainer", ARGOSY_INSECURE_REGISTRIES="reg.lan:5000")
+    run_definition(tmp_path / "x.def", EngineOptions(), session, tmp_path)
+    assert "--no-https" in runner.seen[0].argv
+
+
 def test_no_cache_and_another_file_reach_the_engine(tmp_path: Path) -> None:
     (tmp_path / "gpu.docker").write_text(DOCKERFILE)
     session, runner = machine(tmp_path, "buildah")

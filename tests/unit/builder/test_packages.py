@@ -334,6 +334,17 @@ def test_constraints_of_pips_configuration_are_named_in_conflicts() -> None:
     assert error.hint.endswith("; pip's configuration has constraints, too: /site/limits.txt")
 
 
+def test_a_version_that_does_not_exist_is_named() -> None:
+    text = (
+        "  No solution found when resolving dependencies\n"
+        "    cause: Because there is no version of numpy==99.1 and you require numpy==99.1, we can conclude that your\n"
+        "      requirements are unsatisfiable.\n"
+    )
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    assert error.what == "the index has no numpy==99.1"
+    assert "pip index versions numpy" in error.hint
+
+
 def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
     text = (
         "  No solution found when resolving dependencies\n"

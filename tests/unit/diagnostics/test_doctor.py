@@ -125,6 +125,13 @@ def test_the_command_looks_at_this_machine_and_programs_can_read_it() -> None:
     assert done.exit_code == (0 if told["ok"] else 7)
 
 
+def test_the_variables_of_the_module_command_are_fine() -> None:
+    own = replace(SEEN, host=replace(HOST, environment={"BASH_ENV": "/usr/share/lmod/lmod/init/bash"}))
+    other = replace(SEEN, host=replace(HOST, environment={"BASH_ENV": "/home/ada/.env"}))
+    assert "variables" not in states(own)
+    assert states(other)["variables"] == "warn"
+
+
 def test_the_virtual_environment_of_argosy_itself_is_fine() -> None:
     own = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": sys.prefix}))
     other = replace(SEEN, host=replace(HOST, environment={"VIRTUAL_ENV": "/some/other"}))

@@ -38,7 +38,7 @@ SAID = [
     (Fault.RATE, "toomanyrequests: You have reached your pull rate limit.", ToolFailed),
     (Fault.RATE, "received unexpected HTTP status: 429 Too Many Requests", ToolFailed),
     (Fault.TLS, 'Get "https://x/v2/": x509: certificate signed by unknown authority', ToolFailed),
-    (Fault.TLS, 'Get "https://x/v2/": http: server gave HTTP response to HTTPS client', ToolFailed),
+    (Fault.NO_TLS, 'Get "https://x/v2/": http: server gave HTTP response to HTTPS client', ToolFailed),
     (Fault.NETWORK, "dial tcp 127.0.0.1:1: connect: connection refused", ToolFailed),
     (Fault.NETWORK, "dial tcp: lookup nosuch.invalid on 10.0.0.1:53: no such host", ToolFailed),
     (Fault.NETWORK, "net/http: TLS handshake timeout", ToolFailed),

@@ -26,7 +26,7 @@ PLAIN, PYTHON, PYTHON_AND_GIT = (
 
 HINT = (
     "install mmdebstrap for debian:SUITE (it needs subordinate user ids), or skopeo and umoci for docker://NAME; "
-    "or use an image file or folder as the base: --base FILE (tykky: container_src)"
+    "or use an image file or folder as the base: --base FILE"
 )
 
 

@@ -91,6 +91,9 @@ _SECTION = re.compile(r"(?P<indent>\s*)%(?P<name>\S*)")
 _INDENTED = "apptainer reads every line that begins with % as a section, even if it is indented; change the line"
 _MARKED = "\ufeff".encode()
 _HEAD = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)\s*:")
+_BASE = re.compile(
+    r"^\s*FROM(?::|\s)\s*(?:--\S+\s+)*(?P<name>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE | re.MULTILINE
+)
 HEREDOC = re.compile(r"<<-?[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?")
 _DOCKER_NAME = re.compile(
     r"(?:[Dd]ockerfile|[Cc]ontainerfile)(?:[._-][\w.-]+)?\Z|.*\.(?:[Dd]ockerfile|[Cc]ontainerfile)\Z"
@@ -166,6 +169,13 @@ def read_definition(path: Path, kind: Format) -> None:
         raise UsageError(
             f"{path} is not a {kind}", evidence=f"no line begins with {needed}", hint=f"add the line {needed} BASE"
         )
+
+
+def base_images(path: Path) -> tuple[str, ...]:
+    """Return the images that the FROM lines of a file name, without its own stages."""
+    rows = list(_BASE.finditer(path.read_text(encoding="utf-8", errors="replace")))
+    stages = {row["stage"] for row in rows} | {"scratch"}
+    return tuple(row["name"] for row in rows if row["name"] not in stages)
 
 
 Row = tuple[int, str, str, list[str]]

@@ -12,13 +12,21 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.bases.definitions import HEREDOC, Format, definition_format, dockerfile_in, read_definition
+from argosy.builder.bases.definitions import (
+    HEREDOC,
+    Format,
+    base_images,
+    definition_format,
+    dockerfile_in,
+    read_definition,
+)
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
 from argosy.images.open import GO_ARCH
 from argosy.images.registry.fetch import daemon_hint
-from argosy.images.registry.skopeo import explain_pull
+from argosy.images.registry.references import parse_reference
+from argosy.images.registry.skopeo import explain_pull, is_insecure, parse_insecure
 
 RUNTIMES = ("apptainer", "singularity")
 BUILDERS = ("buildah", "podman", "docker")
@@ -96,7 +104,7 @@ def run_definition(
     out = work / "defined.sif"
     # Apptainer uses --fakeroot by itself; SingularityCE needs the option.
     fake = ("--fakeroot",) if engine == "singularity" and session.host.person.uid != 0 else ()
-    arguments = _arguments(options, "--arch", session)
+    arguments = (*_without_tls(path, "--no-https", session), *_arguments(options, "--arch", session))
     command = Command(
         (engine, "build", "--disable-cache", *fake, *arguments, str(out), str(path.absolute())),
         cwd=session.host.cwd,
@@ -129,7 +137,11 @@ def run_dockerfile(
     id_file = work / "image-id"
     arguments = _arguments(options, "--platform", session)
     # By default, docker keeps the container of a failed instruction.
-    own = ("--force-rm",) if engine == "docker" else _isolation(session)
+    own = (
+        ("--force-rm",)
+        if engine == "docker"
+        else (*_isolation(session), *_without_tls(file, "--tls-verify=false", session))
+    )
     # Only buildah needs an option to cache layers.
     cache = ("--no-cache",) if options.no_cache else (("--layers",) if engine == "buildah" else ())
     argv = (engine, "build", *own, *cache, *arguments, "--iidfile", str(id_file), "-f", str(file), str(context))
@@ -186,6 +198,17 @@ def _arguments(options: EngineOptions, architecture: str, session: Session) -> I
         yield from (architecture, f"linux/{name}" if architecture == "--platform" else name)
     for argument in options.arguments:
         yield from ("--build-arg", argument)
+
+
+def _without_tls(file: Path, option: str, session: Session) -> Argv:
+    """Return the engine's option to use registries without TLS, if the user allows it for the registry of each base."""
+    insecure = parse_insecure(session.host.environment)
+    images = base_images(file) if insecure else ()
+    with suppress(UsageError):  # a name with a variable, or a file
+        references = [parse_reference(f"docker://{image}") for image in images]
+        if references and all(is_insecure(each, insecure) for each in references):
+            return (option,)
+    return ()
 
 
 def _context(path: Path, options: EngineOptions, session: Session) -> tuple[Path, Path]:

@@ -173,8 +173,11 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
     Raises
     ------
     UsageError
-        If the output exists and must not be replaced.
+        If the output exists and must not be replaced, or its folder does not exist.
+    CheckFailed
+        If its folder is not writable.
     """
+    refuse_unwritable_folder(output.parent)
     if form is not OutputFormat.OCI:
         refuse_existing(output, force=force)
     elif output.exists() and not (force and identify_file(output).kind is Kind.OCI_LAYOUT):

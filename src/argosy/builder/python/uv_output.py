@@ -102,6 +102,7 @@ def _explain_status(code: str, said: str, text: str) -> ToolFailed:
     return ToolFailed(what, evidence=text[text.find("error:") :].strip(), hint=hint)
 
 
+NO_VERSION = re.compile(r"there is no version of ([\w.-]+)==(\S+) and you require \1==\2,")
 TWO_VERSIONS = re.compile(r"you require ([\w.-]+)==\S+ and \1==")
 
 
@@ -122,6 +123,12 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
             f"the index has no package {unknown[1]!r}",
             evidence=evidence,
             hint="check the spelling; for a package of another index, add --extra-index-url to the requirements file",
+        )
+    if missing := NO_VERSION.search(" ".join(text.split())):
+        return NoVersions(
+            f"the index has no {missing[1]}=={missing[2]}",
+            evidence=evidence,
+            hint=f"choose another version: 'pip index versions {missing[1]}' lists them",
         )
     hint = "change one of these requirements; exact versions that you did not write are those of the base"
     if twice := TWO_VERSIONS.search(" ".join(text.split())):

@@ -32,6 +32,8 @@ FEW_FILES = 200_000
 """Free inodes below which the cache may be too small: an environment with torch has about 50,000 files."""
 
 HARMFUL = re.compile(r"PIP_(TARGET|PREFIX|USER|REQUIRE_VIRTUALENV)\Z|CONDA_(PREFIX|DEFAULT_ENV)\Z|BASH_ENV\Z|ENV\Z")
+OF_MODULES = re.compile(r"/init/[\w.-]+\Z")
+"""Files to which Lmod and Environment Modules set BASH_ENV and ENV: lmod.readthedocs.io, modules.readthedocs.io."""
 
 PROGRAMS = {
     "mksquashfs": ("builds need it", True),
@@ -202,6 +204,7 @@ def _check_gpus(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
 def _check_variables(seen: MachineFacts) -> Iterator[Finding]:
     environment = seen.host.environment
     own = {name for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name) == sys.prefix}
+    own |= {name for name in ("BASH_ENV", "ENV") if OF_MODULES.search(environment.get(name, ""))}
     harmful = [name for name in environment if name not in own and (name in NOT_FROM_CALLER or HARMFUL.match(name))]
     options = list(leaks(environment))
     if harmful:

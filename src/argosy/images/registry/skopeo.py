@@ -83,6 +83,7 @@ class Fault(StrEnum):
     LOGIN = "login"
     MISSING = "missing"
     TLS = "tls"
+    NO_TLS = "no-tls"
     NETWORK = "network"
     SERVER = "server"
     ARCH = "arch"
@@ -99,7 +100,8 @@ PATTERNS = (
     (Fault.ARCH, r"no image found in (manifest list|image index)"),
     (Fault.MISSING, r"manifest unknown|name unknown|repository name not known|\bnot found\b|\b404\b"),
     (Fault.LOGIN, r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b"),
-    (Fault.TLS, r"x509:|certificate|HTTP response to HTTPS client|\btls: "),
+    (Fault.NO_TLS, r"HTTP response to HTTPS client"),
+    (Fault.TLS, r"x509:|certificate|\btls: "),
     (Fault.NETWORK, NETWORK_WORDS),
     (Fault.SERVER, r"\b5\d\d\b"),
 )
@@ -116,7 +118,7 @@ _PULL = re.compile(
 _PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
 _ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
 _ADDRESS = re.compile(r"docker://\S+|https?://\S+")
-_OF_REGISTRIES = (Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.TLS, Fault.NETWORK, Fault.SERVER)
+_OF_REGISTRIES = (Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.NO_TLS, Fault.TLS, Fault.NETWORK, Fault.SERVER)
 
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
@@ -295,6 +297,10 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
         Fault.TLS: (
             f"the certificate of {registry} is not trusted",
             f"add its authority to /etc/containers/certs.d/{registry}/, or disable TLS with {INSECURE}={registry}",
+        ),
+        Fault.NO_TLS: (
+            f"{registry} speaks HTTP, not HTTPS",
+            f"if you trust the network between, allow it with {INSECURE}={registry}",
         ),
         Fault.NETWORK: (f"cannot reach {registry}", "check the registry's name, the network and https_proxy"),
         Fault.SERVER: (f"{registry} reports an internal error", "try again later"),
