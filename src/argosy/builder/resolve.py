@@ -100,9 +100,6 @@ SQUASHFS_SUFFIXES = frozenset({".sqsh", ".sqfs", ".squashfs"})
 """Names of outputs that enroot and pyxis read: without ``--format``, they are squashfs files."""
 
 
-ARCHIVE_SUFFIXES = frozenset({".tar", ".tgz", ".gz"})
-"""Names of outputs for which ``--format`` chooses between two kinds of archives."""
-
 ARCHIVES = frozenset({Kind.TAR, Kind.DOCKER_ARCHIVE, Kind.OCI_ARCHIVE})
 """Images that users of other tools pass as the source of a build."""
 
@@ -308,8 +305,7 @@ def make_build_request(
     Raises
     ------
     UsageError
-        If several bases are given, a configuration file is not valid, or the output has the name of an archive and no
-        format.
+        If several bases are given, or a configuration file is not valid.
     """
     complete = fill_options(given, BUILD_ROWS, environment)
     options = plain_values({name: value for name, value in complete.items() if value}, BuildOptions)
@@ -322,11 +318,6 @@ def make_build_request(
     path = output.absolute() if output else NO_PATH
     if path.suffix in SQUASHFS_SUFFIXES:
         records["request"].setdefault("form", OutputFormat.SQSH)
-    if path.suffix in ARCHIVE_SUFFIXES and not form:
-        raise UsageError(
-            f"which kind of archive is {path.name}?",
-            hint="add --format docker-archive (docker) or oci-archive (podman, skopeo), or name the output NAME.sif",
-        )
     return BuildRequest(files, base, path, engine=EngineOptions(**records["engine"]), **records["request"])
 
 

@@ -160,11 +160,20 @@ def reserve_output(output: Path, form: OutputFormat, session: Session, *, force:
         As `refuse_output`.
     """
     refuse_unwritable_folder(output.parent)
+    if form is OutputFormat.SIF and output.suffix in ARCHIVE_SUFFIXES:
+        raise UsageError(
+            f"which kind of archive is {output.name}?",
+            hint="add --format docker-archive (docker) or oci-archive (podman, skopeo), or name the output NAME.sif",
+        )
     name = output.with_name(f".{output.name}.lease")
     with hold_lock(name, what=f"writing {output.name}", waiting=session.waiting):
         sweep_parts(output)
         refuse_output(output, form, force=force)
         yield
+
+
+ARCHIVE_SUFFIXES = frozenset({".tar", ".tgz", ".gz"})
+"""Names of outputs for which ``--format`` chooses between two kinds of archives."""
 
 
 def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
@@ -173,7 +182,7 @@ def refuse_output(output: Path, form: OutputFormat, *, force: bool) -> None:
     Raises
     ------
     UsageError
-        If the output exists and must not be replaced, or its folder does not exist.
+        If the output exists and must not be replaced, its folder does not exist, or a SIF file is named as an archive.
     CheckFailed
         If its folder is not writable.
     """
