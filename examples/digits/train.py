@@ -3,7 +3,7 @@
 Run it alone (``python train.py``) or as several ranks (``torchrun train.py``). It never writes a file but the snapshot,
 and never leaves a half-written one.
 
-SIGUSR1 makes it write a snapshot and go on; SIGTERM makes it write a snapshot and leave with code 143.
+SIGUSR1 or SIGUSR2 makes it write a snapshot and go on; SIGTERM makes it write a snapshot and leave with code 143.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def positive(word: str) -> int:
 def listen_for_signals() -> list[int]:
     """Turn the scheduler's warnings into wishes; the training loop takes them from the list between two steps."""
     wishes: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda *_: wishes.append(SAVE))
+    for warning in (signal.SIGUSR1, signal.SIGUSR2):  # Argosy sends USR2 before the time limit
+        signal.signal(warning, lambda *_: wishes.append(SAVE))
     signal.signal(signal.SIGTERM, lambda *_: wishes.append(SAVE_AND_STOP))
     return wishes
 

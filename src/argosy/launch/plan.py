@@ -113,6 +113,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     """
     request, host, record = facts.request, facts.context.host, facts.context.record
     masks = choose_masks(facts.shape, facts.site)
+    resume = plan_resume(request.restarts, _absolute(request.checkpoint, host), facts.options)
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
     started = find_launcher(facts.launcher)(
         LauncherSpec(
@@ -127,6 +128,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
             note_file=RANK_PATH if record else "",
             end_files=SUCCESS_FILES if record else "",
             python=facts.rank_python,
+            warning=resume.signal if resume else "",
         )
     )
     container = with_variables(facts.container, (*RENDEZVOUS, *facts.container.entry.variables))
@@ -146,7 +148,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         smoke=request.smoke,
         independent_ranks=request.independent_ranks,
         record=record,
-        resume=plan_resume(request.restarts, _absolute(request.checkpoint, host), request.options.signal),
+        resume=resume,
     )
 
 

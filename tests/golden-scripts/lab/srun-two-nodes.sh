@@ -171,10 +171,21 @@ import time
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCONT)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)  # they end a program without a handler
 GRACE = 30  # seconds between TERM and KILL after a rank has failed, as torchrun waits
 LONGEST = 1 << 20  # bytes of an unfinished line that are kept back; also the most that a pipe holds
 CPUS = "/sys/devices/system/cpu/cpu{}/topology/{}"
 MPI = ("PMI_", "PMI2_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER", "OMPI_COMM_WORLD_")
+
+
+def has_handler(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal (SigCgt of proc(5))."""
+    try:
+        with open(f"/proc/{pid}/status", errors="replace") as file:
+            rows = dict(line.split(":", 1) for line in file)
+    except OSError:
+        return False
+    return bool(int(rows["SigCgt"], 16) >> (number - 1) & 1)
 
 
 def read_topology(cpu: int, name: str) -> int:
@@ -312,9 +323,10 @@ class Node:
             self.poll.register(source, select.POLLIN)
 
     def send(self, number: int) -> None:
-        """Send a signal to every rank that still runs."""
+        """Send a signal to each running rank; USR1 and USR2 only to those with a handler."""
         for child in self.running:
-            os.kill(child, number)
+            if number not in WARNINGS or has_handler(child, number):
+                os.kill(child, number)
 
     def take_signals(self) -> None:
         """Act on the signals that arrived: pass them on, and note the ranks that ended."""

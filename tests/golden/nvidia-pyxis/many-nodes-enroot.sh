@@ -195,7 +195,24 @@ run_torchrun() {
     exit "$argosy_code"
 }
 # USR1 and USR2 are for the workers, and would end torchrun.
-signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
+signal_workers() {
+    for argosy_worker in $(cat /proc/"$argosy_agent"/task/*/children); do
+        signal_if_handled "$1" "$argosy_worker"
+    done
+} 2> /dev/null
+
+# SIGNAL PID: send USR1 or USR2 only to a program that has a handler: it ends any other program.
+signal_if_handled() {
+    case $1 in
+        USR1) argosy_bit=0x200 ;;
+        USR2) argosy_bit=0x800 ;;
+        *) kill -s "$1" "$2" && return ;;
+    esac
+    while read -r argosy_key argosy_handled; do
+        [ "$argosy_key" = SigCgt: ] || continue
+        [ $((0x$argosy_handled & argosy_bit)) -eq 0 ] || kill -s "$1" "$2"
+    done < "/proc/$2/status"
+}
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
 start_torchrun() {

@@ -28,6 +28,7 @@ from argosy.launch.context import LaunchContext, choose_job_shape, choose_target
 from argosy.launch.launchers.launcher import (
     BIND,
     ELASTIC,
+    GUARD,
     LOG,
     MPI_RANK,
     RANK,
@@ -579,7 +580,7 @@ CASES = (
         },
     ),
 )
-PROGRAMS = (FREE_PORT, OWN_FOLDERS, CHECK_NODE, TORCHRUN, ELASTIC, RANK, TASK, MPI_RANK, BIND, LOG)
+PROGRAMS = (FREE_PORT, OWN_FOLDERS, CHECK_NODE, TORCHRUN, ELASTIC, RANK, TASK, MPI_RANK, BIND, LOG, GUARD)
 
 
 def script_of(case: Case) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variab
 from argosy.core.process import Command, Reply
 from argosy.core.shell import Helpers, ShellHelper, render_helpers
 from argosy.jobs.outputs import NEW_RUN
-from argosy.launch.launchers.launcher import BIND, ELASTIC, LOG, RANK, TORCHRUN
+from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
 from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
@@ -28,6 +30,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.calls import explain_sbatch
+from argosy.slurm.text import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -173,8 +176,31 @@ def test_json_is_as_long_as_go_writes_it(words: list[str]) -> None:
 def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
     assert Resume(1, "/x").patience == 90
     assert Resume(1, "/x", grace=30).patience == 20
-    assert plan_resume(0, "", "USR1") is None
-    assert plan_resume(2, "/x", "") == Resume(2, "/x", "USR2", 120)
+    assert plan_resume(0, "", JobOptions(signal="USR1")) is None
+    assert plan_resume(2, "/x", JobOptions(time="2:01")) == Resume(2, "/x", "USR2", 120)
+
+
+HANDLES = "import signal, sys; signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5)); print(flush=True); signal.pause()"
+IGNORES = "import sys; print(flush=True); sys.stdin.read(); sys.exit(6)"
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("program", "code"), [(HANDLES, 5), (IGNORES, 6)])
+def test_a_warning_reaches_programs_with_a_handler_and_does_not_end_others(shell: str, program: str, code: int) -> None:
+    words = (shell, "-c", str(GUARD), GUARD.name, "USR2", sys.executable, "-c", program)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdout.readline()  # the program is ready
+        child.send_signal(signal.SIGUSR2)
+        child.stdin.close()
+        assert child.wait(60) == code
+
+
+def test_a_warning_before_the_job_starts_is_refused() -> None:
+    with pytest.raises(UsageError, match="leaves no time to compute: the ranks are warned 120 s before the limit"):
+        plan_resume(2, "/x", JobOptions(time="2"))
+    assert plan_resume(2, "/x", JobOptions(time="2", signal="USR2@100"))
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])

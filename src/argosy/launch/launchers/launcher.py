@@ -21,6 +21,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
+from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, load_helper
 from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
@@ -36,6 +37,7 @@ NOTE = load_helper(FUNCTIONS, "note_rank")
 COPY = load_helper(FUNCTIONS, "start_copy")
 BIND = load_helper(FUNCTIONS, "bind_cores")
 LOG = load_helper(FUNCTIONS, "log_rank")
+GUARD = load_helper(FUNCTIONS, "guard_rank")
 
 
 PYTHON_NAMES = ("python", "python3")
@@ -103,6 +105,8 @@ class LauncherSpec(msgspec.Struct, frozen=True):
         An expression with the lists of `cores`, if the script has them in a variable.
     python
         Python of the image that starts the ranks of a node in one container; empty: a container per rank.
+    warning
+        Signal that warns the ranks of the time limit; empty without `--resume`.
     """
 
     command: tuple[Word, ...]
@@ -117,11 +121,18 @@ class LauncherSpec(msgspec.Struct, frozen=True):
     copy: Word = ""
     core_lists: Word = ""
     python: str = ""
+    warning: str = ""
 
     @property
     def logged(self) -> tuple[Word, ...]:
         """The command, with its output redirected if necessary."""
         return (*self.log_words, *self.command)
+
+    @property
+    def guarded(self) -> LauncherSpec:
+        """The spec whose command the warning does not end; a launcher that passes signals on needs no guard."""
+        guard = ("/bin/sh", "-c", GUARD, GUARD.name, self.warning) if self.warning else ()
+        return replace(self, command=(*guard, *self.command))
 
     @property
     def log_words(self) -> tuple[Word, ...]:
@@ -198,13 +209,13 @@ def srun(spec: LauncherSpec) -> LauncherCommand:
         cores: Word = (spec.core_lists or ";".join(spec.cores)) if spec.cores else ""
         start = (spec.python, "-I", "-S", "-c", program, spec.counts.ranks_per_node, cores, "yes" * spec.label)
         return LauncherCommand((*start, *spec.logged))
-    return LauncherCommand(_numbered(RANK, spec), per_rank=True)
+    return LauncherCommand(_numbered(RANK, spec.guarded), per_rank=True)
 
 
 def mpi(spec: LauncherSpec) -> LauncherCommand:
     """Start a container per rank, connected by the host's MPI (PMIx or PMI-2)."""
     _refuse_extra(spec)
-    return LauncherCommand(_numbered(MPI_RANK, spec), per_rank=True, mpi=True)
+    return LauncherCommand(_numbered(MPI_RANK, spec.guarded), per_rank=True, mpi=True)
 
 
 def _numbered(program: ShellHelper, spec: LauncherSpec) -> tuple[Word, ...]:
@@ -232,7 +243,7 @@ def none(spec: LauncherSpec) -> LauncherCommand:
         number = ("/bin/sh", "-c", COPY, COPY.name, spec.copy, ranks)
     elif spec.counts.of_job:
         number = ("/bin/sh", "-c", TASK, TASK.name, ranks, "")
-    return LauncherCommand((*number, *spec.logged), per_rank=True)
+    return LauncherCommand((*number, *spec.guarded.logged), per_rank=True)
 
 
 def _refuse_extra(spec: LauncherSpec) -> None:

@@ -10,9 +10,11 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.shell import ShellExpr, Word, quote, read_shell
 from argosy.launch.script.helpers import render_call
+from argosy.sites.partitions import parse_minutes
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
+from argosy.slurm.text import JobOptions, slurm_time
 
 BEFORE_SHELL = ("/bin/sh", "-e", "-c")
 
@@ -170,13 +172,13 @@ class Resume(msgspec.Struct, frozen=True):
         return self.grace - min(LONGEST_END, self.grace // 3)
 
 
-def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:
+def plan_resume(restarts: int, checkpoint: str, options: JobOptions) -> Resume | None:
     """Return how a job resumes; None without ``--resume``.
 
     Raises
     ------
     UsageError
-        If only one of ``--resume`` and ``--checkpoint`` is given.
+        If only one of ``--resume`` and ``--checkpoint`` is given, or the warning comes before the job starts.
     """
     if not restarts and not checkpoint:
         return None
@@ -188,7 +190,12 @@ def plan_resume(restarts: int, checkpoint: str, warning: str) -> Resume | None:
             evidence="a job is requeued only after a run wrote a new checkpoint",
             hint="add --checkpoint with the file or folder that the program writes",
         )
-    signal, grace = parse_warning(warning) if warning else (SIGNAL, GRACE)
+    signal, grace = parse_warning(options.signal) if options.signal else (SIGNAL, GRACE)
+    if options.time and parse_minutes(slurm_time(options.time)) * 60 <= grace:
+        raise UsageError(
+            f"--time {options.time} leaves no time to compute: the ranks are warned {grace} s before the limit",
+            hint=f"use a longer --time, or a later warning: --signal {signal}@SECONDS",
+        )
     return Resume(restarts, checkpoint, signal, grace)
 
 

@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC1090,SC2046
+# shellcheck shell=sh disable=SC1090,SC2013
 # Functions that start ranks in containers, separated by blank lines.
 
 # Run the module: a vendor's program torchrun does not see the packages of the layer.
@@ -19,7 +19,24 @@ run_torchrun() {
     exit "$argosy_code"
 }
 # USR1 and USR2 are for the workers, and would end torchrun.
-signal_workers() { kill -s "$1" $(cat /proc/"$argosy_agent"/task/*/children); } 2> /dev/null
+signal_workers() {
+    for argosy_worker in $(cat /proc/"$argosy_agent"/task/*/children); do
+        signal_if_handled "$1" "$argosy_worker"
+    done
+} 2> /dev/null
+
+# SIGNAL PID: send USR1 or USR2 only to a program that has a handler: it ends any other program.
+signal_if_handled() {
+    case $1 in
+        USR1) argosy_bit=0x200 ;;
+        USR2) argosy_bit=0x800 ;;
+        *) kill -s "$1" "$2" && return ;;
+    esac
+    while read -r argosy_key argosy_handled; do
+        [ "$argosy_key" = SigCgt: ] || continue
+        [ $((0x$argosy_handled & argosy_bit)) -eq 0 ] || kill -s "$1" "$2"
+    done < "/proc/$2/status"
+}
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
 start_torchrun() {
@@ -118,6 +135,23 @@ log_rank() {
     mkdir -p "${argosy_log%/*}" || exit 1
     [ ! -s "$argosy_log" ] || echo "argosy: a new run of this rank begins here" >> "$argosy_log"
     exec "$@" >> "$argosy_log" 2>&1
+}
+
+# SIGNAL PROGRAM...: run a program that SIGNAL does not end, although it may have no handler.
+guard_rank() {
+    argosy_warning=$1
+    shift
+    "$@" <&0 &
+    argosy_program=$!
+    trap 'signal_if_handled "$argosy_warning" "$argosy_program"' "$argosy_warning"
+    trap 'kill "$argosy_program"' TERM INT
+    # A trap ends wait but not the program.
+    while
+        argosy_code=0
+        wait "$argosy_program" || argosy_code=$?
+        kill -0 "$argosy_program" 2> /dev/null
+    do :; done
+    exit "$argosy_code"
 }
 
 # FILE PROGRAM...: record the cores and GPUs of this rank, if the record still exists.

@@ -88,6 +88,7 @@ requeue() {
         done
         exit 0
     fi
+    [ -z "$argosy_warned" ] || has_saved || echo "argosy: this run left no new $argosy_checkpoint: not requeued"
     # A lost node or an operator that ended this run may also start it again.
     [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
 }
