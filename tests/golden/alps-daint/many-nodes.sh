@@ -131,6 +131,10 @@ run_step() {
         wait "$argosy_step" || argosy_code=$?
         kill -0 "$argosy_step" 2> /dev/null
     do :; done
+    # If a signal came just when the step ended, its code is that of another 'wait', which is else 127.
+    argosy_again=0
+    wait "$argosy_step" || argosy_again=$?
+    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
 }
 
 # End with a message and an exit code that 'argosy why' explains.
@@ -171,12 +175,7 @@ run_torchrun() {
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
     trap 'kill "$argosy_agent"' TERM INT
-    # A trap ends wait but not torchrun.
-    while
-        argosy_code=0
-        wait "$argosy_agent" || argosy_code=$?
-        kill -0 "$argosy_agent" 2> /dev/null
-    do :; done
+    wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"
 }
@@ -198,6 +197,20 @@ signal_if_handled() {
         [ "$argosy_key" = SigCgt: ] || continue
         [ $((0x$argosy_handled & argosy_bit)) -eq 0 ] || kill -s "$1" "$2"
     done < "/proc/$2/status"
+} 2> /dev/null
+
+# Wait until process $1 has ended, and set argosy_code to its exit code.
+wait_for() {
+    # A trap ends 'wait' but not the process.
+    while
+        argosy_code=0
+        wait "$1" || argosy_code=$?
+        kill -0 "$1" 2> /dev/null
+    do :; done
+    # If the signal came just when the process ended, its code is that of another 'wait', which is else 127.
+    argosy_again=0
+    wait "$1" || argosy_again=$?
+    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
 }
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...

@@ -9,12 +9,7 @@ run_torchrun() {
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
     trap 'kill "$argosy_agent"' TERM INT
-    # A trap ends wait but not torchrun.
-    while
-        argosy_code=0
-        wait "$argosy_agent" || argosy_code=$?
-        kill -0 "$argosy_agent" 2> /dev/null
-    do :; done
+    wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"
 }
@@ -36,6 +31,20 @@ signal_if_handled() {
         [ "$argosy_key" = SigCgt: ] || continue
         [ $((0x$argosy_handled & argosy_bit)) -eq 0 ] || kill -s "$1" "$2"
     done < "/proc/$2/status"
+} 2> /dev/null
+
+# Wait until process $1 has ended, and set argosy_code to its exit code.
+wait_for() {
+    # A trap ends 'wait' but not the process.
+    while
+        argosy_code=0
+        wait "$1" || argosy_code=$?
+        kill -0 "$1" 2> /dev/null
+    do :; done
+    # If the signal came just when the process ended, its code is that of another 'wait', which is else 127.
+    argosy_again=0
+    wait "$1" || argosy_again=$?
+    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
 }
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
@@ -145,12 +154,7 @@ guard_rank() {
     argosy_program=$!
     trap 'signal_if_handled "$argosy_warning" "$argosy_program"' "$argosy_warning"
     trap 'kill "$argosy_program"' TERM INT
-    # A trap ends wait but not the program.
-    while
-        argosy_code=0
-        wait "$argosy_program" || argosy_code=$?
-        kill -0 "$argosy_program" 2> /dev/null
-    do :; done
+    wait_for "$argosy_program"
     exit "$argosy_code"
 }
 
