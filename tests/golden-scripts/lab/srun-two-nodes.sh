@@ -185,7 +185,7 @@ MPI = ("PMI_", "PMI2_", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER", "OMPI_COMM
 def has_handler(pid: int, number: int) -> bool:
     """Return whether a process has a handler for a signal (SigCgt of proc(5))."""
     try:
-        with open(f"/proc/{pid}/status", errors="replace") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             rows = dict(line.split(":", 1) for line in file)
     except OSError:
         return False
