@@ -261,3 +261,20 @@ def test_a_long_chain_of_reasons_keeps_its_end() -> None:
     (found,) = find_errors(f"FATAL:   {steps}: the disk is no disk\n", SIGNATURES)
     assert found.cause.endswith(": the disk is no disk'")
     assert "'while step 0 of the frobnicator … " in found.cause
+
+
+def test_a_damaged_heap_does_not_hide_the_error_before_it() -> None:
+    log = "[E::main_mem] failed to open file `reads.fq'\nfree(): double free detected in tcache 2\n"
+    (first, second) = find_errors(log, SIGNATURES)
+    assert first.cause == "the program ended with the message 'failed to open file `reads.fq''"
+    assert second.name == "heap-corruption"
+
+
+def test_the_rank_that_crashed_comes_before_those_that_the_launcher_killed() -> None:
+    edge = f"{'=' * 60}\n"
+    report = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK {} PID 7 RUNNING AT n1\n"
+    log = "".join(
+        f"{edge}{report.format(rank)}=   KILLED BY SIGNAL: {signal}\n{edge}"
+        for rank, signal in enumerate(("9 (Killed)", "11 (Segmentation fault)"))
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "mpi-rank-segfault"

@@ -135,7 +135,7 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
     judged = find_first_failure(text)
     if judged:
         return judged.text
-    cause = next((each for each in found if each.level in {"cause", "maybe"}), None)
+    cause = next((each for each in found if each.level in {"cause", "maybe", "end"}), None)
     return f"rank {cause.rank} wrote the first error" if cause and cause.rank else ""
 
 

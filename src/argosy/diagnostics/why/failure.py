@@ -18,7 +18,7 @@ REPORTED = re.compile(
     r"|\b(?:Fatal error|Error) (?:in|at|from|while|response|code|reading|opening|running|loading|invalid)\b"
     r"|\w(?:Error|Exception|NotFound)(?:: |:?$)|\b[Aa]ssertion\b.* failed|\b[Aa]ssertion failed\b"
     r"|\berror \(\d+\)|^Reason: \S|NCCL WARN|\|CCL_ERROR\|"
-    r"|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
+    r"|^\[E::\w+\]|^\[?[EF](?:\d{3,4} \d\d:| [\w./]+:\d+\])|: [EF] \S+:\d+\]|\bMPI_ERR_"
 )
 """Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
 REFUSED = re.compile(
@@ -33,7 +33,7 @@ HARMLESS = re.compile(
     r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|0|without) (?:errors?|failures?|failed)"
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b|(?:of|cached:) \d+, failed: \d"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
-    r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
+    r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
@@ -45,7 +45,7 @@ CONSEQUENCE = re.compile(
     r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
-    r"|worker .*(?:died|exited)|MPI_ABORT was invoked|terminated unexpectedly|aborted due to"
+    r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
 """Exceptions, with their messages, that follow from the end of another process."""
@@ -71,7 +71,10 @@ WELL = re.compile(
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""
-INNER = re.compile(r"  Caused by: |\w+(?:\(\d*\))\.*: *\S|\(unknown\)\(\): (?!Other MPI|Unknown error)|\s+#\d{3}: ")
+INNER = re.compile(
+    r"  Caused by: |(?!free\(|malloc\(|realloc\()\w+(?:\(\d*\))\.*: *\S"
+    r"|\(unknown\)\(\): (?!Other MPI|Unknown error)|\s+#\d{3}: "
+)
 """Inner causes below an error: those of uv and cargo, and the error stacks of MPICH and HDF5."""
 OUTER = re.compile(r"\w+\(\d*\)\.*: *$|\s+(?:major|minor): ")
 """Lines of an error stack without a message."""
@@ -84,7 +87,8 @@ BOX = "-" * 74
 BOX_LINES = 40
 """Lines of the longest message in a box."""
 BOXED_ERROR = re.compile(
-    r"(?i)error|fail|unable|cannot|could not|invalid|abort|not (?:enough|found|supported|recognized|available|included)"
+    r"(?i)error|fail|unable|cannot|could not|invalid|abort|no (?:\w+ ){1,4}(?:were|was) found"
+    r"|not (?:enough|found|supported|recognized|available|included)"
     r"|unrecognized|terminat|already|out of|exhausted|exceed|unreachable|lost|missing|no (?:nodes|hosts|allocated)"
     r"|erroneous|bad |malformed|improper|incorrect|mismatch|conflict|too (?:large|small|big|many|long)|more .* than"
     r"|not (?:correct|match|built|compiled)|without support"

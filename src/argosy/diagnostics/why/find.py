@@ -24,8 +24,8 @@ SPAN = 12
 LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
-OF_LAUNCHERS = ("mpi-aborted", "mpi-rank-ended")
-"""Symptoms that tell only that a rank ended."""
+OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
+"""Symptoms that tell only that a rank ended. Any other one tells more than the first."""
 
 UNKNOWN = "not a known error; this is the first error of the failure"
 
@@ -82,9 +82,14 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
 
-    def importance(error: KnownError) -> tuple[int, bool, int]:
+    def importance(error: KnownError) -> tuple[int, bool, bool, int]:
         survived = error.name in ended and error.level in BLAMED and bool(unknown)
-        return LEVELS.index("unexplained" if survived else error.level), error.name in ended, error.line
+        return (
+            LEVELS.index("unexplained" if survived else error.level),
+            error.name in ended,
+            error.name == OF_LAUNCHERS[0],
+            error.line,
+        )
 
     return tuple(sorted((*found, *unknown), key=importance))
 

@@ -10,7 +10,8 @@ from argosy.diagnostics.why.failure import HEADLINE, REFUSED
 LABEL = re.compile(
     r"\s*(?:\[[^\]\n]*\](?::|(?=[\s\[]))|\([^()\n]* pid=[^()\n]*\)|[-*#!|>=+&]+\s"
     r"|\d{1,4}[-/:.]\d\d[-/:.]\d\d[\dT:.,+Z-]*|\d+:\s|[\w.]+:\d+:\d+ \[\w+\]|(?:pe|PE|rank|Rank|node|Node)[ =]\d+[: ]"
-    r"|(?:[EF] )?[\w./+-]+\.(?:c|cc|cpp|cu|h|py|f90|F90):\d+(?:\]|\s+NCCL WARN|\s+UCX +(?:ERROR|FATAL)))\s*"
+    r"|(?:[EF] )?[\w./+-]+\.(?:c|cc|cpp|cu|h|py|f90|F90):\d+(?:\]|(?=\s+[Ee]rror)"
+    r"|\s+NCCL WARN|\s+UCX +(?:ERROR|FATAL)))\s*"
 )
 """Decoration in front of a message: rank, host, process, time, the border of a box."""
 MARK = (
@@ -21,11 +22,11 @@ STATED = re.compile(
     rf"(?P<program>[\w./+-]*[A-Za-z][\w./+-]*): {MARK}(?: \([^()]*\)|\[\w+\])?: +(?P<program_says>\S.*)"
     r"|[Ff]atal error in (?P<function>[\w.: ]{2,60}): (?P<function_says>\S.*)"
     rf"|{MARK}(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s)\s*(?P<says>\S.*)"
-    r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?P<command_says>[^\s:].*)"
+    r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?:line \d+: )?(?P<command_says>[^\s:].*)"
 )
 """A message after the mark of an error, or after the name of the program."""
 VAGUE = re.compile(
-    r"(?i)^(?:an? |the )?(?:\w+ )?errors? (?:has |have )?(?:occur\w*|detected|found|encountered)\W*$|unknown error\W*$"
+    r"(?i)^(?:an? |the )?(?:\w+ )?errors? (?:has |have )?(?:occur\w*|detected|found|encountered)\W*$|^unknown error\W*$"
     r"|see (?:above|below|the (?:log|output))"
     r"|^\W*(?:program|run|job|step|task|simulation|execution) (?:\w+ )?(?:failed|aborted|stopped)\W*$"
     r"|^(?:in|at|from) (?:line|file|routine|rank|process|node)\b[^:]*$|[{};]\s*$|\braise\b|\breturn\b"
