@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 
 from argosy.core.model import BARE_PREFIX
-from argosy.launch.import_script.model import Fate
+from argosy.launch.import_script.model import Fate, Outcome
 from argosy.sites.profile import Site
 
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
 BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
 """Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
-
-Outcome = tuple[Fate, str]
-"""The fate of a part of the script, and the reason."""
 
 
 def fate_of_modules(names: frozenset[str], site: Site, *, bare: bool) -> Outcome:

@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
-from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
+from argosy.core.script_words import expand, source_text
 from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
-    computing_commands,
     handled_signals,
     lost_programs,
     started_programs,
 )
-from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
     GpuWrapper,
@@ -29,26 +27,20 @@ from argosy.launch.import_script.gpu_wrapper import (
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.host_software import fate_of_activation, fate_of_host_path, fate_of_modules
 from argosy.launch.import_script.job import make_job
-from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, translate
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import translate_options
 from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
-from argosy.launch.import_script.settings import SET_BY_ARGOSY, describe_setting, is_certain
 from argosy.launch.import_script.shell_state import (
-    LONGEST,
     ShellState,
     change_folder,
     changes_folder,
-    double_quoted,
     exports_all_at_end,
     waits_for_one,
 )
+from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
-
-HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
-PREFIX = re.compile(r"(/[^:$]+)/bin:")
-"""Folder of a host's environment in a value of PATH."""
 
 ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
 """A variable that a loop or condition sets."""
@@ -64,9 +56,6 @@ BLOCKS: Mapping[str, str] = {
     **dict.fromkeys(("if", "case"), " in a condition"),
 }
 """First word of a compound statement -> its description."""
-
-NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
-"""Commands that find the nodes of a job."""
 
 
 def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:
@@ -113,9 +102,8 @@ class _Reader:
 
     def __init__(self, script: JobScript, site: Site, name: str, *, is_named: bool) -> None:
         self.script = script
-        self.profile = {setting.name: setting for setting in site.settings}
         self.site = site
-        self.found: list[Translation] = []
+        self.found = Translations()
         keys = {"site": site.name} if site.name else {}
         self.state = ShellState(
             keys=keys,
@@ -125,8 +113,8 @@ class _Reader:
         self.jobs: list[ImportedJob] = []
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
-        self.host_paths: list[Statement] = []
         self.functions: dict[str, str] = {}
+        self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
         self.wrappers: dict[str, GpuWrapper] = {}
         self.after_test = self.is_conditional = False
         self.name = name
@@ -135,28 +123,27 @@ class _Reader:
     def read(self) -> None:
         """Read the whole script."""
         options = translate_options(self.script.options, self.state.shape)
-        self.state.shape, self.found = options.shape, list(options.translations)
+        self.state.shape = options.shape
+        self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
         self.name = self.name if self.is_named else own_name or self.name
         for option in self.script.late_options:
-            self.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
+            self.found.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
         for statement in self.script.statements:
             self.read_statement(statement)
         bare = any(job.keys["image"].startswith(BARE_PREFIX) for job in self.jobs)
         for line, text in self.modules:
-            self.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
+            self.found.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
         for statement, environment in self.activations:
-            self.add(statement.line, statement.text, *fate_of_activation(environment, self.state.prefix, bare=bare))
-        for statement in self.host_paths:
-            self.add(statement.line, statement.text, *fate_of_host_path(bare=bare))
+            self.found.add(
+                statement.line, statement.text, *fate_of_activation(environment, self.state.prefix, bare=bare)
+            )
+        for statement in self.variables.host_paths:
+            self.found.add(statement.line, statement.text, *fate_of_host_path(bare=bare))
         if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
-            self.found = [_without_tasks(each) for each in self.found]
-
-    def add(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> None:
-        """Record a translation."""
-        self.found.append(translate(line, text, fate, note, end=end, lost_programs=lost_programs))
+            self.found[:] = map(_without_tasks, self.found)
 
     def read_statement(self, statement: Statement) -> None:
         """Translate one statement."""
@@ -167,118 +154,16 @@ class _Reader:
         match statement.kind:
             case "assignment" if self.is_conditional:
                 self.state.conditional |= {name for name, _ in statement.assigned}
-                self.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
+                self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
             case "assignment":
                 for name, words in statement.assigned:
-                    self.assign(statement, name, words)
+                    self.variables.assign(statement, name, words)
                 if not statement.assigned:
-                    self.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
+                    self.found.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
             case "command":
                 self.read_command(statement)
             case "compound":
                 self.read_compound(statement)
-
-    def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
-        """Translate an assignment, or only remember its value if it is not exported."""
-        state, inside = self.state, INSIDE.sub("", name)
-        if inside in SET_BY_ARGOSY:
-            return self.add(statement.line, statement.text, Fate.REPLACED, SET_BY_ARGOSY[inside])
-        if name not in state.values and words == ((Part("variable", name, quoted=True),),):
-            return self.add(statement.line, statement.text, *self.fate_of_inherited(name))
-        if name not in state.values:
-            before = Part("variable", name, "", quoted=True, all_elements=True)
-            words = tuple(word for word in words if word != (before,))
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
-        if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
-            state.values.pop(name, None)
-            state.conditional.add(name)
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, "its value is too long for an argument")
-        state.values[name] = expanded
-        if not (statement.exported or state.exports_all or name in state.exported):
-            fate, note = self.fate_of_variable(statement, name, expanded)
-            lost = self.lost_in_value(expanded) if fate is Fate.LEFT_OUT else ""
-            if lost:
-                fate, note = Fate.UNTRANSLATED, "it starts a program: write a job for it"
-            return self.add(statement.line, statement.text, fate, note, lost_programs=lost)
-        return self.export(statement, name, expanded)
-
-    def fate_of_inherited(self, name: str) -> tuple[Fate, str]:
-        """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
-        self.state.exported.add(name)
-        if name in self.state.conditional:
-            return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
-        return Fate.LEFT_OUT, "the job inherits your environment"
-
-    def export_host_path(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
-        """Translate PATH and the like, which only a program without a container needs."""
-        found = PREFIX.match(value) if name == "PATH" else None
-        if found and not self.state.prefix:
-            self.state.prefix = found[1]
-            return self.host_paths.append(statement)
-        if any(part.kind == "shell" for word in words for part in word):
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, "a command computes the value")
-        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
-        self.state.host_paths = [*others, f"export {name}={double_quoted(words)}"]
-        return self.host_paths.append(statement)
-
-    def lost_in_value(self, words: tuple[Word, ...]) -> str:
-        """Name the programs that ``$(…)`` starts in a value which no job uses; ``python -c`` only computes a value."""
-        texts = (computing_commands(part) for word in words for part in word)
-        names = (started_programs(text, self.state.values) for text in texts if " -c " not in text)
-        return " and ".join(name for name in names if name)
-
-    def fate_of_variable(self, statement: Statement, name: str, words: tuple[Word, ...]) -> tuple[Fate, str]:
-        """Return what becomes of a variable that is not exported, and why."""
-        if any(part.kind == "shell" and NODES.search(part.text) for word in words for part in word):
-            return Fate.REPLACED, "Argosy finds the nodes of the job"
-        users = self.users_of(name, statement)
-        if not users:
-            return Fate.LEFT_OUT, "the script does not use it"
-        if all(each.kind == "compound" for each in users):
-            return Fate.LEFT_OUT, "only loops and conditions use it"
-        if all(each.kind == "compound" or self.is_harmless(each) for each in users):
-            return Fate.LEFT_OUT, "only commands that a job does not need use it"
-        return Fate.REPLACED, "its value is put where it is used"
-
-    def users_of(self, name: str, statement: Statement) -> list[Statement]:
-        """Return the other statements that use or export a variable."""
-        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b|\bexport\b.*\b{re.escape(name)}\b")
-        return [each for each in self.script.statements if each != statement and use.search(each.text)]
-
-    def is_harmless(self, statement: Statement) -> bool:
-        """Return whether a job does not need a command."""
-        is_command = statement.kind == "command"
-        return is_command and classify(read_program(statement, {}), self.harmless_functions()) in HARMLESS
-
-    def export(self, statement: Statement, full_name: str, words: tuple[Word, ...]) -> None:
-        """Translate an exported variable."""
-        name, value = INSIDE.sub("", full_name), " ".join(source_text(word) for word in words)
-        self.state.forget(name)
-        self.state.exported.add(full_name)
-        if name in HOST_PATHS:
-            return self.export_host_path(statement, full_name, words, value)
-        if name in BINDS:
-            self.state.binds += [bind for bind in value.split(",") if bind]
-            return self.add(statement.line, statement.text, Fate.KEPT, f"bind = {value}")
-        return self.pass_on(statement, name, words, value)
-
-    def pass_on(self, statement: Statement, name: str, words: tuple[Word, ...], value: str) -> None:
-        """Pass an exported variable on to the program."""
-        setting = self.profile.get(name)
-        if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
-            return self.add(statement.line, statement.text, Fate.REPLACED, f"the profile of {self.site.name} sets it")
-        is_used_before = any(f"${{{name}}}" in line for line in self.state.prelude)
-        if all(plain_text(word) is not None for word in words) and not is_used_before:
-            self.state.env[name] = value
-            other = f"; {describe_setting(setting, self.site)}" if setting else ""
-            return self.add(statement.line, statement.text, Fate.KEPT, f'env.{name} = "{value}"{other}')
-        if any(part.kind == "shell" for word in words for part in word):
-            if NODES.search(value):
-                return self.add(statement.line, statement.text, Fate.REPLACED, "Argosy finds the nodes of the job")
-            note = "a command computes the value: set the variable yourself, and pass it with --env NAME"
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        self.state.prelude.append(f"export {name}={double_quoted(words)}")
-        return self.add(statement.line, statement.text, Fate.KEPT, "the shell of each rank sets it")
 
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
@@ -289,25 +174,25 @@ class _Reader:
         self.state.conditional |= changed
         if wrapper := read_gpu_wrapper(statement.text):
             self.wrappers[wrapper.name] = wrapper
-            return self.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
+            return self.found.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
         if first.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
-            return self.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
-        harmless = self.harmless_functions()
+            return self.found.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
+        harmless = harmless_functions(self.functions)
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
         now = self.state.exports_all
         if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
-            return self.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
+            return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
-            return self.add(statement.line, first, Fate.REPLACED, "Argosy finds the nodes of the job")
-        is_used = any(self.users_of(name, statement) for name in changed) and not function
+            return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
+        is_used = any(self.variables.users_of(name, statement) for name in changed) and not function
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
             fate = (Fate.UNTRANSLATED, WRITTEN) if WRITES.search(statement.text) else (Fate.LEFT_OUT, NO_PROGRAM)
-            return self.add(statement.line, first, *fate)
+            return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
 
     def report_block(self, statement: Statement, first: str, programs: str) -> None:
@@ -319,25 +204,25 @@ class _Reader:
             hint = "; put the text into a file: the program reads it by < FILE"
         lost = programs and programs + BLOCKS.get(kind, "")
         note = f"translate {lines} yourself{hint}"
-        self.add(statement.line, first, Fate.UNTRANSLATED, note, end=statement.end, lost_programs=lost)
+        self.found.add(statement.line, first, Fate.UNTRANSLATED, note, end=statement.end, lost_programs=lost)
 
     def read_command(self, statement: Statement) -> None:
         """Translate a command: the start of a program, preparation, or output."""
         written, wrapper = without_wrapper(statement, self.wrappers)
         text, program = statement.text, read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
-        role = classify(program, self.harmless_functions())
+        role = classify(program, harmless_functions(self.functions))
         if wrapper and role is Role.PROGRAM:
             set_visible_gpu(program, wrapper)
         elif is_about_wrapper(program, self.wrappers):
-            return self.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
+            return self.found.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.state.observe(program.texts)
         if program.name in self.functions:
             return self.call_function(statement, program.name)
         if self.is_conditional and role not in HARMLESS:
             lost = lost_programs(program) if role in {Role.PROGRAM, Role.LOST} else ""
-            return self.add(statement.line, text, Fate.UNTRANSLATED, CONDITIONAL, lost_programs=lost)
+            return self.found.add(statement.line, text, Fate.UNTRANSLATED, CONDITIONAL, lost_programs=lost)
         if ACTIVATION.match(text):
             return self.activate(statement, first)
         return self.translate_role(statement, program, role)
@@ -352,33 +237,29 @@ class _Reader:
                 note = program.obstacle or ADVICE.get(
                     program.name, "Argosy cannot translate it: write a job for each program"
                 )
-                self.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
             case Role.SHELL:
-                self.add(statement.line, text, *self.change_shell(program))
+                self.found.add(statement.line, text, *self.change_shell(program))
             case Role.MODULE:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects):
-                self.add(statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else WRITTEN)
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else WRITTEN)
             case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
                 note = f"the job passes {signals} to each rank: handle it in the program"
-                self.add(statement.line, text, Fate.UNTRANSLATED, note)
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
             case Role.PRINT | Role.CONTROL | Role.TEST:
-                self.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
+                self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
             case Role.FILES if not self.jobs:
                 self.prepare(statement, program)
             case _:
-                self.add(statement.line, text, Fate.UNTRANSLATED, self.advise(program.name, role))
-
-    def harmless_functions(self) -> list[str]:
-        """Return the functions of the script that start no program."""
-        return [name for name, programs in self.functions.items() if not programs]
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, self.advise(program.name, role))
 
     def call_function(self, statement: Statement, name: str) -> None:
         """Translate the call of a function of the script."""
         if programs := self.functions[name]:
             note = f"the function {name} starts it: write a job for each program"
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note, lost_programs=programs)
-        return self.add(statement.line, statement.text, Fate.LEFT_OUT, f"the function {name} starts no program")
+            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note, lost_programs=programs)
+        return self.found.add(statement.line, statement.text, Fate.LEFT_OUT, f"the function {name} starts no program")
 
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""
@@ -418,14 +299,14 @@ class _Reader:
         """Translate a command on files before the program into ``before``."""
         if any(part.kind == "shell" and "$" in part.text for word in program.words for part in word):
             note = "a command computes a part of it: do it in the program"
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
+            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}
         if used & self.state.conditional:
             note = "a loop or condition sets a variable in it: do it in the program"
-            return self.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
+            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         line = shell_line(program.words)
         self.state.before.append(line)
-        return self.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
+        return self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
 
     def start(self, statement: Statement, program: Program) -> None:
         """Translate the start of a program into a job."""
@@ -434,7 +315,7 @@ class _Reader:
         self.found += translations
         if self.jobs and not statement.background:
             note = f"it runs after line {self.jobs[-1].line}: launch {name} with --after and the number of that job"
-            self.add(statement.line, f"[job.{name}]", Fate.UNTRANSLATED, note)
+            self.found.add(statement.line, f"[job.{name}]", Fate.UNTRANSLATED, note)
         self.jobs.append(job)
 
 

@@ -54,6 +54,9 @@ class Translation(msgspec.Struct, frozen=True):
         return f"{lines} {self.lost_programs} and {'are' if is_block else 'is'} NOT translated"
 
 
+Outcome = tuple[Fate, str]
+"""The fate of a part of the script, and the reason."""
+
 WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
 
@@ -90,3 +93,11 @@ class ImportedScript(msgspec.Struct, frozen=True):
     def lost(self) -> tuple[Translation, ...]:
         """The parts that start a program which no job contains."""
         return tuple(each for each in self.translations if each.lost_programs)
+
+
+class Translations(list[Translation]):
+    """The translations of a script so far."""
+
+    def add(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> None:
+        """Record a translation."""
+        self.append(translate(line, text, fate, note, end=end, lost_programs=lost_programs))

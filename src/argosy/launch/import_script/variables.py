@@ -1,0 +1,179 @@
+"""Translate the variables that a job script sets: into the job's environment, or say why not; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from argosy.core.script_reader import Statement
+from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
+from argosy.launch.import_script.classify import classify, computing_commands, started_programs
+from argosy.launch.import_script.containers import BINDS, INSIDE
+from argosy.launch.import_script.model import Fate, Outcome, Translations
+from argosy.launch.import_script.programs import read_program
+from argosy.launch.import_script.roles import HARMLESS
+from argosy.launch.import_script.settings import SET_BY_ARGOSY, describe_setting, is_certain
+from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
+from argosy.sites.profile import Site
+
+HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
+PREFIX = re.compile(r"(/[^:$]+)/bin:")
+"""Folder of a host's environment in a value of PATH."""
+
+NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
+"""Commands that find the nodes of a job."""
+
+FINDS_NODES = "Argosy finds the nodes of the job"
+"""Reason why a job does not need these commands."""
+
+
+def harmless_functions(functions: Mapping[str, str]) -> list[str]:
+    """Return the functions of the script that start no program."""
+    return [name for name, programs in functions.items() if not programs]
+
+
+class Variables:
+    """Translates the assignments of a script in order.
+
+    Parameters
+    ----------
+    statements
+        All statements of the script: they show where a variable is used.
+    functions
+        The functions of the script so far, with the programs that each starts.
+
+    Attributes
+    ----------
+    host_paths
+        Statements that set PATH and the like: their fate depends on the jobs.
+    """
+
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        site: Site,
+        state: ShellState,
+        found: Translations,
+        functions: Mapping[str, str],
+    ) -> None:
+        self.statements = statements
+        self.site = site
+        self.profile = {setting.name: setting for setting in site.settings}
+        self.state = state
+        self.found = found
+        self.functions = functions
+        self.host_paths: list[Statement] = []
+
+    def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
+        """Translate an assignment, or only remember its value if it is not exported."""
+        state, inside = self.state, INSIDE.sub("", name)
+        if inside in SET_BY_ARGOSY:
+            return self._add(statement, (Fate.REPLACED, SET_BY_ARGOSY[inside]))
+        if name not in state.values and words == ((Part("variable", name, quoted=True),),):
+            return self._add(statement, self._fate_of_inherited(name))
+        if name not in state.values:
+            before = Part("variable", name, "", quoted=True, all_elements=True)
+            words = tuple(word for word in words if word != (before,))
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
+        if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
+            state.values.pop(name, None)
+            state.conditional.add(name)
+            return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
+        state.values[name] = expanded
+        if statement.exported or state.exports_all or name in state.exported:
+            return self._export(statement, name, expanded)
+        outcome = self._fate_of_variable(statement, name, expanded)
+        if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
+            outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
+            return self._add(statement, outcome, lost_programs=lost)
+        return self._add(statement, outcome)
+
+    def _add(self, statement: Statement, outcome: Outcome, *, lost_programs: str = "") -> None:
+        """Record what becomes of an assignment."""
+        self.found.add(statement.line, statement.text, *outcome, lost_programs=lost_programs)
+
+    def _fate_of_inherited(self, name: str) -> Outcome:
+        """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
+        self.state.exported.add(name)
+        if name in self.state.conditional:
+            return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
+        return Fate.LEFT_OUT, "the job inherits your environment"
+
+    def _lost_in_value(self, words: tuple[Word, ...]) -> str:
+        """Name the programs that ``$(…)`` starts in a value which no job uses; ``python -c`` only computes a value."""
+        texts = (computing_commands(part) for word in words for part in word)
+        names = (started_programs(text, self.state.values) for text in texts if " -c " not in text)
+        return " and ".join(name for name in names if name)
+
+    def _fate_of_variable(self, statement: Statement, name: str, words: tuple[Word, ...]) -> Outcome:
+        """Return what becomes of a variable that is not exported, and why."""
+        if any(part.kind == "shell" and NODES.search(part.text) for word in words for part in word):
+            return Fate.REPLACED, FINDS_NODES
+        users = self.users_of(name, statement)
+        if not users:
+            return Fate.LEFT_OUT, "the script does not use it"
+        if all(each.kind == "compound" for each in users):
+            return Fate.LEFT_OUT, "only loops and conditions use it"
+        if all(each.kind == "compound" or self._is_harmless(each) for each in users):
+            return Fate.LEFT_OUT, "only commands that a job does not need use it"
+        return Fate.REPLACED, "its value is put where it is used"
+
+    def users_of(self, name: str, statement: Statement) -> list[Statement]:
+        """Return the other statements that use or export a variable."""
+        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b|\bexport\b.*\b{re.escape(name)}\b")
+        return [each for each in self.statements if each != statement and use.search(each.text)]
+
+    def _is_harmless(self, statement: Statement) -> bool:
+        """Return whether a job does not need a command."""
+        is_command = statement.kind == "command"
+        return is_command and classify(read_program(statement, {}), harmless_functions(self.functions)) in HARMLESS
+
+    def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...]) -> None:
+        """Translate an exported variable."""
+        name = INSIDE.sub("", full_name)
+        self.state.forget(name)
+        self.state.exported.add(full_name)
+        if name in HOST_PATHS:
+            return self._export_host_path(statement, full_name, words)
+        return self._add(statement, self._pass_on(name, words))
+
+    def _export_host_path(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
+        """Translate PATH and the like, which only a program without a container needs."""
+        found = PREFIX.match(_text_of(words)) if name == "PATH" else None
+        if found and not self.state.prefix:
+            self.state.prefix = found[1]
+            return self.host_paths.append(statement)
+        if _is_computed(words):
+            return self._add(statement, (Fate.UNTRANSLATED, "a command computes the value"))
+        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
+        self.state.host_paths = [*others, f"export {name}={double_quoted(words)}"]
+        return self.host_paths.append(statement)
+
+    def _pass_on(self, name: str, words: tuple[Word, ...]) -> Outcome:
+        """Pass an exported variable on to the program; return what becomes of it."""
+        value, setting = _text_of(words), self.profile.get(name)
+        if name in BINDS:
+            self.state.binds += [bind for bind in value.split(",") if bind]
+            return Fate.KEPT, f"bind = {value}"
+        if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
+            return Fate.REPLACED, f"the profile of {self.site.name} sets it"
+        is_used_before = any(f"${{{name}}}" in line for line in self.state.prelude)
+        if all(plain_text(word) is not None for word in words) and not is_used_before:
+            self.state.env[name] = value
+            other = f"; {describe_setting(setting, self.site)}" if setting else ""
+            return Fate.KEPT, f'env.{name} = "{value}"{other}'
+        if _is_computed(words):
+            note = "a command computes the value: set the variable yourself, and pass it with --env NAME"
+            return (Fate.REPLACED, FINDS_NODES) if NODES.search(value) else (Fate.UNTRANSLATED, note)
+        self.state.prelude.append(f"export {name}={double_quoted(words)}")
+        return Fate.KEPT, "the shell of each rank sets it"
+
+
+def _text_of(words: tuple[Word, ...]) -> str:
+    """Return the value of a variable as the script writes it."""
+    return " ".join(map(source_text, words))
+
+
+def _is_computed(words: tuple[Word, ...]) -> bool:
+    """Return whether a command of the script computes a part of a value."""
+    return any(part.kind == "shell" for word in words for part in word)
