@@ -225,6 +225,23 @@ CAUSES = [
     ("not-implemented-here", "OSError: [Errno 38] Function not implemented"),
     ("file-system-lost", "TimeoutError: [Errno 110] Connection timed out: '/scratch/a'"),
     ("image-format", "FATAL:   could not open image /p/a.sif: image format not recognized"),
+    (
+        "home-unknown",
+        "FATAL:   container creation failed: failed to add  as session directory: path . is not an absolute path",
+    ),
+    (
+        "fuse-program-missing",
+        "FATAL:   error: squashfuse_ll exited with status 1: fuse: failed to exec fusermount3: No such file",
+    ),
+    ("enroot-hook", "slurmstepd: error: pyxis: [ERROR] /raid/enroot//hooks.d/98-nvidia.sh exited with return code 1"),
+    ("sarus-image", "Image index.docker.io/library/alpine:3 is not available"),
+    (
+        "charliecloud-bind",
+        "ch-run[1234]: error: can't bind /home/ada/data to /img/data: Permission denied (ch_core.c:255 13)",
+    ),
+    ("charliecloud-image", "error: not in storage: alpine:3.17"),
+    ("conda-not-provided", "  - nothing provides requested wurlitzer 2.1.0"),
+    ("build-step-killed", "The command '/bin/sh -c pip install torch' returned a non-zero code: 137"),
     ("home-elsewhere", "PermissionError: [Errno 13] Permission denied: '/home/appuser/.cache/huggingface'"),
     ("permission-denied", "PermissionError: [Errno 13] Permission denied: '/data/out.pt'"),
     ("socket-path-long", "OSError: AF_UNIX path too long"),
