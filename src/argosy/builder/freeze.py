@@ -272,7 +272,7 @@ def _compare_trees(one: dict[str, str], other: dict[str, str]) -> tuple[FileChan
     found = []
     for path in sorted(one.keys() | other.keys()):
         if one.get(path) != other.get(path):
-            sign = "~" if path in one and path in other else "-" if path in one else "+"
+            sign = "+" if path not in one else "-" if path not in other else "~"
             found.append(FileChange(sign, path))
     gone = {(change.sign, change.path) for change in found if change.sign != "~"}
     return tuple(change for change in found if (change.sign, str(Path(change.path).parent)) not in gone)

@@ -231,16 +231,18 @@ class RealRunner:
     ) -> subprocess.Popen[bytes]:
         import subprocess  # noqa: PLC0415 - it takes 5 ms, and a dry run starts no program
 
-        pipe = subprocess.PIPE if capture else None
-        given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
         self._find(command)
+        given: IO[bytes] | int = source or (subprocess.PIPE if command.stdin is not None else subprocess.DEVNULL)
+        stderr = subprocess.PIPE if capture or errors else None
+        if capture and command.joined:
+            stderr = subprocess.STDOUT
         return subprocess.Popen(
             (*_guard("KILL" if capture else "TERM"), *command.argv),
             cwd=command.cwd,
             env=dict(command.env) if command.env is not None else None,
             stdin=given if capture else None,
-            stdout=pipe,
-            stderr=subprocess.STDOUT if capture and command.joined else subprocess.PIPE if capture or errors else None,
+            stdout=subprocess.PIPE if capture else None,
+            stderr=stderr,
             process_group=0 if capture else None,
         )
 

@@ -50,7 +50,7 @@ def pull_image(request: PullRequest, session: Session) -> Path:
     if source.is_dir():
         hint = f"pack it first: argosy build requirements.txt --base {quote(str(source))} -o IMAGE"
         raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
-    path = wanted if request.output else wanted.with_suffix(wanted.suffix if source.suffix == "" else source.suffix)
+    path = wanted if request.output or not source.suffix else wanted.with_suffix(source.suffix)
     open_image(source)
     with atomic_file(path, force=request.force) as beside:
         if source.is_relative_to(session.paths.cache):

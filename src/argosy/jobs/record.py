@@ -198,10 +198,11 @@ def _read_submission(record: Path | None) -> dict[str, str]:
 
 def _own_number(record: Path | None) -> str:
     """Return the number that a job recorded at its end, or its first rank; empty if there is none."""
-    runs = read_runs(record)
-    files = sorted(record.glob("ranks-*")) if record and not runs else []
+    if runs := read_runs(record):
+        return runs[0].job
+    files = sorted(record.glob("ranks-*")) if record else []
     match = re.search(r"\bjob=(\d+)", _text(record, files[0].name)) if files else None
-    return runs[0].job if runs else match[1] if match else ""
+    return match[1] if match else ""
 
 
 def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:

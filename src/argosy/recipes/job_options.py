@@ -82,5 +82,6 @@ def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) ->
 
 def one_line(value: object) -> str:
     """Return the value of an option as one line of text: lists with blanks, true as ``yes``."""
-    text = "yes" if value is True else " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return re.sub(r"\s+", " ", text)
+    if value is True:
+        return "yes"
+    return re.sub(r"\s+", " ", " ".join(map(str, value)) if isinstance(value, tuple) else str(value))

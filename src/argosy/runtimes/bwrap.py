@@ -29,7 +29,7 @@ import msgspec
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES
 from argosy.core.model import Devices, Entry, GpuMode, Host, Person, Variable
 from argosy.core.records import replace
-from argosy.core.shell import NAME, Word, read_function
+from argosy.core.shell import NAME, ShellFunction, Word, read_function
 from argosy.runtimes.runtime import (
     FILES,
     SCRIPTS,
@@ -50,7 +50,8 @@ JOIN = read_function(SCRIPTS / "bwrap_join.sh", "join_container", {"DEFAULT_PATH
 HOLD = read_function(SCRIPTS / "bwrap_hold.sh", "hold_container")
 """Inside: report that the container is complete, and keep it until ENTER runs in it."""
 
-ENTER = read_function(SCRIPTS / "bwrap_enter.sh", "enter_container", {"DEFAULT_PATH": DEFAULT_PATH})
+ENTER_IMAGE = read_function(SCRIPTS / "enter_image.sh", "enter_image", {"DEFAULT_PATH": DEFAULT_PATH})
+ENTER = ShellFunction("enter_container", read_function(SCRIPTS / "bwrap_enter.sh", "") + ENTER_IMAGE)
 """Inside: read the image's environment as Apptainer does, set the plan's variables, become the program."""
 
 MAY_BE_LINKS = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libx32", "run", "usr"})

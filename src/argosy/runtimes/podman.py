@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from argosy.core.layout import DEFAULT_PATH, ROOT, enter_if_present
+from argosy.core.layout import ROOT, enter_if_present
 from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, ImageKind, Variable
 from argosy.core.shell import Word, read_function
-from argosy.runtimes.bwrap import LAYER_HINT, PREFIX
+from argosy.runtimes.bwrap import ENTER_IMAGE, LAYER_HINT, PREFIX
 from argosy.runtimes.runtime import (
     CDI_DEVICE,
     FILES,
@@ -29,7 +29,6 @@ from argosy.runtimes.runtime import (
 )
 
 START = read_function(SCRIPTS / "podman_start.sh", "start_podman")
-ENTER = read_function(SCRIPTS / "podman_enter.sh", "enter_podman", {"DEFAULT_PATH": DEFAULT_PATH})
 
 GPU_OPTIONS = {
     GpuMode.NONE: (),
@@ -98,7 +97,7 @@ class Podman(msgspec.Struct, frozen=True):
         return mount_refusal(entry.binds, "podman")
 
     def exports(self, entry: Entry) -> tuple[Variable, ...]:
-        """Return the values that ``--env NAME`` or ENTER reads from the environment; the others are arguments."""
+        """Return the values that ``--env NAME`` or ENTER_IMAGE reads from the environment; the others are arguments."""
         return inherited_variables(entry, "" if entry.image.kind is ImageKind.REGISTRY else PREFIX)
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -147,5 +146,5 @@ def _image_words(entry: Entry, variables: tuple[Variable, ...]) -> tuple[Word, .
     tree = entry.trees[-1] if entry.trees else entry.image.path
     layered = entry.attach is not Attach.FLAT and entry.trees[:-1]
     layer = mount_option(Bind(f"{entry.trees[0]}{ROOT}", ROOT, read_only=True)) if layered else ()
-    inside = ("/bin/sh", "-c", ENTER, "argosy-enter", str(len(variables)), *map(env_value, variables))
+    inside = ("/bin/sh", "-c", ENTER_IMAGE, "argosy-enter", "", str(len(variables)), *map(env_value, variables))
     return ("--env-host", *layer, "--rootfs", f"{tree}:O", *inside)

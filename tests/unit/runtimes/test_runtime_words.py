@@ -30,7 +30,7 @@ from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction, Word, literal_argv
 from argosy.host.probe import parse_apptainer_conf, read_links
 from argosy.runtimes.apptainer import APPTAINER, SINGULARITY, bind_option, leaks, parse_bind_variables
-from argosy.runtimes.bwrap import BWRAP, ENTER, HOLD, JOIN
+from argosy.runtimes.bwrap import BWRAP, ENTER, ENTER_IMAGE, HOLD, JOIN
 from argosy.runtimes.container_plan import (
     ContainerPlan,
     fileless_image,
@@ -328,7 +328,7 @@ def test_the_configuration_decides_whether_a_layer_is_mounted(text: str, answer:
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck")
-@pytest.mark.parametrize("script", [JOIN, HOLD, ENTER], ids=["join", "hold", "enter"])
+@pytest.mark.parametrize("script", [JOIN, HOLD, ENTER, ENTER_IMAGE], ids=["join", "hold", "enter", "image"])
 def test_the_scripts_are_clean(script: str) -> None:
     # The image's files cannot be followed (SC1090); HOLD reads only to wait (SC2034); lists are split by IFS (SC2086).
     words = ["shellcheck", "--shell=sh", "--exclude=SC1090,SC2034,SC2086", "-"]

@@ -148,31 +148,35 @@ def names_of(text: str) -> set[str]:
 
 def describe_arguments(change: Change) -> str:
     """Describe how arguments differ, for example ``argument 'sockets' (before: 'ib')``."""
-    before, now = shlex.split(change.before), shlex.split(change.now)
-    if now[: len(before)] == before:
-        return f"added {_arguments(now[len(before) :])}"
-    if before[: len(now)] == now:
-        return f"missing {_arguments(before[len(now) :])}"
-    if len(before) == len(now):
-        pairs = [pair for pair in zip(before, now, strict=True) if pair[0] != pair[1]]
-        before, now = [old for old, _ in pairs], [new for _, new in pairs]
+    before, now = _changed_words(change)
+    if not before:
+        return f"added {_arguments(now)}"
+    if not now:
+        return f"missing {_arguments(before)}"
     return f"{_arguments(now)} (before: '{join(before)}')"
 
 
 def describe_return(change: Change) -> str:
     """Describe how to launch with the earlier arguments, for example ``with 'ib'`` or ``without '3'``."""
+    before, now = _changed_words(change)
+    return f"with '{join(before)}'" if before else f"without '{join(now)}'"
+
+
+def _changed_words(change: Change) -> tuple[list[str], list[str]]:
+    """Return the arguments that only the earlier command has, and those that only this one has."""
     before, now = shlex.split(change.before), shlex.split(change.now)
     if now[: len(before)] == before:
-        return f"without '{join(now[len(before) :])}'"
+        return [], now[len(before) :]
     if before[: len(now)] == now:
-        return f"with '{join(before[len(now) :])}'"
+        return before[len(now) :], []
     if len(before) == len(now):
-        before = [old for old, new in zip(before, now, strict=True) if old != new]
-    return f"with '{join(before)}'"
+        pairs = [pair for pair in zip(before, now, strict=True) if pair[0] != pair[1]]
+        return [old for old, _ in pairs], [new for _, new in pairs]
+    return before, now
 
 
 def _arguments(words: Sequence[str]) -> str:
-    return f"argument{'' if len(words) == 1 else 's'} '{join(words)}'"
+    return f"{'argument' if len(words) == 1 else 'arguments'} '{join(words)}'"
 
 
 def find_argument_use(raised: Raised, command: Sequence[str], change: Change) -> tuple[Frame, str] | None:

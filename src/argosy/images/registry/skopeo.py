@@ -317,9 +317,10 @@ def explain_pull(message: str) -> str:
     named, asked = _PULLED.search(last), _ASKED.search(last)
     image = named["name"].rstrip(":,.") if named else ""
     first = image.partition("/")[0]
-    its = first if "/" in image and re.search(r"[.:]|^localhost$", first) else "docker.io" if image else "the registry"
+    has_host = "/" in image and re.search(r"[.:]|^localhost$", first)
+    registry = first if has_host else "docker.io" if image else "the registry"
     what, hint = _describe_fault(
-        fault, asked["host"] if asked else its, image or "the base", re.sub(r"[:@][^/]*$", "", image)
+        fault, asked["host"] if asked else registry, image or "the base", re.sub(r"[:@][^/]*$", "", image)
     )
     return f"cannot fetch the base: {what}; {hint}"
 

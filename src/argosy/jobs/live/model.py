@@ -7,6 +7,7 @@ from collections import Counter
 
 import msgspec
 
+from argosy.core.render import count
 from argosy.host.gpu_use import GpuUse
 
 
@@ -111,8 +112,6 @@ class JobView(msgspec.Struct, frozen=True):
     @property
     def counts(self) -> str:
         """The number of ranks in each state, for example ``2 ranks: 1 running, 1 hung``."""
-        count = Counter(each.state for each in self.ranks)
-        states = ", ".join(f"{count[state]} {state}" for state in RankState if count[state])
-        return (
-            f"{len(self.ranks)} rank{'' if len(self.ranks) == 1 else 's'}: {states}" if self.ranks else "no ranks yet"
-        )
+        numbers = Counter(each.state for each in self.ranks)
+        states = ", ".join(f"{numbers[state]} {state}" for state in RankState if numbers[state])
+        return f"{count(len(self.ranks), 'rank')}: {states}" if self.ranks else "no ranks yet"

@@ -1,5 +1,7 @@
 # shellcheck shell=sh
-# In the container. Arguments: count and VARIABLES, then the command. The environment of the image comes first.
+# In the container. Arguments: LIBRARIES, count and VARIABLES, then the command. The image's environment comes first.
+argosy_libraries=$1 argosy_count=$2
+shift 2
 # shellcheck disable=SC2123
 PATH=@DEFAULT_PATH@
 export PATH
@@ -8,8 +10,9 @@ argosy_environment() {
     for argosy_script in /.singularity.d/env/*.sh; do [ ! -r "$argosy_script" ] || . "$argosy_script"; done
 }
 argosy_environment
-argosy_count=$1
-shift
+if [ -n "$argosy_libraries" ]; then
+    export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$argosy_libraries"
+fi
 while [ "$argosy_count" -gt 0 ]; do
     case $1 in
         *=*) export "${1?}" ;;
@@ -22,5 +25,5 @@ while [ "$argosy_count" -gt 0 ]; do
     shift
     argosy_count=$((argosy_count - 1))
 done
-unset -v argosy_count argosy_script
+unset -v argosy_libraries argosy_count argosy_script
 exec "$@"
