@@ -352,9 +352,16 @@ def _install_pip(
             "cannot install pip packages: the environment has no Python", hint="add python to the dependencies"
         )
     refuse_pip_over_conda(recipe, python, held)
-    installer = Installer(context.build_container, python, context.settings, context.layer, context.work)
-    installer = replace(installer, prepare=context.prepare, shared=context.shared)
-    installer = replace(installer, activated=render_env_script(activation))
+    installer = Installer(
+        context.build_container,
+        python,
+        context.settings,
+        context.layer,
+        context.work,
+        activated=render_env_script(activation),
+        prepare=context.prepare,
+        shared=context.shared,
+    )
     late = tuple(line for line in recipe.pip if line.name in recipe.unisolated)
     pins = _resolve_and_install(
         installer, replace(recipe, pip=tuple(x for x in recipe.pip if x not in late)), context.step
@@ -394,9 +401,12 @@ def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[Locked
         if name not in there or name in ours or meets(there[name], demand.requirement):
             continue
         conda = next((p for p in held if p.name == name and p.kind is PackageKind.CONDA), None)
-        brought = f"conda installed {conda.name} {conda.version} {conda.build}" if conda else f"conda installed {name}"
+        installed = (
+            f"conda installed {conda.name} {conda.version} {conda.build}" if conda else f"conda installed {name}"
+        )
         raise CheckFailed(
             f"pip would replace the conda package {name}",
-            evidence=f"{demand.by}: {demand.requirement}\n{brought} (for Python: {name}=={there[name]})",
+            evidence=f"{demand.by}: {demand.requirement}\n"
+            f"conda installed {installed} (for Python: {name}=={there[name]})",
             hint=f"request that version from conda, or install {name} only with pip",
         )

@@ -1,9 +1,8 @@
-"""Choose where a job runs, and its shape there: mode, partition, nodes, ranks, GPUs and cores; pure."""
+"""Choose where a job runs: mode and partition, and refuse what jobs cannot have there; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -11,14 +10,14 @@ from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import NO_VALUES, Choice, ChoiceKey, GpuMode, Host, Mark
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.jobs.launch_plan import SHARE, Shape
+from argosy.jobs.launch_plan import Shape
 from argosy.launch.cores import binding_needs_whole_nodes, without_core_map
 from argosy.launch.launchers.launcher import NEED_SLURM, ONE_PER_NODE, refuse_without_slurm
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
-from argosy.recipes.option_row import option_name
+from argosy.launch.shape import choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.sites.binding import parse_ranges, plan_masks
+from argosy.sites.binding import parse_ranges
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
 from argosy.sites.load import sites_here
 from argosy.sites.partitions import Demand, choose_partition, is_whole
@@ -96,8 +95,9 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
         refuse_without_slurm(request.launcher, _own_cluster(host))
+    _refuse_several_nodes(request.wanted, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
-    shape, why_shape = _choose_local_shape(_wanted(request), here)
+    shape, why_shape = choose_local_shape(_wanted(request), here)
     return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
 
 
@@ -151,10 +151,6 @@ def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:
     return replace(options, **choose_defaults(options, host.environment))  # type: ignore[arg-type]  # text fields only
 
 
-def _wanted(request: LaunchRequest) -> Wanted:
-    return one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
-
-
 def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
     there = at_partition(site, partition)
     all_gpus = there.node.gpus
@@ -168,8 +164,8 @@ def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus
     return there
 
 
-THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
-"""Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
+def _wanted(request: LaunchRequest) -> Wanted:
+    return one_rank_per_node(request.wanted) if request.launcher in ONE_PER_NODE else request.wanted
 
 
 def one_rank_per_node(wanted: Wanted) -> Wanted:
@@ -188,83 +184,6 @@ def one_rank_per_node(wanted: Wanted) -> Wanted:
             hint="remove --ranks; --cpus-per-rank sets the cores that Ray gets on each node",
         )
     return replace(wanted, ranks=nodes)
-
-
-def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
-    """Choose the shape of a job: the requested numbers, else a rank per GPU, else one rank per node.
-
-    Parameters
-    ----------
-    why_gpus
-        Why the job has GPUs, if the user gave no number.
-
-    Raises
-    ------
-    UsageError
-        If the numbers contradict each other, cannot be divided by the nodes, or are negative.
-    """
-    _refuse_negative(wanted)
-    nodes = wanted.nodes or 1
-    gpus = _gpus_per_node(wanted, site, nodes)
-    ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
-    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
-    why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
-    why_nodes = "requested" if wanted.nodes else "no other number was given"
-    rows = (
-        Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
-        _gpus_choice(gpus, why_gpus, site),
-        Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
-        _cores_choice(cpus, why_cpus, wanted, site),
-    )
-    return Shape(nodes, ranks, gpus, cpus), rows
-
-
-def _refuse_negative(wanted: Wanted) -> None:
-    for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
-        if getattr(wanted, name) < 0:
-            raise UsageError(
-                f"{option_name(name)} cannot be negative",
-                evidence=f"{option_name(name)} {getattr(wanted, name)}",
-                hint=f"use a positive number, or remove {option_name(name)}",
-            )
-
-
-def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
-    if why and gpus:
-        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
-    if gpus or why:
-        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why or "requested", "option")
-    there = site.node.gpus
-    why = "no GPU was requested" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
-    return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
-
-
-def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
-    source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
-    mark = Mark.DOUBTFUL if why.startswith("requested; ") else Mark.NONE
-    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source, mark=mark)
-
-
-def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
-    """Refuse more cores than a node has; return a note if its hardware threads are enough."""
-    cores, asked = site.node.cores, ranks * cpus
-    reserved = len(parse_ranges(site.node.reserved, "node.reserved"))
-    if not cores or asked <= cores - reserved:
-        return ""
-    if asked <= cores:
-        return (
-            f"; {asked} cores include {asked - cores + reserved} of the {reserved} reserved ones, which jobs cannot use"
-        )
-    threads = FEWER_THREADS.get(site.node.arch, THREADS)
-    if asked > cores * threads:
-        raise UsageError(
-            f"a node of {site.name} has {cores} cores, on which {count(ranks, 'rank')} with {count(cpus, 'core')} each "
-            "do not fit",
-            evidence=f"they need {asked} cores; the node has at most {cores * threads} hardware threads",
-            hint="use fewer cores with --cpus-per-rank, fewer ranks, or more nodes",
-            key="node.cores",
-        )
-    return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
 
 
 def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
@@ -308,25 +227,8 @@ def refuse_memory(asked: str, site: Site) -> None:
         )
 
 
-def _source(number: int) -> str:
-    return "option" if number else "default"
-
-
-def _own_cluster(host: Host) -> str:
-    """Return the site with Slurm that this machine belongs to; empty if none or several are detected."""
-    names = [site.name for site in sites_here(host) if site.has_slurm]
-    return names[0] if len(names) == 1 else ""
-
-
-def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
-    """Choose the shape on this machine: the requested ranks, else a rank per GPU, else one rank.
-
-    Raises
-    ------
-    UsageError
-        If several nodes or more GPUs than this machine has were requested.
-    """
-    _refuse_negative(wanted)
+def _refuse_several_nodes(wanted: Wanted, host: Host) -> None:
+    """Refuse several nodes on a machine that is one."""
     if wanted.nodes > 1:
         own = _own_cluster(host)
         raise UsageError(
@@ -334,79 +236,9 @@ def _choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice
             evidence=f"--nodes {wanted.nodes} with a site that has no scheduler",
             hint=f"{f'add --site {own}' if own else 'use --site with a site that has Slurm'}, or remove --nodes",
         )
-    gpus = wanted.gpus_per_node or wanted.gpus
-    if gpus > len(host.gpus):
-        raise UsageError(
-            f"{gpus} GPUs were requested, but this machine has {len(host.gpus)}",
-            hint="request fewer, or launch on a cluster with --site",
-        )
-    cpus = wanted.cpus_per_rank
-    if wanted.ranks:
-        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "requested", "option"),)
-    count = gpus or len(host.gpus)
-    if count:
-        return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
-    why = "no GPU is visible here, and no number was given"
-    return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
 
 
-def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
-    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
-        raise UsageError(
-            "--gpus contradicts --gpus-per-node",
-            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
-            hint="use one of the two options",
-        )
-    if wanted.gpus % nodes:
-        raise UsageError(
-            f"cannot distribute {wanted.gpus} GPUs evenly over {nodes} nodes",
-            evidence=f"{wanted.gpus} divided by {nodes} leaves a remainder of {wanted.gpus % nodes}",
-            hint="use a multiple of the number of nodes",
-        )
-    gpus = wanted.gpus_per_node or wanted.gpus // nodes
-    if site.node.gpus and gpus > site.node.gpus:
-        raise UsageError(
-            f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
-            hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
-            key="node.gpus",
-        )
-    return gpus
-
-
-def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
-    if wanted.ranks % nodes:
-        raise UsageError(
-            f"cannot distribute {wanted.ranks} ranks evenly over {nodes} nodes",
-            evidence=f"{wanted.ranks} divided by {nodes} leaves a remainder of {wanted.ranks % nodes}",
-            hint="use a multiple of the number of nodes",
-        )
-    if wanted.ranks:
-        return wanted.ranks // nodes, f"{count(wanted.ranks, 'rank')} requested on {count(nodes, 'node')}"
-    devices = site.node.devices_per_gpu
-    if gpus and devices > 1:
-        return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
-    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were requested")
-
-
-def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
-    if wanted.cpus_per_rank:
-        return wanted.cpus_per_rank, "requested"
-    masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
-    if masks:
-        return min(mask.bit_count() for mask in masks), "the cores nearest to each GPU, by the site's map"
-    if not site.slurm.cpus_option:
-        return 0, "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
-    if gpus and site.slurm.cpus_per_gpu:
-        share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
-        return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
-    usable = site.node.cores - len(parse_ranges(site.node.reserved, "node.reserved"))
-    if gpus and site.node.gpus and usable >= site.node.gpus:
-        return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
-    return _unknown_cores(gpus)
-
-
-def _unknown_cores(gpus: int) -> tuple[int, str]:
-    """Leave the cores of a job with GPUs to Slurm, which knows them (DefCpuPerGPU, or whole nodes)."""
-    if gpus:
-        return 0, "the profile has no number of cores per GPU: Slurm decides; --cpus-per-rank requests more"
-    return 1, "Slurm's default; --cpus-per-rank requests more"
+def _own_cluster(host: Host) -> str:
+    """Return the site with Slurm that this machine belongs to; empty if none or several are detected."""
+    names = [site.name for site in sites_here(host) if site.has_slurm]
+    return names[0] if len(names) == 1 else ""

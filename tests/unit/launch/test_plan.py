@@ -24,7 +24,7 @@ from argosy.core.model import Bind, ChoiceKey, ContainerRequest, Gpu, GpuMode, H
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, ShellFunction
 from argosy.jobs.launch_plan import LaunchPlan, Shape
-from argosy.launch.context import LaunchContext, choose_job_shape, choose_target, refuse_memory
+from argosy.launch.context import LaunchContext, choose_target, refuse_memory
 from argosy.launch.launchers.launcher import (
     BIND,
     ELASTIC,
@@ -45,6 +45,7 @@ from argosy.launch.launchers.launcher import (
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.plan import plan_launch
 from argosy.launch.script.helpers import CHECK_NODE, FREE_PORT, OWN_FOLDERS
+from argosy.launch.shape import choose_job_shape
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, render_mask_option
 from argosy.sites.profile import Node, Site, Slurm

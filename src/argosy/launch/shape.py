@@ -1,0 +1,185 @@
+"""Choose the shape of a launch: nodes, ranks, GPUs and cores, each with its reason; pure."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, ChoiceKey, Host, Mark
+from argosy.core.render import count
+from argosy.jobs.launch_plan import SHARE, Shape
+from argosy.launch.model import Wanted
+from argosy.recipes.option_row import option_name
+from argosy.sites.binding import parse_ranges, plan_masks
+from argosy.sites.profile import Site
+
+THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
+"""Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
+
+
+def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Shape, tuple[Choice, ...]]:
+    """Choose the shape of a job: the requested numbers, else a rank per GPU, else one rank per node.
+
+    Parameters
+    ----------
+    why_gpus
+        Why the job has GPUs, if the user gave no number.
+
+    Raises
+    ------
+    UsageError
+        If the numbers contradict each other, cannot be divided by the nodes, or are negative.
+    """
+    _refuse_negative(wanted)
+    nodes = wanted.nodes or 1
+    gpus = _gpus_per_node(wanted, site, nodes)
+    ranks, why = _ranks_per_node(wanted, site, nodes, gpus)
+    cpus, why_cpus = _cpus_per_rank(wanted, site, ranks, gpus)
+    why_cpus += _too_many_cores(site, ranks, cpus) if wanted.cpus_per_rank or wanted.ranks else ""
+    why_nodes = "requested" if wanted.nodes else "no other number was given"
+    rows = (
+        Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
+        _gpus_choice(gpus, why_gpus, site),
+        Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
+        _cores_choice(cpus, why_cpus, wanted, site),
+    )
+    return Shape(nodes, ranks, gpus, cpus), rows
+
+
+def _refuse_negative(wanted: Wanted) -> None:
+    for name in ("nodes", "ranks", "gpus", "gpus_per_node", "cpus_per_rank"):
+        if getattr(wanted, name) < 0:
+            raise UsageError(
+                f"{option_name(name)} cannot be negative",
+                evidence=f"{option_name(name)} {getattr(wanted, name)}",
+                hint=f"use a positive number, or remove {option_name(name)}",
+            )
+
+
+def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
+    if why and gpus:
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why, "default")
+    if gpus or why:
+        return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why or "requested", "option")
+    there = site.node.gpus
+    why = "no GPU was requested" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
+    return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
+
+
+def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
+    source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
+    mark = Mark.DOUBTFUL if why.startswith("requested; ") else Mark.NONE
+    return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source, mark=mark)
+
+
+def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
+    """Refuse more cores than a node has; return a note if its hardware threads are enough."""
+    cores, asked = site.node.cores, ranks * cpus
+    reserved = len(parse_ranges(site.node.reserved, "node.reserved"))
+    if not cores or asked <= cores - reserved:
+        return ""
+    if asked <= cores:
+        return (
+            f"; {asked} cores include {asked - cores + reserved} of the {reserved} reserved ones, which jobs cannot use"
+        )
+    threads = FEWER_THREADS.get(site.node.arch, THREADS)
+    if asked > cores * threads:
+        raise UsageError(
+            f"a node of {site.name} has {cores} cores, on which {count(ranks, 'rank')} with {count(cpus, 'core')} each "
+            "do not fit",
+            evidence=f"they need {asked} cores; the node has at most {cores * threads} hardware threads",
+            hint="use fewer cores with --cpus-per-rank, fewer ranks, or more nodes",
+            key="node.cores",
+        )
+    return f"; {asked} on a node are more than its {cores} cores, which fits only if Slurm counts hardware threads"
+
+
+def _source(number: int) -> str:
+    return "option" if number else "default"
+
+
+def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
+    if wanted.gpus and wanted.gpus_per_node and wanted.gpus != wanted.gpus_per_node * nodes:
+        raise UsageError(
+            "--gpus contradicts --gpus-per-node",
+            evidence=f"--gpus {wanted.gpus}, --gpus-per-node {wanted.gpus_per_node}, {count(nodes, 'node')}",
+            hint="use one of the two options",
+        )
+    if wanted.gpus % nodes:
+        raise UsageError(
+            f"cannot distribute {wanted.gpus} GPUs evenly over {nodes} nodes",
+            evidence=f"{wanted.gpus} divided by {nodes} leaves a remainder of {wanted.gpus % nodes}",
+            hint="use a multiple of the number of nodes",
+        )
+    gpus = wanted.gpus_per_node or wanted.gpus // nodes
+    if site.node.gpus and gpus > site.node.gpus:
+        raise UsageError(
+            f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
+            hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
+            key="node.gpus",
+        )
+    return gpus
+
+
+def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:
+    if wanted.ranks % nodes:
+        raise UsageError(
+            f"cannot distribute {wanted.ranks} ranks evenly over {nodes} nodes",
+            evidence=f"{wanted.ranks} divided by {nodes} leaves a remainder of {wanted.ranks % nodes}",
+            hint="use a multiple of the number of nodes",
+        )
+    if wanted.ranks:
+        return wanted.ranks // nodes, f"{count(wanted.ranks, 'rank')} requested on {count(nodes, 'node')}"
+    devices = site.node.devices_per_gpu
+    if gpus and devices > 1:
+        return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
+    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were requested")
+
+
+def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:
+    if wanted.cpus_per_rank:
+        return wanted.cpus_per_rank, "requested"
+    masks = plan_masks(site.node) if gpus == ranks == site.node.gpus else ()
+    if masks:
+        return min(mask.bit_count() for mask in masks), "the cores nearest to each GPU, by the site's map"
+    if not site.slurm.cpus_option:
+        return 0, "counted when the job starts: jobs of this site do not pass a number of cores to Slurm"
+    if gpus and site.slurm.cpus_per_gpu:
+        share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
+        return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
+    usable = site.node.cores - len(parse_ranges(site.node.reserved, "node.reserved"))
+    if gpus and site.node.gpus and usable >= site.node.gpus:
+        return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
+    return _unknown_cores(gpus)
+
+
+def _unknown_cores(gpus: int) -> tuple[int, str]:
+    """Leave the cores of a job with GPUs to Slurm, which knows them (DefCpuPerGPU, or whole nodes)."""
+    if gpus:
+        return 0, "the profile has no number of cores per GPU: Slurm decides; --cpus-per-rank requests more"
+    return 1, "Slurm's default; --cpus-per-rank requests more"
+
+
+def choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice, ...]]:
+    """Choose the shape on this machine: the requested ranks, else a rank per GPU, else one rank.
+
+    Raises
+    ------
+    UsageError
+        If more GPUs than this machine has were requested, or a number is negative.
+    """
+    _refuse_negative(wanted)
+    gpus = wanted.gpus_per_node or wanted.gpus
+    if gpus > len(host.gpus):
+        raise UsageError(
+            f"{gpus} GPUs were requested, but this machine has {len(host.gpus)}",
+            hint="request fewer, or launch on a cluster with --site",
+        )
+    cpus = wanted.cpus_per_rank
+    if wanted.ranks:
+        return Shape(1, wanted.ranks, gpus, cpus), (Choice(ChoiceKey.RANKS, str(wanted.ranks), "requested", "option"),)
+    count = gpus or len(host.gpus)
+    if count:
+        return Shape(1, count, gpus, cpus), (Choice(ChoiceKey.RANKS, str(count), "one per GPU", "machine"),)
+    why = "no GPU is visible here, and no number was given"
+    return Shape(1, 1, 0, cpus), (Choice(ChoiceKey.RANKS, "1", why, "machine"),)
