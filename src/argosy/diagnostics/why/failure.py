@@ -42,13 +42,14 @@ CONSEQUENCE = re.compile(
     r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|BrokenPipeError|ConnectionResetError"
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
-    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError)(?::|$)"
+    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError"
+    r"|ClobberError|SafetyError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
     r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
-"""Exceptions, with their messages, that follow from the end of another process."""
+"""Exceptions, with their messages, that follow from the end of another process, or after which conda goes on."""
 ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
     r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
