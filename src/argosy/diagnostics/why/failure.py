@@ -49,7 +49,7 @@ CONSEQUENCE = re.compile(
     r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
-"""Exceptions, with their messages, that follow from the end of another process, or after which conda goes on."""
+"""Exceptions, with their messages, that follow from the end of another process, or after which conda continues."""
 ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
     r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
