@@ -278,3 +278,16 @@ def test_the_rank_that_crashed_comes_before_those_that_the_launcher_killed() -> 
         for rank, signal in enumerate(("9 (Killed)", "11 (Segmentation fault)"))
     )
     assert find_errors(log, SIGNATURES)[0].name == "mpi-rank-segfault"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("PROC 0 ERROR in /opt/frob/io.cpp, line 12:\nSection RING is unknown here", "Section RING is unknown here"),
+        ("Can not open file:\nring.tpr\n-------", "Can not open file: ring.tpr"),
+    ],
+)
+def test_an_error_below_the_report_of_an_abort_or_of_rank_0_is_found(line: str, message: str) -> None:
+    abort = "[cli_0]: aborting job:\napplication called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+    first = find_errors(f"{abort}{line}\n", SIGNATURES)[0]
+    assert message in first.cause

@@ -180,3 +180,11 @@ srun: error: n1: tasks 0-1: Exited with exit code 2
 def test_arguments_that_two_ranks_refused_are_quoted_once(usages: tuple[str, str]) -> None:
     (found,) = find_errors(REFUSED_BY_TWO_RANKS.format(*usages), SIGNATURES)[:1]
     assert (found.text, found.below) == ("train.py: error: unrecognized arguments: --learning-rate 3", ())
+
+
+def test_a_message_in_the_line_after_the_name_of_the_exception_is_read() -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "/home/ada/run.py", line 3, in <module>\n    run()\nRuntimeError:\n'
+    )
+    found = find_errors(f"{log}\nFatal Error: the ring did not close.\n", SIGNATURES)
+    assert found[0].cause == "the program raised RuntimeError: Fatal Error: the ring did not close. at run.py:3"

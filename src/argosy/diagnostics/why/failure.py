@@ -22,7 +22,7 @@ REPORTED = re.compile(
 )
 """Marks of a line that a program reports as an error; NCCL reports its errors as warnings."""
 REFUSED = re.compile(
-    r"(?i)\b(?:failed|failure|cannot|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
+    r"(?i)\b(?:failed|failure|can ?not|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
     r"|unrecognized|unknown option|unsupported|not supported|undefined|mismatch|exceeded|timed out|expired"
     r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible|unexpectedly|marked dead"
     r"|must be used with)\b"
@@ -30,7 +30,7 @@ REFUSED = re.compile(
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
-    r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|0|without) (?:errors?|failures?|failed)"
+    r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:errors?|failures?|failed)"
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b|(?:of|cached:) \d+, failed: \d"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
@@ -46,14 +46,15 @@ CONSEQUENCE = re.compile(
     r"|ClobberError|SafetyError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
-    r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b|terminated unexpectedly|aborted due to"
+    r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b"
+    r"|\baborting job\b|signal received\W*$|caught signal number 15\b|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
 """Exceptions, with their messages, that follow from the end of another process, or after which conda continues."""
 ENDED = re.compile(
     r"Traceback|exitcode|Error [1-9]\d*$|srun: error: \S+: tasks? |make(?:\[\d+\])?: \*\*\*|Terminating|CANCELLED"
     r"|closing signal|^\S+(?: [^\n]*\.py)? FAILED\s*$|traceback :|error_file|Root Cause|\braise \w+"
-    r"|\[(?:mpiexec|proxy)[:@]"
+    r"|\[(?:mpiexec|proxy)[:@]|:mpispawn_\d+\]|:mpirun_rsh\]"
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
     r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'

@@ -18,10 +18,12 @@ MARK = (
     r"(?:(?:[Ff]atal|FATAL|[Ii]nternal|[Rr]untime|[Ii]nput|[Uu]ser) )?"
     r"(?:error|Error|ERROR|ERRO|[Ff]atal|FATAL|SEVERE|CRITICAL|FAIL|PANIC)"
 )
+INSIDE = "(?:while|when|during|in|at|of|from|code|reading|opening|writing|to|is|was)"
+"""Words that continue the sentence that the mark begins, as in 'Error while reading'."""
 STATED = re.compile(
     rf"(?P<program>[\w./+-]*[A-Za-z][\w./+-]*): {MARK}(?: \([^()]*\)|\[\w+\])?: +(?P<program_says>\S.*)"
     r"|[Ff]atal error in (?P<function>[\w.: ]{2,60}): (?P<function_says>\S.*)"
-    rf"|{MARK}(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s)\s*(?P<says>\S.*)"
+    rf"|{MARK}(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s(?!{INSIDE}\b))\s*(?P<says>\S.*)"
     r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?:line \d+: )?(?P<command_says>[^\s:].*)"
 )
 """A message after the mark of an error, or after the name of the program."""

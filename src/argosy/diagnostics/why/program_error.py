@@ -159,9 +159,18 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
             frames.append((frame[1], frame[2]))
         elif frames and (match := EXCEPTION.match(text.rstrip())):
             asserted = lines[at - 1].removeprefix(prefix).strip() if match[1] == "AssertionError" else ""
-            message = match[2] or (asserted if asserted.startswith("assert ") else "")
+            message = match[2] or (asserted if asserted.startswith("assert ") else _message_below(lines, at, prefix))
             return _with_place(Raised(start, at, match[1], message), frames)
     return None
+
+
+def _message_below(lines: Sequence[str], at: int, prefix: str) -> str:
+    """Return the message in the lines after 'RuntimeError:', as compiled modules write it."""
+    if not lines[at].rstrip().endswith(":"):
+        return ""
+    below = (line.removeprefix(prefix).strip() for line in lines[at + 1 : at + 3])
+    first = next(filter(None, below), "")
+    return "" if first.startswith("--") or HEADER in first else first
 
 
 def _with_place(raised: Raised, frames: Sequence[tuple[str, str]]) -> Raised:
