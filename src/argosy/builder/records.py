@@ -187,8 +187,10 @@ def disk_use(path: Path, *, without: Collection[Path] = ()) -> int:
         # Some folders are readable only for the kernel, for example the work folder of an overlay.
         with suppress(PermissionError), os.scandir(folders.pop()) as entries:
             for entry in entries:
+                if entry.path in skipped:  # another thread may be removing it: it has no status then
+                    continue
                 status = entry.stat(follow_symlinks=False)
-                if entry.path in skipped or (status.st_nlink > 1 and status.st_ino in seen):
+                if status.st_nlink > 1 and status.st_ino in seen:
                     continue
                 total += status.st_blocks * BLOCK
                 if stat.S_ISDIR(status.st_mode):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,24 @@ def test_hard_links_count_once_and_excluded_trees_not_at_all(tmp_path: Path) -> 
     assert disk_use(tree) == one
     assert disk_use(tmp_path, without=(tree,)) == disk_use(tmp_path) - one
     assert disk_use(tmp_path / "nothing") == 0
+
+
+def test_an_excluded_tree_may_be_removed_while_its_folder_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "trees"
+    tree.mkdir()
+    scandir = os.scandir
+
+    @contextmanager
+    def remove_after_listing(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            listed = list(entries)
+        tree.rmdir()
+        yield listed
+
+    monkeypatch.setattr("argosy.builder.records.os.scandir", remove_after_listing)
+    assert disk_use(tmp_path, without=(tree,)) == tmp_path.lstat().st_blocks * 512
 
 
 def test_the_highest_point_is_kept(tmp_path: Path) -> None:
