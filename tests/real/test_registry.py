@@ -379,7 +379,7 @@ def test_a_rate_limited_registry_is_queried_again(make_stage: MakeStage, registr
 
 def test_a_registry_without_tls_is_refused_unless_it_is_named(make_stage: MakeStage, one: str) -> None:
     error = make_stage(insecure="").failure(one)
-    assert "is not trusted" in error.what
+    assert error.what.endswith(" speaks HTTP, not HTTPS")
     assert "ARGOSY_INSECURE_REGISTRIES=127.0.0.1:" in error.hint
 
 
