@@ -258,7 +258,7 @@ CAUSES = [
     ("memory-fault", "RuntimeError: CUDA error: unspecified launch failure"),
     ("gpu-fell-off", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
     ("gpu-hang", "HW Exception by GPU node-4 (Agent handle: 0x1) reason :GPU Hang"),
-    ("no-code-for-gpu", "ptxas fatal   : Value 'sm_103a' is not defined for option 'gpu-name'"),
+    ("ptxas-target", "ptxas fatal   : Value 'sm_103a' is not defined for option 'gpu-name'"),
     ("nvls", "n1:41:42 [0] transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'"),
     ("wrong-interface", f"{NCCL}Call to connect returned No route to host, retrying"),
     ("rendezvous-unreachable", "RuntimeError: connect() timed out. Original timeout was 900000 ms."),
