@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argosy.core.model import Choice, Mark, Variable
-from argosy.launch.script.reasons import WIDTH, render_choices, render_exports, split_choices
+from argosy.launch.script.reasons import render_choices, render_exports, split_choices
 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
 
@@ -50,7 +50,15 @@ def test_the_head_explains_unrequested_values_beginning_with_omitted_ones() -> N
         "#   --qos = q: not used: no queue",
         "#   mode = cray: the usual one",
     ]
-    assert all(len(line) <= WIDTH for line in render_choices(rows))
+
+
+def test_a_reason_that_is_too_long_is_shortened_to_its_first_clause_or_left_out() -> None:
+    clause, word = (
+        Choice("mode", "cray", f"usual; {'so ' * 60}", "site s"),
+        Choice("mode", "cray", "so " * 60, "site s"),
+    )
+    assert list(render_choices([clause])) == ["#   mode = cray: usual"]
+    assert list(render_choices([word])) == []
 
 
 def test_a_doubtful_choice_comes_first_and_is_never_shortened() -> None:
