@@ -108,9 +108,7 @@ def _launch(
         request = extend_launch(request, packages, session, dry=dry_run)
     if dry_run or script is not None:
         plan = prepare_dry_run(request, session, ssh=ssh, interactive=interactive)
-        note_local(session, plan)
-        for line in doubtful_choices(plan.choices):
-            session.reporter.note(line)
+        _note_doubts(plan, session)
         return show_plan(plan, None if dry_run else script, as_json=as_json)
     if not request.image.startswith(BARE_PREFIX):
         from argosy.runtimes.run import note_dropped
@@ -126,6 +124,13 @@ def _launch(
     if not launched.job:
         return launched.code
     return report_submitted(launched, session, follow=follow)
+
+
+def _note_doubts(plan: LaunchPlan, session: Session) -> None:
+    """Report what a user may overlook in a plan: that it is for this machine, and its doubtful choices."""
+    note_local(session, plan)
+    for line in doubtful_choices(plan.choices):
+        session.reporter.note(line)
 
 
 def start(request: LaunchRequest, session: Session, ssh: str) -> Launched:

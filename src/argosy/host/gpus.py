@@ -7,6 +7,7 @@ specification, else from the device nodes and the libraries in the dynamic linke
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from argosy.core.errors import CheckFailed
 from argosy.core.layout import GPU_LIBRARIES
 from argosy.core.model import Bind, Choice, ChoiceKey, Devices, Gpu, GpuMode, Host
 from argosy.core.process import Command, Runner
+from argosy.core.render import count
 
 if TYPE_CHECKING:
     from argosy.host.cdi import CdiSpec
@@ -165,8 +167,9 @@ def _choose_by_machine(host: Host, runtime: str) -> tuple[GpuMode, Choice]:
 
 
 def _counted(host: Host) -> str:
-    counts = {vendor: sum(gpu.vendor == vendor for gpu in host.gpus) for vendor in LOOKED_FOR}
-    return ", ".join(f"{count} {vendor} GPU{'s' * (count > 1)}" for vendor, count in counts.items() if count)
+    """Say how many GPUs of each vendor the machine has, for example ``4 nvidia GPUs``."""
+    numbers = Counter(gpu.vendor for gpu in host.gpus)
+    return ", ".join(count(numbers[vendor], f"{vendor} GPU") for vendor in LOOKED_FOR if numbers[vendor])
 
 
 def read_gpus(dev_root: str = "/dev", sys_root: str = "/sys") -> tuple[Gpu, ...]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
+from argosy.core.render import count
 from argosy.core.sbatch_options import SHORT
 from argosy.core.suggest import did_you_mean
 from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
@@ -175,8 +176,8 @@ def describe_short_time(value: str) -> str:
     match = re.fullmatch(r"0*(\d{1,9})(:\d+)?", value)
     if match is None or int(match[1]) not in LIKE_HOURS:
         return ""
-    count, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
-    return f"Slurm reads {form}, so this is {count} minute{'s' * (count > 1)}; write {count}h for hours"
+    number, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
+    return f"Slurm reads {form}, so this is {count(number, 'minute')}; write {number}h for hours"
 
 
 def _refuse_invalid_signal(_option: str, value: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
+from argosy.core.render import count
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Values, Word, expand, source_text
 from argosy.launch.import_script.classify import program_name
@@ -194,7 +195,7 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
     if nodes > 1 and not program.launcher:
         yield "nodes = 1", Fate.UNTRANSLATED, ONCE
     elif program.torchrun_nodes not in {0, nodes}:
-        note = f"the job has {nodes} node{'s' if nodes > 1 else ''}: correct nodes"
+        note = f"the job has {count(nodes, 'node')}: correct nodes"
         yield f"--nnodes={program.torchrun_nodes}", Fate.UNTRANSLATED, note
     elif nodes > 1 and program.launcher == "torchrun" and not program.is_step:
         yield (
