@@ -109,10 +109,10 @@ run_step() {
         wait "$argosy_step" || argosy_code=$?
         kill -0 "$argosy_step" 2> /dev/null
     do :; done
-    # If a signal came just when the step ended, its code is that of another 'wait', which is else 127.
+    # If a signal came just when the step ended, another 'wait' has its code in dash; bash lost it.
     argosy_again=0
     wait "$argosy_step" || argosy_again=$?
-    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
+    [ "$argosy_again" -ge 127 ] || argosy_code=$argosy_again
 }
 
 # End with a message and an exit code that 'argosy why' explains.
@@ -192,10 +192,10 @@ wait_for() {
         wait "$1" || argosy_code=$?
         kill -0 "$1" 2> /dev/null
     do :; done
-    # If the signal came just when the process ended, its code is that of another 'wait', which is else 127.
+    # If the signal came just when the process ended, another 'wait' has its code in dash; bash lost it.
     argosy_again=0
     wait "$1" || argosy_again=$?
-    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
+    [ "$argosy_again" -ge 127 ] || argosy_code=$argosy_again
 }
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...

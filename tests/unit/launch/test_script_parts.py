@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ContainerRequest, Image, ImageKind, Variable
 from argosy.core.process import Command, Reply
-from argosy.core.shell import Helpers, ShellHelper, render_helpers
+from argosy.core.shell import Helpers, ShellHelper, quote, render_helpers
 from argosy.jobs.outputs import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
@@ -180,27 +180,53 @@ def test_ranks_have_most_of_the_grace_and_torchrun_its_half_minute() -> None:
     assert plan_resume(2, "/x", JobOptions(time="2:01")) == Resume(2, "/x", "USR2", 120)
 
 
-HANDLES = "import signal, sys; signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5)); print(flush=True); signal.pause()"
-IGNORES = "import sys; print(flush=True); sys.stdin.read(); sys.exit(6)"
+READS = "import sys; print('ready', flush=True); sys.stdin.read(); print('end', flush=True)"
+HANDLES = f"import signal; signal.signal(signal.SIGUSR2, lambda *_: print('warned', flush=True)); {READS}"
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
-@pytest.mark.parametrize(("program", "code"), [(HANDLES, 5), (IGNORES, 6)])
-def test_a_warning_reaches_programs_with_a_handler_and_does_not_end_others(shell: str, program: str, code: int) -> None:
+@pytest.mark.parametrize(("program", "said"), [(HANDLES, ["ready", "warned", "end"]), (READS, ["ready", "end"])])
+def test_a_warning_reaches_programs_with_a_handler_and_does_not_end_others(
+    shell: str, program: str, said: list[str]
+) -> None:
     words = (shell, "-c", str(GUARD), GUARD.name, "USR2", sys.executable, "-c", program)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin
         assert child.stdout
-        child.stdout.readline()  # the program is ready
+        found = [child.stdout.readline().strip()]
         child.send_signal(signal.SIGUSR2)
+        found += [child.stdout.readline().strip() for _ in said[2:]]
         child.stdin.close()
-        assert child.wait(60) == code
+        found += child.stdout.read().split()
+    assert found == said
 
 
 def test_a_warning_before_the_job_starts_is_refused() -> None:
     with pytest.raises(UsageError, match="leaves no time to compute: the ranks are warned 120 s before the limit"):
         plan_resume(2, "/x", JobOptions(time="2"))
     assert plan_resume(2, "/x", JobOptions(time="2", signal="USR2@100"))
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("warned", "saved", "restart", "code", "said"),
+    [
+        ("", "true", 3, 0, ""),
+        ("yes", "true", 3, 7, "the time limit ended restart 3 of 3: launch the job again with the same --checkpoint"),
+        ("yes", "false", 1, 0, "this run left no new /x: the job is not requeued"),
+    ],
+)
+def test_a_chain_that_ends_at_a_time_limit_is_not_reported_as_finished(
+    shell: str, warned: str, saved: str, restart: int, code: int, said: str, tmp_path: Path
+) -> None:
+    call = render_requeue(Resume(3, "/x", grace=20))
+    values = f"argosy_warned={quote(warned)} argosy_restart={restart} argosy_restarts=3 argosy_stopped=''"
+    files = f"argosy_checkpoint=/x argosy_mark={tmp_path}/mark"
+    saves = f"has_saved() {{ {saved}; }}"
+    lines = "\n".join([*render_script_functions(call), saves, values, files, call, "exit 0"])
+    ran = subprocess.run([shell, "-euc", lines], capture_output=True, text=True, check=False)
+    assert ran.returncode == code
+    assert said in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])

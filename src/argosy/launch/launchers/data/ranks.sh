@@ -41,10 +41,10 @@ wait_for() {
         wait "$1" || argosy_code=$?
         kill -0 "$1" 2> /dev/null
     do :; done
-    # If the signal came just when the process ended, its code is that of another 'wait', which is else 127.
+    # If the signal came just when the process ended, another 'wait' has its code in dash; bash lost it.
     argosy_again=0
     wait "$1" || argosy_again=$?
-    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
+    [ "$argosy_again" -ge 127 ] || argosy_code=$argosy_again
 }
 
 # In one container per node: --nnodes=NODES OPTIONS... PROGRAM...
@@ -148,11 +148,11 @@ log_rank() {
 
 # SIGNAL PROGRAM...: run a program that SIGNAL does not end, although it may have no handler.
 guard_rank() {
-    argosy_warning=$1
+    argosy_warning=$1 argosy_program=''
     shift
+    trap 'signal_if_handled "$argosy_warning" "$argosy_program"' "$argosy_warning"
     "$@" <&0 &
     argosy_program=$!
-    trap 'signal_if_handled "$argosy_warning" "$argosy_program"' "$argosy_warning"
     trap 'kill "$argosy_program"' TERM INT
     wait_for "$argosy_program"
     exit "$argosy_code"

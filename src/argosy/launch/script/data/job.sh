@@ -75,22 +75,32 @@ warn_ranks() {
         kill -s ALRM $$
     ) &
 }
-# The controller may not answer for a while: try for $1 seconds.  The next run needs the mark.
+# After the warning, requeue the job.  The controller may not answer for a while: try for $1 seconds.
 requeue() {
-    if [ -n "$argosy_warned" ] && [ "$argosy_restart" -lt "$argosy_restarts" ] && has_saved; then
-        argosy_restart=$((argosy_restart + 1)) argosy_left=$1
-        echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
-        until scontrol requeue "$SLURM_JOB_ID"; do
-            argosy_left=$((argosy_left - 5))
-            [ "$argosy_left" -gt 0 ] ||
-                stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
-            sleep 5
-        done
-        exit 0
+    if [ -z "$argosy_warned" ]; then
+        : # the program ended by itself
+    elif ! has_saved; then
+        echo "argosy: this run left no new $argosy_checkpoint: the job is not requeued"
+    elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
+        rm -f "$argosy_mark"
+        set -- "the time limit ended restart $argosy_restart of $argosy_restarts"
+        stop "$1: launch the job again with the same --checkpoint, if it has not finished" 7
+    else
+        requeue_within "$1"
     fi
-    [ -z "$argosy_warned" ] || has_saved || echo "argosy: this run left no new $argosy_checkpoint: not requeued"
     # A lost node or an operator that ended this run may also start it again.
     [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
+}
+# The next run needs the mark.
+requeue_within() {
+    argosy_restart=$((argosy_restart + 1)) argosy_left=$1
+    echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
+    until scontrol requeue "$SLURM_JOB_ID"; do
+        argosy_left=$((argosy_left - 5))
+        [ "$argosy_left" -gt 0 ] || stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
+        sleep 5
+    done
+    exit 0
 }
 
 # Pass signals on to the ranks: sh does not forward those of scancel and Slurm's warnings.
@@ -203,10 +213,10 @@ run_step() {
         wait "$argosy_step" || argosy_code=$?
         kill -0 "$argosy_step" 2> /dev/null
     do :; done
-    # If a signal came just when the step ended, its code is that of another 'wait', which is else 127.
+    # If a signal came just when the step ended, another 'wait' has its code in dash; bash lost it.
     argosy_again=0
     wait "$argosy_step" || argosy_again=$?
-    [ "$argosy_again" -eq 127 ] || argosy_code=$argosy_again
+    [ "$argosy_again" -ge 127 ] || argosy_code=$argosy_again
 }
 
 # srun reports a failure if a node was lost, even if torchrun continued and succeeded on $2 nodes.
