@@ -151,7 +151,8 @@ guard_rank() {
     argosy_warning=$1 argosy_program=''
     shift
     trap 'signal_if_handled "$argosy_warning" "$argosy_program"' "$argosy_warning"
-    "$@" <&0 &
+    # dash gives a background program the input /dev/null before it reads <&0.
+    { "$@" <&3 3<&- & } 3<&0
     argosy_program=$!
     trap 'kill "$argosy_program"' TERM INT
     wait_for "$argosy_program"
