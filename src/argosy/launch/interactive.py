@@ -66,14 +66,15 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
             hint=f"open a shell without the container: srun --overlap --jobid={job} --pty bash",
         )
     session = session_of(session, script.parent)
-    hosts = list_hosts(session, facts.nodes) if node else ()
-    if hosts and node not in hosts:
+    hosts = list_hosts(session, facts.nodes)
+    if node and hosts and node not in hosts:
         raise UsageError(
             f"{node} is not a node of job {job}",
             evidence=f"it runs on {facts.nodes}",
             hint="choose one of these nodes with --node",
         )
     path = str(Path(read_submitted(script.parent).get("there") or facts.record, ATTACH))
+    node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
     step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "sh", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))

@@ -224,6 +224,8 @@ def test_a_second_command_runs_in_the_container_of_a_running_job(desk: Desk) -> 
     inside = ("sh", "-c", 'echo "$(hostname) $X_MARK $1"; test -d /opt/argosy', "x", "$HOME *")
     done = desk.argosy("attach", job, "--node", "node2", "--", *inside)
     assert done.stdout == "node2 a 'b' $HOME *\n"
+    first = {desk.argosy("attach", job, "--", "printenv", "SLURMD_NODENAME").stdout.strip() for _ in range(3)}
+    assert first == {"node1"}
     assert desk.argosy("attach", job, "--", "sh", "-c", "exit 9", check=False).code == 9
     elsewhere = desk.argosy("attach", job, "--node", "node9", "--", "true", check=False)
     assert (elsewhere.code, "is not a node of job" in elsewhere.stderr) == (125, True)

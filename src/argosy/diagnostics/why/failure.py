@@ -30,7 +30,7 @@ REFUSED = re.compile(
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
-    r"|skipp\w+)\b|^\++ |(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:errors?|failures?|failed)"
+    r"|skipp\w+)\b|^\++ |^\s*frame #\d|(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:errors?|failures?|failed)"
     r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b|(?:of|cached:) \d+, failed: \d"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"

@@ -19,7 +19,8 @@ HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
 BARE = re.compile(
-    r"(?:\[rank\d+\]:? ?|E +|\(\w[^()]*\) |ERROR: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|NotFound)): (\S.*)"
+    r"(?:\d{4}-\d\d-\d\d[ T][\d:.,]+Z?:? (?:- \S+ - \w+ - )?)?(?:\[rank\d+\]:? ?|E +|\(\w[^()]*\) |ERROR: )?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|NotFound)): (\S.*)"
 )
 """An exception without its traceback."""
 OTHERS = re.compile(
