@@ -258,8 +258,11 @@ CAUSES = [
     ("memory-fault", "RuntimeError: CUDA error: unspecified launch failure"),
     ("gpu-fell-off", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
     ("gpu-hang", "HW Exception by GPU node-4 (Agent handle: 0x1) reason :GPU Hang"),
-    ("collective-timeout", "Exception raised from checkTimeout at /build/ProcessGroupNCCL.cpp:565 (most recent call first):"),
-    ("open-files", "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"),
+    ("collective-timeout", "Exception raised from checkTimeout at /build/ProcessGroupNCCL.cpp:565"),
+    (
+        "open-files",
+        "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files",
+    ),
     ("ptxas-target", "ptxas fatal   : Value 'sm_103a' is not defined for option 'gpu-name'"),
     ("nvls", "n1:41:42 [0] transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'"),
     ("wrong-interface", f"{NCCL}Call to connect returned No route to host, retrying"),
