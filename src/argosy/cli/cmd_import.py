@@ -11,7 +11,7 @@ from argosy.cli.common import open_session
 from argosy.cli.output import print_json
 from argosy.cli.parameters import NAMED, SITE
 from argosy.core.errors import CheckFailed, UsageError
-from argosy.core.records import asdict
+from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript
@@ -57,6 +57,11 @@ def import_job(
     imported = import_script(
         str(script), read_script_text(script), name=name, site=load_site(site, host) if site else None
     )
+    if site.endswith(".toml"):  # a profile without a place among the sites is found by its path only
+        place = str(Path(site).absolute())
+        imported = replace(
+            imported, jobs=tuple(replace(each, keys={**each.keys, "site": place}) for each in imported.jobs)
+        )
     if as_json:
         print_json({**asdict(imported), "untranslated": len(imported.untranslated)})
         ctx.exit(CheckFailed.code if imported.lost else 0)

@@ -594,6 +594,12 @@ def test_the_next_command_names_a_site_if_this_machine_has_none(
     assert "next: argosy launch other --dry-run\n" in other.output
 
 
+def test_a_profile_that_was_named_by_its_path_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\ntitle = "Mine"\n')
+    argosy_import(tmp_path, monkeypatch, LUMI, "--site", "mine.toml")
+    assert f'site = "{tmp_path}/mine.toml"\n' in (tmp_path / "argosy.toml").read_text()
+
+
 def test_a_job_that_exists_is_refused_before_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argosy_import(tmp_path, monkeypatch, LUMI)
     again = argosy_import(tmp_path, monkeypatch, LUMI)
