@@ -62,7 +62,7 @@ OTHER_PYTHON = "channels: [file:///nowhere]\ndependencies:\n  - python =3.13\n  
     ("requirements", "code", "words"),
     [
         ("tinypgk\n", 7, ("no package 'tinypgk'", "check the spelling")),
-        ("tinypkg==9\n", 7, ("tinypkg==9", "no compatible versions")),
+        ("tinypkg==9\n", 7, ("tinypkg==9", "the index has no tinypkg==9")),
         ("tinydep==1.5\nneedsnine\n", 7, ("needsnine", "tinydep>=9", "no compatible versions")),
         ("tinypkg\n", 0, ()),
         ("dependencies:\n  - pip\n  - pip: [tinypkg\n", 2, ("environment.yml:3",)),
