@@ -5,14 +5,23 @@ that only the test trusts.
 from __future__ import annotations
 
 import contextlib
+import ensurepip
 import ssl
 import subprocess
+import sysconfig
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+
+def pip_wheels() -> list[Path]:
+    """Return the wheels of pip that this Python has: Debian keeps them in a folder of its own (ensurepip)."""
+    folders = (Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/-"))
+    return sorted(wheel for folder in folders for wheel in folder.glob("pip-*.whl"))
+
 
 HOSTS = ("pypi.org", "download.pytorch.org")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import hashlib
 import http.server
 import json
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.real.indexes import pip_wheels
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
@@ -87,7 +88,7 @@ def own(shop: Shop) -> Shop:
     """Give a shop whose index has a real pip, which fetches wheels, and a package that is source only."""
     wheels = shop.folder / "wheels"
     shutil.copytree(shop.wheels, wheels, ignore=shutil.ignore_patterns("pip-*"))
-    for pip in Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"):
+    for pip in pip_wheels():
         shutil.copy(pip, wheels)
     source = write_source(shop.folder, "onlysource")
     shop.tool("tar", "-C", shop.folder, "-czf", wheels / "onlysource-1.0.tar.gz", source.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import os
 import platform
 import shutil
@@ -17,6 +16,7 @@ import pytest
 from argosy.version import VERSION
 from tests.kept import LAB
 from tests.real.conftest import ALICE, AS_ALICE
+from tests.real.indexes import pip_wheels
 
 if TYPE_CHECKING:
     from tests.real.conftest import Shop
@@ -197,7 +197,7 @@ def test_the_bundle_installs_and_works_without_root_network_and_python(machine: 
     shop.write("requirements.txt", "tinypkg==1.0\n")
     wheels = shop.folder / "wheels"
     shutil.copytree(shop.wheels, wheels, ignore=shutil.ignore_patterns("pip-*"))
-    for pip in Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"):  # a pip that can download
+    for pip in pip_wheels():  # a pip that can download
         shutil.copy(pip, wheels)
     done = replace(shop, wheels=wheels).argosy(
         "bundle", "requirements.txt", "--base", shop.base, "-o", machine.home / "mine.tar"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ensurepip
 import hashlib
 import http.server
 import json
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.real.channel import Channel, CondaPackage, File, python_package
+from tests.real.indexes import pip_wheels
 from tests.real.test_conda import PACKAGES, environment
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
-BUNDLED_PIP = sorted(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
+BUNDLED_PIP = pip_wheels()
 
 
 def real_pip() -> CondaPackage:

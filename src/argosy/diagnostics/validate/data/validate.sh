@@ -111,6 +111,7 @@ while [ $n -lt 15 ]; do sleep 1 & wait $! || :; n=$((n + 1)); done'
 heard() {  # OPTIONS-OF-SCANCEL, then the command that starts the listener
     words=$1; shift
     batch=''; trap 'batch="batch "' USR1
+    : > "$work/heard"
     "$@" sh -c "$listen" > "$work/heard" 2>/dev/null & listener=$!
     left=30; until grep -q ready "$work/heard" || [ "$left" = 0 ]; do sleep 1 || :; left=$((left - 1)); done
     # shellcheck disable=SC2086  # may be empty
