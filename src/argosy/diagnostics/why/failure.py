@@ -58,6 +58,7 @@ ENDED = re.compile(
     r"|^(?!\W*(?:Error|ERROR|FATAL)\b)[^\n]*(?:[Ee]xited with|exit status|non-?zero|exit code:? \d+$)"
     r"|exits with return code"
     r'|\bFile "[^"]+", line \d|^It looks like \w+ failed for|^fail during \w+_init|This failure appears to be'
+    r"|^(?:\([^()]* pid=\d+\) )?ERROR [\d: -]+\[?[\w./]+:\d+\]\s{3,}\S"
     r"|^argosy: rank \d+ (?:on \S+ )?failed first|^usage: \S"
     r"|\bError executing process >|^Command (?:error|output|exit status):\s*$"
     r"|Failed to pull (?:singularity|apptainer) image"

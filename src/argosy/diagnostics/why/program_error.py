@@ -17,9 +17,12 @@ from argosy.diagnostics.why.next_step import find_advice, next_step
 
 HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
+LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')
+"""A frame after the label of a logger, for example that of vLLM."""
 EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
 BARE = re.compile(
     r"(?:\d{4}-\d\d-\d\d[ T][\d:.,]+Z?:? (?:- \S+ - \w+ - )?)?(?:\[rank\d+\]:? ?|E +|\(\w[^()]*\) |ERROR: )?"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ \[?[\w./]+:\d+\] )?"
     r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|NotFound)): (\S.*)"
 )
 """An exception without its traceback."""
@@ -149,8 +152,11 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | None:
     """Read a traceback. Lines without its prefix, a label or spaces, are those of other ranks."""
     frames: list[tuple[str, str]] = []
-    if not any(line.startswith(prefix) for line in lines[start + 1 : start + 1 + NEAR]):
-        prefix = ""  # a progress bar that was not ended, not a label
+    near = lines[start + 1 : start + 1 + NEAR]
+    if not any(line.startswith(prefix) for line in near):
+        # A progress bar that was not ended, or a message between the label and the traceback.
+        labels = (match[1] for line in near if (match := LABELLED_FRAME.match(line)))
+        prefix = next((label for label in labels if label in prefix), "")
     for at in range(start + 1, min(len(lines), start + MOST_FRAMES)):
         text = lines[at].removeprefix(prefix)
         if prefix and text == lines[at]:
