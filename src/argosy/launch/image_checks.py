@@ -11,6 +11,7 @@ from argosy.core.model import Choice, ContainerRequest, Mark
 from argosy.core.records import replace
 from argosy.launch.launchers.launcher import ANY_PYTHON
 from argosy.launch.model import LaunchRequest, Purpose
+from argosy.runtimes.command_check import SYSTEM_FOLDERS, is_bound_from_elsewhere
 from argosy.runtimes.container_plan import ContainerPlan
 
 FRAMEWORKS = frozenset(
@@ -58,11 +59,14 @@ def check_imports(request: LaunchRequest, container: ContainerPlan, cwd: str, pu
 def note_missing_program(request: LaunchRequest, container: ContainerPlan, cwd: str) -> ContainerPlan:
     """Add a choice to the container if the Python program does not exist; return the container."""
     program = _find_program(request, cwd)
-    # An absolute path, or one in --workdir, may exist in the image only.
-    is_outside = program and str(program) not in request.command and not request.container.workdir
-    if not (program and is_outside and program.parent.is_dir()) or program.exists():
+    wanted = request.container
+    if not program or wanted.workdir or is_bound_from_elsewhere(program, wanted.binds):
         return container
-    row = Choice("program", program.name, f"no such file in {program.parent}", "option", mark=Mark.DOUBTFUL)
+    is_absolute = str(program) in request.command
+    if (is_absolute and program.parts[1] in SYSTEM_FOLDERS) or not program.parent.is_dir() or program.exists():
+        return container
+    why = f"no such file in {program.parent}{' of this machine; the image may contain it' if is_absolute else ''}"
+    row = Choice("program", program.name, why, "option", mark=Mark.DOUBTFUL)
     return replace(container, choices=(*container.choices, row))
 
 

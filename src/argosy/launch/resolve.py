@@ -133,7 +133,7 @@ def _resolve_local(
     wanted = _with_log_folder(asked, request.logs)
     host = replace(session.host, gpus=()) if request.container.gpu is GpuMode.NONE else session.host
     refuse_missing_binds(request.container)  # the folder for logs is created later
-    if purpose is Purpose.START:
+    if purpose is Purpose.START and not request.no_check:
         refuse_missing_program(request.command, wanted, session.host)
     session = replace(session, host=host)
     dry = purpose is Purpose.SHOW
@@ -146,7 +146,7 @@ def _resolve_job(
     """Plan the container of a job on this machine, which is at the site, with the GPUs of the job."""
     site = target.site
     wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
-    if purpose is Purpose.START and not (request.before or request.options.dependency):
+    if purpose is Purpose.START and not (request.before or request.options.dependency or request.no_check):
         refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
     there = _assume_runtime(site, there, wanted.runtime)
     dry = purpose is Purpose.SHOW

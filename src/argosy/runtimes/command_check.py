@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 
@@ -69,9 +70,9 @@ def refuse_missing_program(
         If the file does not exist.
     """
     program = _program_file(command)
-    if not program or request.contain or request.workdir or request.binds:
-        return
     path = Path(os.path.normpath(Path(host.cwd, program)))
+    if not program or request.contain or request.workdir or is_bound_from_elsewhere(path, request.binds):
+        return
     own = ("/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
     if at_nodes and (request.runtime not in MOUNT_FOLDER or any(map(path.is_relative_to, own))):
         return
@@ -86,6 +87,11 @@ def refuse_missing_program(
                 "check the path and the current directory",
             ),
         )
+
+
+def is_bound_from_elsewhere(path: Path, binds: Iterable[Bind]) -> bool:
+    """Return whether a bind mount puts another file or folder of the host at this path of the container."""
+    return any(bind.source != bind.target and path.is_relative_to(bind.target) for bind in binds)
 
 
 def _program_file(command: tuple[str, ...]) -> str:

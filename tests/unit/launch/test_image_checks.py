@@ -117,6 +117,11 @@ def test_a_program_that_does_not_exist_is_named_when_a_launch_starts(tmp_path: P
     typo = replace(REQUEST, command=("python", "trian.py"))
     assert check(tmp_path, request=typo) == [f"program = trian.py: no such file in {tmp_path}"]
     assert check(tmp_path, request=typo, purpose=Purpose.SHOW) == []
-    assert check(tmp_path, request=replace(REQUEST, command=("python", str(tmp_path / "trian.py")))) == []
+    absolute = replace(REQUEST, command=("python", str(tmp_path / "trian.py")))
+    doubt = f"program = trian.py: no such file in {tmp_path} of this machine; the image may contain it"
+    assert check(tmp_path, request=absolute) == [doubt]
+    assert check(tmp_path, request=replace(REQUEST, command=("python", "/opt/trian.py"))) == []
+    bound = ContainerRequest(binds=(Bind("/shared/code", str(tmp_path)),))
+    assert check(tmp_path, request=replace(absolute, container=bound)) == []
     in_image = replace(typo, container=ContainerRequest(workdir=str(tmp_path)))
     assert check(tmp_path, request=in_image) == []

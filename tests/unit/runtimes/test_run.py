@@ -67,6 +67,15 @@ def test_for_a_job_only_files_that_nodes_see_are_checked() -> None:
     refuse_missing_program(("python", "absent.py"), ContainerRequest(runtime="pyxis"), host, at_nodes=True)
 
 
+def test_bind_mounts_that_do_not_change_the_folder_of_a_program_do_not_hide_that_it_is_missing() -> None:
+    host, folder = replace(HOST, cwd="/home/ada/project"), "/home/ada/project"
+    for bind in (Bind("/home/ada/.local/state/argosy", "/home/ada/.local/state/argosy"), Bind(folder, folder)):
+        with pytest.raises(UsageError, match=r"cannot run absent\.py"):
+            refuse_missing_program(("python", "absent.py"), ContainerRequest((bind,)), host, at_nodes=True)
+    other = ContainerRequest((Bind("/shared/code", folder),))
+    refuse_missing_program(("python", "absent.py"), other, host, at_nodes=True)
+
+
 def test_a_quoted_command_line_is_refused_and_a_file_name_is_not(tmp_path: Path) -> None:
     (tmp_path / "my tool").touch()
     for word in ("my tool", "/opt/my tool", "python", " train.sh"):
@@ -92,7 +101,7 @@ def test_a_script_that_nothing_would_start_is_answered_with_the_command_that_doe
 
 @pytest.mark.parametrize(
     "request_",
-    [ContainerRequest(contain=True), ContainerRequest(workdir="/opt"), ContainerRequest((Bind("/a", "/b"),))],
+    [ContainerRequest(contain=True), ContainerRequest(workdir="/opt"), ContainerRequest((Bind("/a", "/tmp"),))],  # noqa: S108 - a mount
 )
 def test_a_missing_file_is_not_refused_if_the_working_folder_in_the_container_differs(
     tmp_path: Path, request_: ContainerRequest
