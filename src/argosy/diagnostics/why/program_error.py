@@ -29,7 +29,7 @@ BARE = re.compile(
 OTHERS = re.compile(
     r"ERROR: (LoadError: .+)|forrtl: (severe \(\d+\): (?!SIG).+)|Fortran runtime error: (.+)"
     r"|thread '.+' (?:\(\d+\) )?panicked at (.+)|panic: (.+)"
-    r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* : .*)"
+    r"|Exception in thread \"[^\"]*\" (.+)|(Error in \S.* :(?: .*)?$)"
     r"|[\d\-:. ]*F \S+:\d+\] (Check failed: .+)|(--> FOAM FATAL .+)|ERROR(?: on proc \d+)?: (.+ \(\S+\.cpp:\d+\))"
 )
 """Errors that end programs in Julia, Fortran, C, Rust, Go, Java and R, and those of TensorFlow, OpenFOAM and LAMMPS."""
@@ -207,8 +207,9 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
         elif match := ASSERTION.match(line):
             yield Raised(at, at, "assertion", match[3], match[1], match[2])
         elif match := OTHERS.match(line):
-            message = next(filter(None, match.groups()))
-            yield Raised(at, at, f"{message} {''.join(lines[at + 1 : at + 2])}" if message.endswith(":") else message)
+            message = next(filter(None, match.groups())).rstrip()
+            below = "".join(lines[at + 1 : at + 2]).strip()
+            yield Raised(at, at, f"{message} {below}" if message.endswith(":") else message)
 
 
 def _describe(raised: Raised) -> ProgramError:

@@ -1,0 +1,47 @@
+"""Failures of simulations, MPI programs and R on clusters: which line is named, and which is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.signatures import read_signatures
+
+SIGNATURES = read_signatures()
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        (
+            "Error in save.image(name) :\n  image could not be renamed and is left in .RDataTmp\nExecution halted\n",
+            "Error in save.image(name) : image could not be renamed and is left in .RDataTmp'",
+        ),
+        (
+            'Error in makeCluster(4, type = "FORK") : \n  could not find function "makeCluster"\nExecution halted\n',
+            'could not find function "makeCluster"',
+        ),
+    ],
+)
+def test_the_message_of_an_r_error_is_in_the_next_line(log: str, message: str) -> None:
+    """R breaks a long error after the call; the cause is the whole message and nothing more."""
+    assert message in find_errors(log, SIGNATURES)[0].cause
+
+
+def test_a_link_that_exists_is_no_cause() -> None:
+    """A script continues after 'ln' or 'mkdir' found what it should make."""
+    log = (
+        "Compiler is set to gcc\n"
+        "ln: failed to create symbolic link 'lib/mpi': File exists\n"
+        "mkdir: cannot create directory 'lib': File exists\n"
+    )
+    assert {error.level for error in find_errors(log, SIGNATURES)} == {"warning"}
+
+
+def test_a_crash_after_cfl_violations_is_not_called_a_small_stack() -> None:
+    """The crash of an unstable simulation of WRF follows from the instability."""
+    log = (
+        "d01 2026-07-03_13:09:00  10  points exceeded cfl=2 in domain d01 at time 2026-07-03_13:09:00 hours\n\n"
+        "Program received signal SIGSEGV: Segmentation fault - invalid memory reference.\n"
+    )
+    assert find_errors(log, SIGNATURES)[0].name == "wrf-cfl"
