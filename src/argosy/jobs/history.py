@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, UsageError
+from argosy.core.errors import ArgosyError, SiteError, UsageError
 from argosy.core.model import choice_label
 from argosy.core.parse import parse_json
 from argosy.core.records import replace
@@ -94,10 +94,13 @@ class PastJob(msgspec.Struct, frozen=True):
 
     @property
     def _limit(self) -> float:
-        """Its time limit in seconds; infinite if it is unknown."""
+        """Its time limit in seconds; infinite if it is unknown, or the record is damaged."""
         options = map(str, self.plan.get("directives") or ())
         time = next((option.partition("=")[2] for option in options if option.startswith("--time=")), "")
-        return parse_minutes(time) * 60 if time else math.inf
+        try:
+            return parse_minutes(time) * 60 if time else math.inf
+        except SiteError:
+            return math.inf
 
 
 TERMINATED = 128 + signal.SIGTERM

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
+from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import LOCAL_RUN, find_run, name_of_last, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
 from argosy.jobs.record import new_record_folder
@@ -258,3 +259,13 @@ def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path
     assert facts.output == f"{logs}/rank-1.log"
     assert b"".join(read_output(facts, rank=0)) == b"terminated"
     assert "rank-1.log <==" in b"".join(read_output(facts)).decode()
+
+
+def test_an_invalid_time_limit_in_a_record_does_not_stop_the_list(tmp_path: Path) -> None:
+    record = tmp_path / "runs/20260101-000000-000000-abcd"
+    record.mkdir(parents=True)
+    (record / "submitted.json").write_text('{"job": "7"}')
+    (record / "job.json").write_text('{"directives": ["--time=1:2:3:4"]}')
+    (record / "ends").write_text("7 0 143 node1 100 200\n")
+    (job,) = past_jobs(make_session(tmp_path), most=5)
+    assert job.end == "ended with code 143 after 0:01:40 on node1"
