@@ -192,6 +192,10 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
         (" *** ERROR: the mesh is not closed ***", "the program ended with the message 'the mesh is not closed'"),
         ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program ended with the message 'The ring is open'"),
         (
+            "gpu-n1-rack:41:42 [0] x.cc:12 NCCL WARN The ring is open",
+            "the program ended with the message 'The ring is open'",
+        ),
+        (
             "Fatal error in frob_open: no ring for it",
             "the program ended with the message 'no ring for it' in frob_open",
         ),

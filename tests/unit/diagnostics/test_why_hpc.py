@@ -45,3 +45,15 @@ def test_a_crash_after_cfl_violations_is_not_called_a_small_stack() -> None:
         "Program received signal SIGSEGV: Segmentation fault - invalid memory reference.\n"
     )
     assert find_errors(log, SIGNATURES)[0].name == "wrf-cfl"
+
+
+def test_openmp_without_a_usable_gpu_names_both_reasons() -> None:
+    """libomptarget prints the same line if the process sees no GPU and if the program has no code for it."""
+    log = (
+        "omptarget error: No images found compatible with the installed hardware. Found 0 image(s): ()\n"
+        "omptarget fatal error 1: failure of target construct while offloading is mandatory\n"
+    )
+    error = find_errors(log, SIGNATURES)[0]
+    assert error.name == "omp-offload"
+    assert any("sees no GPU" in reason for reason in error.often)
+    assert any("no code for this GPU" in reason for reason in error.often)

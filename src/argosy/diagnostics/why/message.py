@@ -9,7 +9,7 @@ from argosy.diagnostics.why.failure import HEADLINE, REFUSED
 
 LABEL = re.compile(
     r"\s*(?:\[[^\]\n]*\](?::|(?=[\s\[]))|\([^()\n]* pid=[^()\n]*\)|[-*#!|>=+&]+\s"
-    r"|\d{1,4}[-/:.]\d\d[-/:.]\d\d[\dT:.,+Z-]*|\d+:\s|[\w.]+:\d+:\d+ \[\w+\]|(?:pe|PE|rank|Rank|node|Node)[ =]\d+[: ]"
+    r"|\d{1,4}[-/:.]\d\d[-/:.]\d\d[\dT:.,+Z-]*|\d+:\s|[\w.-]+:\d+:\d+ \[\w+\]|(?:pe|PE|rank|Rank|node|Node)[ =]\d+[: ]"
     r"|(?:ERROR|CRITICAL) \d\d-\d\d [\d:]{8} \[?[\w./]+:\d+\]"
     r"|(?:[EF] )?[\w./+-]+\.(?:c|cc|cpp|cu|h|py|f90|F90):\d+(?:\]|(?=\s+[Ee]rror)"
     r"|\s+NCCL WARN|\s+UCX +(?:ERROR|FATAL)))\s*"
