@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 
+LAST_STEP = "$ mksquashfs /"
+
 GATED = """\
 #!/bin/sh
 # Stands before the real one until it is let through; its version is asked for before.
@@ -55,6 +57,17 @@ def without_packed_wheels(shop: Shop) -> Shop:
     return replace(shop, cache=cache)
 
 
+def with_gate(shop: Shop) -> tuple[dict[str, str], Path]:
+    """Return the variables with which a build waits before it packs, and the gate that lets it go on."""
+    gate = shop.folder / "gate"
+    os.mkfifo(gate)
+    folder = shop.folder / "bin"
+    folder.mkdir()
+    (folder / "mksquashfs").write_text(GATED)
+    (folder / "mksquashfs").chmod(0o755)
+    return {"PATH": f"{folder}:{shop.environment()['PATH']}", "GATE": str(gate)}, gate
+
+
 def group_is_empty(group: int) -> bool:
     """Tell whether no process of a session is left: the build starts its programs in it."""
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -75,13 +88,15 @@ def group_is_empty(group: int) -> bool:
         "fetching ",
         "compiling the byte code",
         " of new files",
-        "$ mksquashfs /",
+        LAST_STEP,
     ],
 )
 def test_a_signal_at_any_step_leaves_nothing_and_no_process(shop: Shop, moment: str, number: signal.Signals) -> None:
     shop = without_packed_wheels(shop)
     recipe = shop.write("r.txt", "tinypkg\n")
-    child = shop.start("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "-v")
+    # The last step waits at the gate, so that the build cannot end before the signal arrives.
+    variables = with_gate(shop)[0] if moment == LAST_STEP else {}
+    child = shop.start("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "-v", **variables)
     with child:
         wait_for(child, moment)
         child.send_signal(number)
@@ -135,16 +150,10 @@ class TestTwoBuildsOfOneImage:
 
     def start_gated(self, shop: Shop) -> tuple[subprocess.Popen[str], Path]:
         """Start a build that stands still while it packs."""
-        gate = shop.folder / "gate"
-        os.mkfifo(gate)
-        folder = shop.folder / "bin"
-        folder.mkdir()
-        (folder / "mksquashfs").write_text(GATED)
-        (folder / "mksquashfs").chmod(0o755)
+        variables, gate = with_gate(shop)
         recipe = shop.write("first.txt", "tinypkg==1.0\n")
-        path = f"{folder}:{shop.environment()['PATH']}"
         words = ("build", recipe, "--base", shop.base, "-o", shop.folder / "x.sif", "-v")
-        first = shop.start(*words, PATH=path, GATE=str(gate))
+        first = shop.start(*words, **variables)
         wait_for(first, "choosing versions")
         return first, gate
 

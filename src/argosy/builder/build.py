@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from importlib import import_module
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.store import atomic_file, final_name, work_folder
+from argosy.core.worker_threads import WorkerThreads
 from argosy.images.formats import OutputFormat, render_use
 from argosy.images.open import layer_key
 from argosy.images.rootfs_cache import store_layer
@@ -80,7 +81,7 @@ def build(plan: BuildPlan, clock: Clock) -> BuildReport:
     with (
         work_folder(session.work_parent()) as work,
         BegunFile(request.output) as begun,
-        ThreadPoolExecutor(2) as helper,
+        WorkerThreads(2) as helper,
     ):
         helper.submit(import_module, SBOM_MODULE)
         base, layer = install_layer(plan, clock, work, begun if request.form is OutputFormat.SIF else None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -47,6 +46,7 @@ from argosy.core.records import replace
 from argosy.core.render import render_packages
 from argosy.core.session import Step
 from argosy.core.store import digest_of_file
+from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import packer_version
 from argosy.recipes.lock import LockedPackage, SourceKind
 from argosy.recipes.merge import python_fits, refuse_other_python
@@ -150,7 +150,7 @@ def _paths_beside(job: PackageJob, wheels: Wheels) -> set[str]:
 
 def _resolve_beside_environment(installer: Installer, recipe: Recipe, step: Step) -> tuple[Pin, ...]:
     """Create the empty environment, and choose versions meanwhile, which does not depend on it."""
-    with ThreadPoolExecutor(1) as helper:
+    with WorkerThreads(1) as helper:
         creating = helper.submit(create_environment, installer)
         if needs_tree(installer.build_container.backend.value):
             # Two programs in one tree: the first to end would remove the mount points of the other.

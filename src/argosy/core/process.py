@@ -156,6 +156,18 @@ def shorten_command(command: Command) -> str:
     return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - see above
 
 
+_CAPTURED = set["subprocess.Popen[bytes]"]()
+"""The captured programs that run, of all threads."""
+
+
+def end_captured_programs() -> None:
+    """Send SIGTERM to the captured programs of all threads, because this process is interrupted."""
+    for child in tuple(_CAPTURED):
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+
+
 class RealRunner:
     """Starts programs on this machine.
 
@@ -176,6 +188,7 @@ class RealRunner:
             try:
                 with deferred_signals():  # a signal before the assignment would leave the program running
                     child = self._popen(command, capture=True, source=source)
+                    _CAPTURED.add(child)
                 return _collect(child, command.stdin, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:
@@ -183,6 +196,7 @@ class RealRunner:
                 raise
             finally:
                 if child is not None:
+                    _CAPTURED.discard(child)
                     _close_pipes(child)
 
     def run_foreground(self, command: Command, on_stderr: OnBlock | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from argosy.core.errors import CheckFailed, ToolFailed, ToolMissing
 from argosy.core.process import Command, FakeRunner, RealRunner, Reply, run_checked, shorten_command
+from argosy.core.worker_threads import WorkerThreads
 
 HOSTILE = ("a b", "it's", '"', "$HOME", "`id`", "\n", "", "*", "é", "-n", "\\")
 
@@ -264,3 +267,17 @@ def test_a_long_command_is_shortened_in_the_middle() -> None:
     assert len(text) < 420
     assert text.startswith("x aaa")
     assert text.endswith("end")
+
+
+def _interrupt_a_worker() -> Future[Reply]:
+    begun = threading.Event()
+    with contextlib.suppress(KeyboardInterrupt), WorkerThreads(1) as pool:
+        command = Command(("sh", "-c", "echo begun >&2; exec sleep 300"))
+        ended = pool.submit(RealRunner().run, command, lambda _: begun.set())
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+    return ended
+
+
+def test_an_interrupt_ends_the_programs_of_worker_threads() -> None:
+    assert _interrupt_a_worker().result().code == 128 + signal.SIGTERM

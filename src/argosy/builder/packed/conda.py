@@ -15,7 +15,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -25,10 +24,10 @@ from argosy.builder.conda_meta import PackageMeta
 from argosy.builder.packed.store import PACKED, PackageRecord, PackedPackage, entry_name, find_part, store_part
 from argosy.builder.python.bytecode import compile_conda_packages
 from argosy.core.layout import ENV_PREFIX
-from argosy.core.locks import deferred_signals
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.store import digest_of_file, link_or_copy
+from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
 from argosy.recipes.conda_answer import CondaPackage
@@ -189,8 +188,7 @@ class CondaPacker(msgspec.Struct, frozen=True):
         share = replace(session.host, memory=session.host.memory // session.host.cpus)
         quiet = replace(session, host=share, reporter=QuietReporter())
         meter = session.meter("packing", unit="packages")
-        pool = ThreadPoolExecutor(session.host.cpus)
-        try:
+        with WorkerThreads(session.host.cpus) as pool:
             tasks = [
                 pool.submit(self._pack_tree, package, meta[package.name], trees[package.name], sizes[package], quiet)
                 for package in sorted(packages, key=lambda package: -sizes[package])
@@ -199,9 +197,6 @@ class CondaPacker(msgspec.Struct, frozen=True):
                 part = task.result()
                 meter.update(done, len(tasks))
                 yield part.record.name, part
-        finally:
-            with deferred_signals():
-                pool.shutdown(cancel_futures=True)
 
     def _pack_tree(
         self, package: CondaPackage, meta: PackageMeta, tree: Path, size: int, session: Session

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,10 +27,10 @@ from argosy.builder.python.installer import Installer
 from argosy.builder.python.packages import install_pins
 from argosy.builder.python.pins import Demand, Pin, read_demand, read_demands
 from argosy.core.layout import ROOT
-from argosy.core.locks import deferred_signals
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session, Step
 from argosy.core.store import digest_of_file
+from argosy.core.worker_threads import WorkerThreads
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_entries
 
@@ -155,7 +155,7 @@ class _Packer:
         processors = container.session.host.cpus
         share = replace(container.session.host, memory=container.session.host.memory // processors)
         self._session = replace(container.session, host=share, reporter=QuietReporter())
-        self._compiling, self._packing = ThreadPoolExecutor(2), ThreadPoolExecutor(processors)
+        self._compiling, self._packing = WorkerThreads(2), WorkerThreads(processors)
         self._batches = list[Future[list[Future[PackedPackage]]]]()
 
     def __enter__(self) -> Self:
@@ -163,10 +163,9 @@ class _Packer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Wait for the running threads; what has not begun is not done."""
-        with deferred_signals():
-            self._compiling.shutdown(cancel_futures=True)
-            self._packing.shutdown(cancel_futures=True)
+        """Wait for the running threads. After an error, what has not begun is not done."""
+        self._compiling.__exit__(kind, error, at)
+        self._packing.__exit__(kind, error, at)
 
     def add(self, pins: Sequence[Pin], trees: Mapping[str, Path]) -> None:
         """Compile and pack the trees of some wheels while the caller continues."""
