@@ -236,9 +236,12 @@ def _catch_signals() -> None:
     A signal that was ignored when Argosy started (``nohup``, background jobs of scripts) stays ignored.
     """
 
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        """Do nothing. Programs that start after a signal would inherit SIG_IGN, and could not be ended."""
+
     def stop(number: int, _frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, ignore)
         raise Interrupted(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -160,12 +160,26 @@ _CAPTURED = set["subprocess.Popen[bytes]"]()
 """The captured programs that run, of all threads."""
 
 
-def end_captured_programs() -> None:
-    """Send SIGTERM to the captured programs of all threads, because this process is interrupted."""
-    for child in tuple(_CAPTURED):
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGTERM)
+_ENDING = threading.Event()
+"""Whether captured programs are ended, also those that a thread is about to start."""
+
+
+@contextlib.contextmanager
+def ending_captured_programs() -> Iterator[None]:
+    """Send SIGTERM to the captured programs of all threads, and to those that begin before the block ends."""
+    _ENDING.set()
+    try:
+        for child in tuple(_CAPTURED):
+            _terminate_group(child)
+        yield
+    finally:
+        _ENDING.clear()
+
+
+def _terminate_group(child: subprocess.Popen[bytes]) -> None:
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
 
 
 class RealRunner:
@@ -189,6 +203,8 @@ class RealRunner:
                 with deferred_signals():  # a signal before the assignment would leave the program running
                     child = self._popen(command, capture=True, source=source)
                     _CAPTURED.add(child)
+                    if _ENDING.is_set():
+                        _terminate_group(child)
                 return _collect(child, command.stdin, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import TracebackType
 
 from argosy.core.locks import deferred_signals
-from argosy.core.process import end_captured_programs
+from argosy.core.process import ending_captured_programs
 
 
 class WorkerThreads(ThreadPoolExecutor):
@@ -18,7 +19,6 @@ class WorkerThreads(ThreadPoolExecutor):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Wait for the running threads. After an error, what has not begun is not done."""
-        with deferred_signals():
-            if kind is not None and not issubclass(kind, Exception):
-                end_captured_programs()
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        with deferred_signals(), ending_captured_programs() if interrupted else nullcontext():
             self.shutdown(cancel_futures=kind is not None)
