@@ -295,3 +295,28 @@ def test_an_error_below_the_report_of_an_abort_or_of_rank_0_is_found(line: str, 
     abort = "[cli_0]: aborting job:\napplication called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
     first = find_errors(f"{abort}{line}\n", SIGNATURES)[0]
     assert message in first.cause
+
+
+def test_an_exception_comes_before_a_known_error_that_was_only_a_warning() -> None:
+    log = """\
+WARNING 03-01 10:00:00 [_custom_ops.py:20] Failed to import vllm._C: libcuda.so.1: cannot open shared object file: No such file or directory
+Traceback (most recent call last):
+  File "/home/ada/serve.py", line 7, in <module>
+    start(dtype)
+ValueError: dtype fp5 has no kernel
+"""
+    found = find_errors(log, SIGNATURES)
+    assert [each.name for each in found if each.level == "cause"] == ["program-error"]
+    assert len(found) > 1
+    assert found[1].level == "maybe"
+
+
+def test_a_function_in_front_of_a_message_is_not_taken_for_the_program() -> None:
+    (found,) = find_errors("step 1\nsocketTryAccept: Accept failed: Bad file descriptor\n", ())
+    assert found.cause == "the program ended with the message 'Accept failed: Bad file descriptor' in socketTryAccept"
+
+
+def test_a_headline_in_capitals_is_not_part_of_the_message() -> None:
+    log = "-------------- FATAL CALLED ---------------\n Fatal in file: mod_wind.F90 at line:      12\n CFL violation\n"
+    (found,) = find_errors(log, ())
+    assert found.cause == "the program ended with the message 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"

@@ -27,6 +27,9 @@ BLAMED = ("cause", "maybe")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
 """Symptoms that tell only that a rank ended. Any other one tells more than the first."""
 
+WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|^W\d{4} ")
+"""Marks of a line that a program writes as a warning; NCCL writes its errors so."""
+
 UNKNOWN = "not a known error; this is the first error of the failure"
 
 NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -138,7 +141,7 @@ def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]
     names = _read_names(s, "\n".join(line.text for line in lines[places[0] : places[0] + SPAN]))
     return KnownError(
         name=s.name,
-        level=s.level,
+        level=_level(s, [lines[at].text for at in places]),
         line=first.number,
         text=_short(first.text),
         times=len(places),
@@ -148,6 +151,12 @@ def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]
         rank=rank_of(first),
         often=tuple(_fill(reason, names) for reason in s.often),
     )
+
+
+def _level(signature: Signature, texts: Sequence[str]) -> str:
+    """Return the level of an error. One that appears only in warnings may be the cause, but an exception is first."""
+    only_warned = signature.level == "cause" and all(WARNED.search(text) for text in texts)
+    return "maybe" if only_warned else signature.level
 
 
 def _read_names(signature: Signature, text: str) -> dict[str, str]:

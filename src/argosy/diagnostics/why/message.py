@@ -24,7 +24,7 @@ INSIDE = "(?:while|when|during|in|at|of|from|code|reading|opening|writing|to|is|
 STATED = re.compile(
     rf"(?P<program>[\w./+-]*[A-Za-z][\w./+-]*): {MARK}(?: \([^()]*\)|\[\w+\])?: +(?P<program_says>\S.*)"
     r"|[Ff]atal error in (?P<function>[\w.: ]{2,60}): (?P<function_says>\S.*)"
-    rf"|{MARK}(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s(?!{INSIDE}\b))\s*(?P<says>\S.*)"
+    rf"|{MARK}(?: CALLED)?(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s(?!{INSIDE}\b))\s*(?P<says>\S.*)"
     r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?:line \d+: )?(?P<command_says>[^\s:].*)"
 )
 """A message after the mark of an error, or after the name of the program."""
@@ -36,6 +36,8 @@ VAGUE = re.compile(
 )
 """A message that does not tell what went wrong, or a line of code."""
 SENTENCE = re.compile(r".{24,}?[.!](?= [A-Z])")
+FUNCTION = re.compile(r"[a-z][a-z\d]*(?:[A-Z][a-z\d]*)+")
+"""A name such as socketTryAccept, which is that of a function, not of a program."""
 NAMELESS = frozenset({"error", "fatal", "failed", "message", "reason", "cause", "what", "info", "root", "exception"})
 REPORTERS = frozenset({"slurmstepd", "srun", "mpirun", "prterun", "orted", "prted", "kernel"})
 """Programs that report what happened to others."""
@@ -67,10 +69,11 @@ def state_message(line: str, below: Sequence[str], *, boxed: bool = False) -> st
     if not _tells(message):
         return ""
     program = (names.get("program") or names.get("command") or "").rpartition("/")[2]
-    subject = program if program and program.lower() not in NAMELESS else "the program"
+    named = program and program.lower() not in NAMELESS
+    function = program if FUNCTION.fullmatch(program) else names.get("function", "").strip()
+    subject = program if named and not function else "the program"
     verb = "reports" if subject in REPORTERS else "ended with the message"
-    function = f" in {names['function'].strip()}" if "function" in names else ""
-    return f"{subject} {verb} '{message}'{function}"
+    return f"{subject} {verb} '{message}'{f' in {function}' if function else ''}"
 
 
 def _without_labels(line: str) -> str:
