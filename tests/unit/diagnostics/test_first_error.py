@@ -299,7 +299,7 @@ def test_an_error_below_the_report_of_an_abort_or_of_rank_0_is_found(line: str, 
 
 def test_an_exception_comes_before_a_known_error_that_was_only_a_warning() -> None:
     log = """\
-WARNING 03-01 10:00:00 [_custom_ops.py:20] Failed to import vllm._C: libcuda.so.1: cannot open shared object file: No such file or directory
+WARNING [_ops.py:20] no vllm._C: libcuda.so.1: cannot open shared object file: No such file or directory
 Traceback (most recent call last):
   File "/home/ada/serve.py", line 7, in <module>
     start(dtype)

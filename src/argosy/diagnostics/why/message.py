@@ -24,7 +24,8 @@ INSIDE = "(?:while|when|during|in|at|of|from|code|reading|opening|writing|to|is|
 STATED = re.compile(
     rf"(?P<program>[\w./+-]*[A-Za-z][\w./+-]*): {MARK}(?: \([^()]*\)|\[\w+\])?: +(?P<program_says>\S.*)"
     r"|[Ff]atal error in (?P<function>[\w.: ]{2,60}): (?P<function_says>\S.*)"
-    rf"|{MARK}(?: CALLED)?(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?\s*(?:!+|:|-+|\s(?!{INSIDE}\b))\s*(?P<says>\S.*)"
+    rf"|{MARK}(?: CALLED)?(?: (?:from|on|in) [\w# ]{{1,24}})?(?:\[\w+\]| \(\S*\))?"
+    rf"\s*(?:!+|:|-+|\s(?!{INSIDE}\b))\s*(?P<says>\S.*)"
     r"|(?P<command>(?:\.{0,2}/)?[\w./+-]*[a-z][\w./+-]*): (?:line \d+: )?(?P<command_says>[^\s:].*)"
 )
 """A message after the mark of an error, or after the name of the program."""
