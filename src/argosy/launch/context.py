@@ -95,7 +95,7 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
         refuse_without_slurm(request.launcher, _own_cluster(host))
-    _refuse_several_nodes(request.wanted, host)
+    _refuse_several_nodes(request.wanted, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = choose_local_shape(_wanted(request), here)
     return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
@@ -227,14 +227,15 @@ def refuse_memory(asked: str, site: Site) -> None:
         )
 
 
-def _refuse_several_nodes(wanted: Wanted, host: Host) -> None:
-    """Refuse several nodes on a machine that is one."""
+def _refuse_several_nodes(wanted: Wanted, site: Site, host: Host) -> None:
+    """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
     if wanted.nodes > 1:
         own = _own_cluster(host)
+        there = f"add --site {own}" if own else "name your cluster with --site (argosy sites ls)"
         raise UsageError(
-            f"--nodes {wanted.nodes} needs a site with Slurm: this machine is one node",
-            evidence=f"--nodes {wanted.nodes} with a site that has no scheduler",
-            hint=f"{f'add --site {own}' if own else 'use --site with a site that has Slurm'}, or remove --nodes",
+            f"--nodes {wanted.nodes} needs a site with Slurm",
+            evidence=f"the site is '{site.name}', which starts ranks on this machine, without a scheduler",
+            hint=f"{there}, or remove --nodes",
         )
 
 

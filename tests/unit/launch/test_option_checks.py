@@ -770,3 +770,10 @@ def test_the_programs_own_python_starts_the_ranks() -> None:
     ):
         script = plan(**SRUN, container_per="node", command=command).script
         assert f'{python} -I -S -c "$argosy_start_ranks"' in " ".join(script.split())
+
+
+def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -> None:
+    with pytest.raises(UsageError, match="--nodes 2 needs a site with Slurm") as refused:
+        plan(HERE, wanted=Wanted(nodes=2))
+    assert f"the site is '{HERE.name}'" in refused.value.evidence
+    assert "--site" in refused.value.hint
