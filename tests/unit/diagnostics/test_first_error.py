@@ -320,3 +320,25 @@ def test_a_headline_in_capitals_is_not_part_of_the_message() -> None:
     log = "-------------- FATAL CALLED ---------------\n Fatal in file: mod_wind.F90 at line:      12\n CFL violation\n"
     (found,) = find_errors(log, ())
     assert found.cause == "the program ended with the message 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"
+
+
+def test_a_message_of_open_mpi_after_which_it_goes_on_is_no_failure() -> None:
+    box = "-" * 74
+    log = f"""\
+{box}
+[[101,1],0]: A high-performance Open MPI point-to-point messaging module
+was unable to find any relevant network interfaces:
+
+Module: OpenFabrics (openib)
+  Host: n7
+
+Another transport will be used instead, although this may result in
+lower performance.
+{box}
+"""
+    assert find_errors(log, SIGNATURES) == ()
+
+
+def test_the_prompt_of_a_shell_after_an_error_does_not_show_that_the_run_went_on() -> None:
+    (found,) = find_errors("+ git archive HEAD\nfatal: not a git repository: .git\nada@login1:~/build$\n", ())
+    assert found.cause == "the program ended with the message 'not a git repository: .git'"

@@ -25,7 +25,7 @@ REFUSED = re.compile(
     r"(?i)\b(?:failed|failure|can ?not|can't|could ?n[o']t|unable to|not found|denied|no such|refused|invalid"
     r"|unrecognized|unknown option|unsupported|not supported|undefined|mismatch|exceeded|timed out|expired"
     r"|does not exist|doesn't exist|not permitted|not allowed|aborting|incompatible|unexpectedly|marked dead"
-    r"|must be used with)\b"
+    r"|must be used with|is not valid)\b"
 )
 """Phrases of a line that reports an error without a mark."""
 HARMLESS = re.compile(
@@ -109,27 +109,26 @@ FAILURE_TALK = re.compile(
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
     r"|argosy:|^\[(?!DEBUG|INFO|TRACE)|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
     r"|work dir:|tip:|-- check |caused by:|command \w+:|container:"
+    r"|^[^\s@]+@[^\n$#]{1,80}[$#](?: |$)|^[$#] "  # the prompt of a shell
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
 
 
-def find_boxed(lines: Sequence[str]) -> set[int]:
-    """Return the lines (from 0) of messages of Open MPI that report an error."""
-    boxed: set[int] = set()
+def find_boxed(lines: Sequence[str]) -> tuple[set[int], set[int]]:
+    """Return the lines (from 0) of Open MPI's messages: those that report an error, and harmless ones."""
+    boxed, harmless = set[int](), set[int]()
     edges = deque(at for at, line in enumerate(lines) if line.startswith(BOX))
     while len(edges) > 1:
         begin, end = edges.popleft(), edges[0]
         if end - begin <= BOX_LINES:
             edges.popleft()
-            if _reports_error(" ".join(line.strip() for line in lines[begin + 1 : end])):
-                boxed.update(range(begin + 1, end))
-    return boxed
-
-
-def _reports_error(message: str) -> bool:
-    follows = HARMLESS_BOX.search(message) or CONSEQUENCE.search(message) or ENDED.search(message)
-    return bool(BOXED_ERROR.search(message)) and not follows
+            message, inside = " ".join(line.strip() for line in lines[begin + 1 : end]), range(begin + 1, end)
+            if HARMLESS_BOX.search(message):
+                harmless.update(inside)
+            elif BOXED_ERROR.search(message) and not (CONSEQUENCE.search(message) or ENDED.search(message)):
+                boxed.update(inside)
+    return boxed, harmless
 
 
 def is_error_line(line: str) -> bool:

@@ -104,7 +104,9 @@ def _find_unknown(
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     explained = {number for numbers in places.values() for number in numbers} - warned
-    raised, boxed = find_raised(texts), find_boxed(texts)
+    boxed, harmless = find_boxed(texts)
+    texts = ["" if at in harmless else text for at, text in enumerate(texts)]
+    raised = find_raised(texts)
     start = failure_start(texts, explained | {each.at for each in raised} | boxed)
     levels = {each.level for each in found if places[each.name][-1] >= start}
     if "cause" in levels:
