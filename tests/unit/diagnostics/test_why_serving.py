@@ -61,3 +61,17 @@ def test_a_warning_about_an_optional_extension_is_not_the_cause() -> None:
 def test_memory_error_of_an_attention_kernel_is_that_of_the_gpu() -> None:
     _, cause = _first("RuntimeError: BatchDecodeWithPagedKVCache failed with error out of memory")
     assert cause == "the GPU does not have enough free memory for the next tensor"
+
+
+def test_annotated_assignment_of_an_unindented_traceback_is_not_an_exception() -> None:
+    code = "outputs: Outputs = self.schedule()"
+    raised = ("Traceback (most recent call last):", FRAMES[0], code, *FRAMES[2:], "ValueError: no free block")
+    assert "ValueError: no free block" in _first("\n".join(raised))[1]
+
+
+def test_cleaning_up_shared_memory_does_not_hide_the_error() -> None:
+    raised = ("Traceback (most recent call last):", *FRAMES, "ValueError: no free block")
+    tracker = '  File "/env/lib/python3.12/multiprocessing/resource_tracker.py", line 209, in main'
+    after = ("Traceback (most recent call last):", tracker, "    cache[rtype].remove(name)", "KeyError: '/mp-0je2dy8c'")
+    assert "ValueError: no free block" in _first("\n".join((*raised, *after)))[1]
+    assert not find_errors("\n".join(after), read_signatures())

@@ -20,6 +20,8 @@ FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')
 """A frame after the label of a logger, for example that of vLLM."""
 EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
+ANNOTATED = re.compile(r"[a-z_]\w*: [\w.\[\], |]+ = \S")
+"""A line of code that looks like an exception in a traceback whose indentation was lost."""
 BARE = re.compile(
     r"(?:\d{4}-\d\d-\d\d[ T][\d:.,]+Z?:? (?:- \S+ - \w+ - )?)?(?:\[rank\d+\]:? ?|E +|\(\w[^()]*\) |ERROR: )?"
     r"(?:(?:ERROR|CRITICAL) \d\d-\d\d [\d:]+ \[?[\w./]+:\d+\] )?"
@@ -130,7 +132,9 @@ def _is_consequence(raised: Raised) -> bool:
     # torch's spawn raises a plain Exception, whose message is the traceback of another process.
     if raised.name == "Exception" and not raised.message:
         return True
-    return bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
+    # The process that cleans up shared memory reports the names that it cannot find when all others have ended.
+    tracker = raised.name == "KeyError" and raised.file.endswith("multiprocessing/resource_tracker.py")
+    return tracker or bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
 
 
 def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
@@ -164,7 +168,7 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
         frame = FRAME.match(text)
         if frame:
             frames.append((frame[1], frame[2]))
-        elif frames and (match := EXCEPTION.match(text.rstrip())):
+        elif frames and not ANNOTATED.match(text) and (match := EXCEPTION.match(text.rstrip())):
             asserted = lines[at - 1].removeprefix(prefix).strip() if match[1] == "AssertionError" else ""
             message = match[2] or (asserted if asserted.startswith("assert ") else _message_below(lines, at, prefix))
             return _with_place(Raised(start, at, match[1], message), frames)
