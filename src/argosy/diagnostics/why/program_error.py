@@ -97,11 +97,17 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 def hide_ignored(lines: Sequence[str]) -> list[str]:
-    """Return the lines without the tracebacks of exceptions that Python or a logger ignored."""
+    """Return the lines without the tracebacks of exceptions that Python or a logger ignored.
+
+    The process that cleans up shared memory also goes on: it reports names that the ended processes had removed.
+    """
     shown = list(lines)
     for start, line in enumerate(lines):
-        if HEADER in line and any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
-            raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+        if HEADER not in line:
+            continue
+        raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+        of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
+        if of_tracker or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             end = raised.at if raised else start
             shown[start : end + 1] = [""] * (end + 1 - start)
     return shown
@@ -132,9 +138,7 @@ def _is_consequence(raised: Raised) -> bool:
     # torch's spawn raises a plain Exception, whose message is the traceback of another process.
     if raised.name == "Exception" and not raised.message:
         return True
-    # The process that cleans up shared memory reports the names that it cannot find when all others have ended.
-    tracker = raised.name == "KeyError" and raised.file.endswith("multiprocessing/resource_tracker.py")
-    return tracker or bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
+    return bool(CONSEQUENCE.search(f"{raised.name}: {raised.message}"))
 
 
 def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
