@@ -138,7 +138,7 @@ CAUSES = [
     ("gpu-memory", "E cuda_driver.cc:55] failed to alloc 8589934592 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
     ("hsa-resources", "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate resources. code: 0x1008"),
     ("shared-memory", f"{NCCL}Call to posix_fallocate failed : No space left on device"),
-    ("shared-memory", f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-aB3 (size 9637888)"),
+    ("nccl-shm", f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-aB3 (size 9637888)"),
     ("gpudirect-registration", f"{NCCL}Call to ibv_reg_mr_iova2 failed with error Bad address"),
     ("locked-memory", f"{NCCL}Call to ibv_create_qp failed"),
     ("locked-memory", f"{NCCL}Call to ibv_create_cq failed with error Cannot allocate memory"),
