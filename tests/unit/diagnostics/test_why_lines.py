@@ -152,7 +152,7 @@ CAUSES = [
     ("session-folder", "FATAL:   failed to resolve session directory /opt/mnt/session: lstat /opt/mnt: no such file"),
     ("loop-devices", "FATAL:   while mounting image: failed to find loop device: no loop devices available"),
     ("container-cgroups", "FATAL:   container creation failed: while applying cgroups config: permission denied"),
-    ("fakeroot-mapping", "FATAL:   newuidmap was not found in PATH (/usr/bin), required with fakeroot"),
+    ("newuidmap-absent", "FATAL:   newuidmap was not found in PATH (/usr/bin), required with fakeroot"),
     ("build-folder", "FATAL:   While pulling: mkdir /scratch/ada/.apptainer: permission denied"),
     ("enroot-folders", "slurmstepd: error: pyxis: couldn't mkdir /run/pyxis/2001: No such file or directory"),
     (

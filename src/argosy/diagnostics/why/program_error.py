@@ -99,7 +99,7 @@ class Raised(msgspec.Struct, frozen=True):
 def hide_ignored(lines: Sequence[str]) -> list[str]:
     """Return the lines without the tracebacks of exceptions that Python or a logger ignored.
 
-    The process that cleans up shared memory also goes on: it reports names that the ended processes had removed.
+    The process that cleans up shared memory also continues: it reports names that the ended processes had removed.
     """
     shown = list(lines)
     for start, line in enumerate(lines):
