@@ -90,7 +90,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     """Explain why a job failed: find known errors in LOGS, with cause and fix.
 
     A log is a file, a job number, 'last' for your last launch (the default), or - for standard input. The exit code is
-    7 if no known error is found. Add your own errors in ~/.config/argosy/signatures.toml.
+    7 if no error is found that ended the program. Add your own errors in ~/.config/argosy/signatures.toml.
     """
     from argosy.diagnostics.why.explain import explain_log, render_errors
     from argosy.jobs.local_run import LAST
@@ -104,7 +104,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
             click.echo(each.end, nl=bool(each.end))
             shown = render_errors(each.errors, each.log, wrap_width())
             click.echo(shown or f"{each.log}: no known error")
-    ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)
+    ctx.exit(0 if any(each.failed for each in found) else CheckFailed.code)
 
 
 @click.command()

@@ -154,6 +154,19 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
     assert first_error("FATAL: no frobnicator\nOSError: [Errno 122] Disk quota exceeded\n") == ""
 
 
+@pytest.mark.parametrize("after", ["step\n" * 30, "step\n# Avg bus bandwidth    : 92.3\n"])
+def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_later(after: str) -> None:
+    (found,) = find_errors(f"RuntimeError: No CUDA GPUs are available\n{after}", SIGNATURES)
+    assert (found.name, found.level) == ("no-gpu-seen", "survived")
+    assert "  cause " not in render_errors([found])
+
+
+@pytest.mark.parametrize("end", ["srun: error: n1: task 0: Exited with exit code 1\n", "FATAL: no frobnicator\n"])
+def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: str) -> None:
+    found = find_errors("RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + end, SIGNATURES)
+    assert "survived" not in [each.level for each in found]
+
+
 @pytest.mark.parametrize(
     ("message", "step"),
     [
@@ -185,21 +198,21 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("FATAL: no frobnicator for mesh 7", "the program ended with the message 'no frobnicator for mesh 7'"),
-        ("frob: error: the ring is open", "frob ended with the message 'the ring is open'"),
-        ("/opt/frob/bin/solve: cannot frob the mesh", "solve ended with the message 'cannot frob the mesh'"),
+        ("FATAL: no frobnicator for mesh 7", "the program reports 'no frobnicator for mesh 7'"),
+        ("frob: error: the ring is open", "frob reports 'the ring is open'"),
+        ("/opt/frob/bin/solve: cannot frob the mesh", "solve reports 'cannot frob the mesh'"),
         ("slurmstepd: error: no frob for step 7", "slurmstepd reports 'no frob for step 7'"),
-        (" *** ERROR: the mesh is not closed ***", "the program ended with the message 'the mesh is not closed'"),
-        ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program ended with the message 'The ring is open'"),
+        (" *** ERROR: the mesh is not closed ***", "the program reports 'the mesh is not closed'"),
+        ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program reports 'The ring is open'"),
         (
             "gpu-n1-rack:41:42 [0] x.cc:12 NCCL WARN The ring is open",
-            "the program ended with the message 'The ring is open'",
+            "the program reports 'The ring is open'",
         ),
         (
             "Fatal error in frob_open: no ring for it",
-            "the program ended with the message 'no ring for it' in frob_open",
+            "the program reports 'no ring for it' in frob_open",
         ),
-        ("FATAL from PE    3: the frob is NaN here", "the program ended with the message 'the frob is NaN here'"),
+        ("FATAL from PE    3: the frob is NaN here", "the program reports 'the frob is NaN here'"),
         ("ERROR: An error occurred", "not a known error; this is the first error of the failure"),
         ("Error: BadValue(33)", "not a known error; this is the first error of the failure"),
     ],
@@ -213,9 +226,9 @@ def test_an_error_line_that_tells_what_went_wrong_is_the_cause_and_another_is_on
 def test_the_message_of_a_box_or_below_a_headline_is_the_cause() -> None:
     told = f"step 1\n{BOX}\nThe frobnicator that the ranks\nneed was not found:\n\n  Host: n1\n{BOX}\n"
     (found,) = find_errors(told, SIGNATURES)
-    assert found.cause == "the program ended with the message 'The frobnicator that the ranks need was not found:'"
+    assert found.cause == "the program reports 'The frobnicator that the ranks need was not found:'"
     (found,) = find_errors("step 1\nFatal error:\n  There is no frobnicator for 36 ranks\n", SIGNATURES)
-    assert found.cause == "the program ended with the message 'There is no frobnicator for 36 ranks'"
+    assert found.cause == "the program reports 'There is no frobnicator for 36 ranks'"
 
 
 CANCELLED = "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
@@ -235,14 +248,16 @@ def test_a_known_error_that_the_program_survived_does_not_hide_the_unknown_one_t
 
 def test_a_warning_is_shown_in_one_line_and_hides_no_error() -> None:
     warning = "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': cannot open shared object file\n"
-    assert render_errors(find_errors(f"{warning}step 1\n", SIGNATURES)).startswith("line 1: the InfiniBand library")
+    shown = render_errors(find_errors(f"{warning}step 1\n", SIGNATURES), "job.out").split("\n")
+    assert shown[0] == "job.out: no known error ended the program; it went on after these:"
+    assert shown[1].startswith("line 1: the InfiniBand library")
     assert first_error(f"{warning}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
 
 
 def test_a_message_after_the_launchers_report_of_its_rank_is_the_cause() -> None:
     report = "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode -1.\n"
     (first, second) = find_errors(f"{BOX}\n{report}{BOX}\nError: no frobnicator for this mesh\n", SIGNATURES)
-    assert first.cause == "the program ended with the message 'no frobnicator for this mesh'"
+    assert first.cause == "the program reports 'no frobnicator for this mesh'"
     assert second.cause.startswith("the program itself ended all its ranks with MPI_Abort (rank 0), because")
 
 
@@ -270,7 +285,7 @@ def test_a_long_chain_of_reasons_keeps_its_end() -> None:
 def test_a_damaged_heap_does_not_hide_the_error_before_it() -> None:
     log = "[E::main_mem] failed to open file `reads.fq'\nfree(): double free detected in tcache 2\n"
     (first, second) = find_errors(log, SIGNATURES)
-    assert first.cause == "the program ended with the message 'failed to open file `reads.fq''"
+    assert first.cause == "the program reports 'failed to open file `reads.fq''"
     assert second.name == "heap-corruption"
 
 
@@ -313,13 +328,13 @@ ValueError: dtype fp5 has no kernel
 
 def test_a_function_in_front_of_a_message_is_not_taken_for_the_program() -> None:
     (found,) = find_errors("step 1\nsocketTryAccept: Accept failed: Bad file descriptor\n", ())
-    assert found.cause == "the program ended with the message 'Accept failed: Bad file descriptor' in socketTryAccept"
+    assert found.cause == "the program reports 'Accept failed: Bad file descriptor' in socketTryAccept"
 
 
 def test_a_headline_in_capitals_is_not_part_of_the_message() -> None:
     log = "-------------- FATAL CALLED ---------------\n Fatal in file: mod_wind.F90 at line:      12\n CFL violation\n"
     (found,) = find_errors(log, ())
-    assert found.cause == "the program ended with the message 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"
+    assert found.cause == "the program reports 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"
 
 
 def test_a_message_of_open_mpi_after_which_it_goes_on_is_no_failure() -> None:
@@ -341,4 +356,4 @@ lower performance.
 
 def test_the_prompt_of_a_shell_after_an_error_does_not_show_that_the_run_went_on() -> None:
     (found,) = find_errors("+ git archive HEAD\nfatal: not a git repository: .git\nada@login1:~/build$\n", ())
-    assert found.cause == "the program ended with the message 'not a git repository: .git'"
+    assert found.cause == "the program reports 'not a git repository: .git'"

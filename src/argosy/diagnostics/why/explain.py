@@ -26,8 +26,10 @@ from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
-FOLLOWING = ("end", "symptom", "warning")
+FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""
+HARMLESS = ("survived", "warning")
+"""Levels of errors after which the program went on."""
 
 
 def _count(error: KnownError) -> str:
@@ -62,15 +64,19 @@ def _render_field(name: str, text: str, width: int) -> str:
 def render_errors(errors: Sequence[KnownError], log: str = "", width: int = 0) -> str:
     """Render the causes in full and the symptoms in one line each; without a cause, the first symptom in full.
 
+    An error after which the program went on is not a cause.
+
     Parameters
     ----------
     width
         Columns at which long lines are wrapped; 0 for no limit.
     """
     causes = [each for each in errors if each.level not in FOLLOWING]
-    full = causes or [each for each in errors[:1] if each.level != "warning"]
+    full = causes or [each for each in errors[:1] if each.level not in HARMLESS]
     rest = [each for each in errors if each not in full]
     lines = [_render_error(each, log, width) for each in full]
+    if rest and not full:
+        lines.append(f"{log}{': ' if log else ''}no known error ended the program; it went on after these:")
     lines += [f"line {each.line}{_count(each)}: {each.cause}" for each in rest]
     return "\n".join(lines)
 
@@ -90,6 +96,11 @@ class Explained(msgspec.Struct, frozen=True):
     log: str
     errors: tuple[KnownError, ...]
     end: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the program, as far as the log shows."""
+        return any(each.level not in HARMLESS for each in self.errors)
 
 
 def explain_log(session: Session, log: str) -> Explained:
@@ -125,7 +136,7 @@ def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError
     """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures)
     first = find_first_failure(text)
-    if first is None or first.code != KILLED or any(each.level not in {"symptom", "warning"} for each in found):
+    if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found
     return tuple(sorted(found, key=lambda each: each.name != "killed"))
 
@@ -141,7 +152,7 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", "warning"})
+    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS})
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
@@ -211,5 +222,5 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
-    relevant = [each for each in found if _is_relevant(each, facts) and each.level != "warning"]
+    relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS]
     return _render_error(relevant[0], facts.output) if relevant else ""

@@ -157,6 +157,14 @@ def failure_start(lines: Sequence[str], explained: Container[int]) -> int:
     return start
 
 
+def went_on(lines: Sequence[str]) -> bool:
+    """Return whether the lines after an error are those of a program that continued, and nothing fails in them."""
+    if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
+        return False
+    ordinary = sum(not FAILURE_TALK.search(line) for line in lines)
+    return ordinary > WENT_ON or any(WELL.search(line) for line in lines)
+
+
 def find_first_error(
     lines: Sequence[str], start: int, explained: Collection[int], boxed: Collection[int]
 ) -> int | None:

@@ -8,7 +8,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below
+from argosy.core.records import replace
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
 from argosy.diagnostics.why.lines import Line, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
@@ -21,9 +22,10 @@ SHOWN = 200
 SPAN = 12
 """Lines from the beginning of a match in which its named groups are."""
 
-LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "warning")
+LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
+FAILED = ("end", "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
 """Symptoms that tell only that a rank ended. Any other one tells more than the first."""
 
@@ -76,7 +78,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     """Find the known errors of a text: causes first, then symptoms; those after which the program went on come last.
 
     Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the message
-    in the first error line of the failure is.
+    in the first error line of the failure is. If the program went on and nothing failed later, no error is a cause.
     """
     lines = lines_of_last_job(split_lines(text))
     texts = hide_ignored([line.text for line in lines])
@@ -84,6 +86,8 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
+    if not unknown and _all_went_on(texts, found, places):
+        found = [replace(each, level="survived") if each.level in BLAMED else each for each in found]
 
     def importance(error: KnownError) -> tuple[int, bool, bool, int]:
         survived = error.name in ended and error.level in BLAMED and bool(unknown)
@@ -95,6 +99,13 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
         )
 
     return tuple(sorted((*found, *unknown), key=importance))
+
+
+def _all_went_on(texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]) -> bool:
+    """Return whether the program went on after its last error, and nothing failed after it."""
+    last = max((places[each.name][-1] for each in found if each.level in BLAMED), default=len(texts))
+    failed = any(places[each.name][-1] > last for each in found if each.level in FAILED)
+    return not failed and went_on(texts[last + 1 :])
 
 
 def _find_unknown(
