@@ -35,6 +35,7 @@ HARMLESS = re.compile(
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
+    r"|^wandb: |\bwill not be (?:computed|used|logged|saved|loaded)\b"
     r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
@@ -113,6 +114,8 @@ FAILURE_TALK = re.compile(
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
+PROGRESS = re.compile(r"\d%\|.*\d/\d+ \[[\d:]+<")
+"""A progress bar. One is often printed again after a failure, many show that the program continued."""
 
 
 def find_boxed(lines: Sequence[str]) -> tuple[set[int], set[int]]:
@@ -150,19 +153,23 @@ def failure_start(lines: Sequence[str], explained: Container[int]) -> int:
     for at in range(len(lines) - 1, -1, -1):
         if at in explained or is_error_line(lines[at]):
             start, ordinary = at, 0
-        elif not FAILURE_TALK.search(lines[at]):
+        elif _is_ordinary(lines[at]):
             ordinary += 1
             if ordinary > WENT_ON:
                 break
     return start
 
 
+def _is_ordinary(line: str) -> bool:
+    """Return whether a line is one of a program that works."""
+    return bool(PROGRESS.search(line)) or not FAILURE_TALK.search(line)
+
+
 def went_on(lines: Sequence[str]) -> bool:
     """Return whether the lines after an error are those of a program that continued, and nothing fails in them."""
     if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
         return False
-    ordinary = sum(not FAILURE_TALK.search(line) for line in lines)
-    return ordinary > WENT_ON or any(WELL.search(line) for line in lines)
+    return sum(map(_is_ordinary, lines)) > WENT_ON or any(WELL.search(line) for line in lines)
 
 
 def find_first_error(
