@@ -161,6 +161,15 @@ def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_lat
     assert "  cause " not in render_errors([found])
 
 
+def test_a_symptom_before_the_end_of_a_good_run_is_no_cause() -> None:
+    log = "slurmstepd: error: task/cgroup: unable to add task[pid=7] to memory cg '(null)'\nepoch 1\njob finished\n"
+    assert [each.level for each in find_errors(log, SIGNATURES)] == ["warning"]
+    log = (
+        "slurmstepd: error: jobacct_gather/cgroup: unable to instanciate job 7 memory cgroup\nepoch 1\nTraining done\n"
+    )
+    assert [each.level for each in find_errors(log, SIGNATURES)] == ["survived"]
+
+
 @pytest.mark.parametrize("end", ["srun: error: n1: task 0: Exited with exit code 1\n", "FATAL: no frobnicator\n"])
 def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: str) -> None:
     found = find_errors("RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + end, SIGNATURES)

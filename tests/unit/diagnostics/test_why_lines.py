@@ -304,6 +304,41 @@ CAUSES = [
     ("home-not-in-image", "ERROR  : Base home directory does not exist within the container: /usit"),
     ("image-missing", "FATAL   [U=9,P=2] execStarter()  could not open image /p/a.sif: lstat /p: no such file"),
     ("command-missing", "/.exec: line 3: exec: test.py: not found"),
+    (
+        "slurm-node-silent",
+        "srun: error: slurm_receive_msgs: [[n1.x]:6818] failed: Socket timed out on send/recv operation",
+    ),
+    ("slurmstepd-start", "error: _forkexec_slurmstepd: slurmstepd failed to send return code got 0: No error"),
+    (
+        "cgroup-session",
+        "Error: crun: cannot open sd-bus: No such file: OCI runtime attempted to invoke a command that was not found",
+    ),
+    ("squashfs-open-files", "FATAL ERROR:Size too large in queue_init"),
+    ("squashfs-destination", "Could not create destination file: No such file or directory"),
+    (
+        "squashfs-devices",
+        "create_inode: failed to create character device tree/dev/full, because Operation not permitted",
+    ),
+    ("kernel-mount-calls", "Error: OCI runtime error: crun: fsopen_mount `tmpfs`: Function not implemented"),
+    (
+        "runc-missing",
+        'ERROR: /usr/bin/nvidia-container-runtime: find runc path: exec: "runc": executable file not found in $PATH',
+    ),
+    ("instance-gone", 'Error for command "stop": no instance found'),
+    (
+        "registry-password",
+        "Error response from daemon: Get https://r/v2/x/manifests/v3: unauthorized: incorrect username or password",
+    ),
+    ("missing-driver-library", "Failed to detect GPU Architecture: libnvidia-ml.so not available"),
+    (
+        "nccl-mismatch",
+        f"{NCCL}Your program may be hanging, this may be caused by a collective mismatch around rank 1.",
+    ),
+    ("container-hook", "container init caused: Running hook #1:: error running hook: exit status 3, stdout: , stderr:"),
+    (
+        "pmix-of-slurm",
+        "error: n1 [0] pmixp_client_v2.c:210 [_errhandler] mpi/pmix: ERROR: Error handler invoked: status = -25",
+    ),
 ]
 
 HARMLESS = [

@@ -70,6 +70,8 @@ WELL = re.compile(
     r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
     r"|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
+    r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
+    r"(?!.*(?:error|fail|code [1-9]|with))|^\W*(?:all )?(?:done|finished|completed)[.!\s]*$"
 )
 """Lines that end a run without a failure."""
 

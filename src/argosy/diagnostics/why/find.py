@@ -25,7 +25,7 @@ SPAN = 12
 LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
-FAILED = ("end", "symptom")
+SURVIVABLE = (*BLAMED, "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
 """Symptoms that tell only that a rank ended. Any other one tells more than the first."""
 
@@ -87,7 +87,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     if not unknown and _all_went_on(texts, found, places):
-        found = [replace(each, level="survived") if each.level in BLAMED else each for each in found]
+        found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
     def importance(error: KnownError) -> tuple[int, bool, bool, int]:
         survived = error.name in ended and error.level in BLAMED and bool(unknown)
@@ -103,9 +103,9 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
 
 def _all_went_on(texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]) -> bool:
     """Return whether the program went on after its last error, and nothing failed after it."""
-    last = max((places[each.name][-1] for each in found if each.level in BLAMED), default=len(texts))
-    failed = any(places[each.name][-1] > last for each in found if each.level in FAILED)
-    return not failed and went_on(texts[last + 1 :])
+    last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
+    ended = any(each.level == "end" for each in found)
+    return not ended and went_on(texts[last + 1 :])
 
 
 def _find_unknown(

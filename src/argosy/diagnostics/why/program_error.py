@@ -41,7 +41,7 @@ ASSERTION = re.compile(r"(?:\S+: )?(\S+?):(\d+): .*Assertion [`'](.+)' failed")
 CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 WHAT = re.compile(r"\s*what\(\): +(.*)")
 USAGE = re.compile(
-    r"[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
+    r"(?:[\w.-]+: )?[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
 )
 """Refusal of arguments by Python's argparse."""
 
