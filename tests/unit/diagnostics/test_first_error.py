@@ -170,6 +170,20 @@ def test_a_symptom_before_the_end_of_a_good_run_is_no_cause() -> None:
     assert [each.level for each in find_errors(log, SIGNATURES)] == ["survived"]
 
 
+def test_the_abort_of_mpi_that_completed_is_no_good_end() -> None:
+    log = "[n1:7] OPAL ERROR: Unreachable in file ext3x_client.c at line 112\n"
+    log += (
+        "[n1:7] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate messages\n"
+    )
+    assert "survived" not in [each.level for each in find_errors(log, SIGNATURES)]
+
+
+def test_the_signal_that_ended_a_rank_comes_before_the_end_of_the_others() -> None:
+    log = "W1223 05:17:58.9 33 torch/distributed/elastic/api.py:908] Sending process 77 closing signal SIGTERM\n"
+    log += "E1223 05:18:02.9 33 torch/distributed/elastic/api.py:882] failed (exitcode: -11) local_rank: 0 (pid: 3)\n"
+    assert [each.name for each in find_errors(log, SIGNATURES)] == ["segfault", "ended-with-others"]
+
+
 @pytest.mark.parametrize("end", ["srun: error: n1: task 0: Exited with exit code 1\n", "FATAL: no frobnicator\n"])
 def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: str) -> None:
     found = find_errors("RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + end, SIGNATURES)

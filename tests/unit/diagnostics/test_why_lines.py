@@ -334,6 +334,9 @@ CAUSES = [
         "nccl-mismatch",
         f"{NCCL}Your program may be hanging, this may be caused by a collective mismatch around rank 1.",
     ),
+    ("image-replaced", "FATAL:   resolved path /p/a.simg doesn't match with opened path /p/a.simg (deleted)"),
+    ("no-user-namespace-space", "thread 'main' panicked at 'unshare failed: Sys(EINVAL)', src/main.rs:97:5"),
+    ("no-user-namespace-space", "nsenter: failed to unshare namespaces: Invalid argument"),
     ("container-hook", "container init caused: Running hook #1:: error running hook: exit status 3, stdout: , stderr:"),
     (
         "pmix-of-slurm",

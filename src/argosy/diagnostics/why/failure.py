@@ -67,9 +67,9 @@ ENDED = re.compile(
 )
 """Reports of how another program, task of a workflow or rank ended, and lines of code."""
 WELL = re.compile(
-    r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
+    r"(?i)^# Avg bus bandwidth\b|^argosy: verdict:|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
+    r"|\b(?<!completed )(?:completed?|finished|done|ended) (?:successfully|ok|well)\b"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
-    r"|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
     r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
     r"(?!.*(?:error|fail|code [1-9]|with))|^\W*(?:all )?(?:done|finished|completed)[.!\s]*$"
 )

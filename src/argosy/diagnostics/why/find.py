@@ -27,7 +27,9 @@ LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warnin
 BLAMED = ("cause", "maybe")
 SURVIVABLE = (*BLAMED, "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
-"""Symptoms that tell only that a rank ended. Any other one tells more than the first."""
+"""Symptoms that tell only that a rank ended."""
+TELL_LEAST = ("mpi-rank-ended", "ended-with-others")
+"""Symptoms that come last, since any other one tells more."""
 
 WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|^W\d{4} ")
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
@@ -94,7 +96,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
         return (
             LEVELS.index("unexplained" if survived else error.level),
             error.name in ended,
-            error.name == OF_LAUNCHERS[0],
+            error.name in TELL_LEAST,
             error.line,
         )
 
