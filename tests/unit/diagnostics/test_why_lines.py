@@ -337,6 +337,14 @@ CAUSES = [
     ("image-replaced", "FATAL:   resolved path /p/a.simg doesn't match with opened path /p/a.simg (deleted)"),
     ("no-user-namespace-space", "thread 'main' panicked at 'unshare failed: Sys(EINVAL)', src/main.rs:97:5"),
     ("no-user-namespace-space", "nsenter: failed to unshare namespaces: Invalid argument"),
+    (
+        "pmix-library",
+        "srun: error:  mpi/pmix_v5: init: (null) [0]: mpi_pmix.c:193: pmi/pmix: can not load PMIx library",
+    ),
+    (
+        "bootstrap-program-missing",
+        "FATAL:   While performing build: conveyor failed to get: neither yum nor dnf in path",
+    ),
     ("container-hook", "container init caused: Running hook #1:: error running hook: exit status 3, stdout: , stderr:"),
     (
         "pmix-of-slurm",
