@@ -87,6 +87,7 @@ def test_the_innermost_of_listed_causes_is_quoted(log: str, inner: str) -> None:
         "WARNING: could not find the cache, a new one is made",
         "n1:41:42 [0] NCCL INFO Failed to open the optional plugin",
         "relative error: 1.2e-07",
+        "[D 10:54:05.592 NotebookApp] activity on badc06b4: error",
         "test error 0.031, 0 errors",
         "checking for libfrob... not found",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
@@ -216,6 +217,13 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
     end = "slurmstepd: error: *** JOB {} ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
     log = f"ModuleNotFoundError: No module named 'einops'\n{end.format(41)}epoch 1\n{end.format(42)}"
     assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]
+
+
+def test_the_end_of_an_earlier_job_is_not_that_of_one_that_appended_its_output() -> None:
+    end = "slurmstepd: error: *** JOB 41 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
+    log = f"epoch 1\n{end}" + "epoch 2\n" * 200
+    assert find_errors(log, SIGNATURES) == ()
+    assert first_error(f"{log}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
 
 
 @pytest.mark.parametrize(

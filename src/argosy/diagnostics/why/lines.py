@@ -19,6 +19,8 @@ LABELLED_SHARE = 0.5
 
 JOB_ENDED = re.compile(r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT ")
 """Slurm's message at the end of a job, with its number."""
+MOST_AFTER_END = 100
+"""Lines that one job writes at most after this message; more are those of a later job that appended to the log."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines of the last job of a log to which several jobs were appended, if Slurm's messages show them."""
     ends = [(at, match[1]) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
+    if ends and sum(bool(line.text.strip()) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
+        earlier.append(ends[-1][0])
     return lines[earlier[-1] + 1 :] if earlier else lines
 
 
