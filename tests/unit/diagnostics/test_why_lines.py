@@ -345,6 +345,16 @@ CAUSES = [
         "bootstrap-program-missing",
         "FATAL:   While performing build: conveyor failed to get: neither yum nor dnf in path",
     ),
+    (
+        "certificates",
+        '        Get "https://x.org/a": tls: failed to verify certificate: x509: certificate is not valid for any names',
+    ),
+    ("no-network", "Error in getting response: %!w(*net.OpError=&{dial tcp <nil> 0xc0001 0xc0002})"),
+    ("shub-closed", "FATAL:   Failed to get manifest from Shub: No response received from singularity hub"),
+    ("enroot-cache-layer", f"tar (child): /raid/cache/{'0b0815e859' * 4}: Cannot open: Permission denied"),
+    ("nccl-wrong-results", "# Out of bounds values : 50 FAILED"),
+    ("pals-node-lost", "ping failed on x4707c6s4b0n0: Couldn't forward RPC ping(24c93b8c) to child x4212c7s0b0n0"),
+    ("job-ended-by-signal", "[2026-05-27T11:37:57.377] _job_complete: JobId=127 WTERMSIG 9"),
     ("container-hook", "container init caused: Running hook #1:: error running hook: exit status 3, stdout: , stderr:"),
     (
         "pmix-of-slurm",
