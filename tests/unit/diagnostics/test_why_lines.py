@@ -345,10 +345,7 @@ CAUSES = [
         "bootstrap-program-missing",
         "FATAL:   While performing build: conveyor failed to get: neither yum nor dnf in path",
     ),
-    (
-        "certificates",
-        '        Get "https://x.org/a": tls: failed to verify certificate: x509: certificate is not valid for any names',
-    ),
+    ("certificates", "tls: failed to verify certificate: x509: certificate is not valid for any names"),
     ("no-network", "Error in getting response: %!w(*net.OpError=&{dial tcp <nil> 0xc0001 0xc0002})"),
     ("shub-closed", "FATAL:   Failed to get manifest from Shub: No response received from singularity hub"),
     ("enroot-cache-layer", f"tar (child): /raid/cache/{'0b0815e859' * 4}: Cannot open: Permission denied"),
