@@ -111,7 +111,7 @@ CAUSES = [
     ("enroot-folders", "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied"),
     ("permission-denied", "touch: cannot touch '/tmp/x': Permission denied"),
     ("seccomp-missing", "slurmstepd: error: pyxis: seccomp filter failed: Function not implemented"),
-    ("slurm-refused", "sbatch: unrecognized option '--nodez=2'"),
+    ("slurm-option-unknown", "sbatch: unrecognized option '--nodez=2'"),
     (
         "squashfs-compressor",
         "[WARN] Squashfs image uses lzo compression, this version supports only xz, zlib, lz4, zstd.",
@@ -352,6 +352,10 @@ CAUSES = [
     ("nccl-wrong-results", "# Out of bounds values : 50 FAILED"),
     ("pals-node-lost", "ping failed on x4707c6s4b0n0: Couldn't forward RPC ping(24c93b8c) to child x4212c7s0b0n0"),
     ("job-ended-by-signal", "[2026-05-27T11:37:57.377] _job_complete: JobId=127 WTERMSIG 9"),
+    ("slurm-option-unknown", "sbatch: invalid option -- 'l'"),
+    ("slurm-size-missing", "sbatch: error: Batch job submission failed: Job size specification needs to be provided"),
+    ("pmi-missing", "[n1:856] PMIX ERROR: UNREACHABLE in file ptl_tcp_component.c at line 1849"),
+    ("python-home", "ImportError: No module named site"),
     ("container-hook", "container init caused: Running hook #1:: error running hook: exit status 3, stdout: , stderr:"),
     (
         "pmix-of-slurm",
