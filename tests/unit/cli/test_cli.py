@@ -366,7 +366,7 @@ def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess
 def test_a_job_without_gpus_learns_how_to_request_them() -> None:
     said = dry_run("--site", "nvidia-apptainer")
     assert said.returncode == 2
-    assert "no GPU was requested" in said.stderr
+    assert "the job does not request GPUs" in said.stderr
     assert "--gpus-per-node 1; or --gpu none" in said.stderr
     assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
 
@@ -388,7 +388,7 @@ def test_a_script_names_the_nearest_partition() -> None:
 def test_a_job_without_gpus_on_request_is_not_told_how_to_get_them() -> None:
     said = dry_run("--site", "lumi-g", "--gpu", "none")
     assert said.returncode == 0
-    assert "no GPU was requested" not in said.stdout + said.stderr
+    assert "request GPUs" not in said.stdout + said.stderr
     for option in ("--gpus", "--gpus-per-node"):
         assert "use --gpu none for a job without GPUs" in dry_run("--site", "lumi-g", option, "0").stderr
 
