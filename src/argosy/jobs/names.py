@@ -106,7 +106,7 @@ def names_run(session: Session, name: str) -> bool:
 
 def find_named(session: Session, name: str) -> tuple[Launch, ...]:
     """Return the launches in the records that have a name, the newest first."""
-    return tuple(launch for launch in _own_launches(session) if name and launch.name == name)
+    return tuple(launch for launch in list_launches(session) if name and launch.name == name)
 
 
 def _find_in_queue(session: Session, name: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def _find_in_queue(session: Session, name: str) -> tuple[str, ...]:
 
 def recorded_names(session: Session) -> Iterator[str]:
     """Yield the names of the launches in the records, the newest first."""
-    return (launch.name for launch in _own_launches(session))
+    return (launch.name for launch in list_launches(session))
 
 
 def unknown_name(session: Session, name: str, problem: str = "") -> UsageError:
@@ -160,7 +160,7 @@ def _launches(session: Session) -> Iterator[Launch]:
             yield Launch(record.name, record, in_allocation=False)
 
 
-def _own_launches(session: Session) -> Iterator[Launch]:
+def list_launches(session: Session) -> Iterator[Launch]:
     """Yield the launches that have a name of their own; of two jobs with one number, the newer one has the number."""
     seen: set[str] = set()
     for launch in _launches(session):
