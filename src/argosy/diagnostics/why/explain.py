@@ -21,7 +21,8 @@ from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
-from argosy.jobs.local_run import LAST, find_run, names_run, refuse_unrecorded_output
+from argosy.jobs.local_run import find_run, refuse_unrecorded_output
+from argosy.jobs.names import LAST, names_run, recorded_names
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
@@ -109,7 +110,7 @@ def explain_log(session: Session, log: str) -> Explained:
     Parameters
     ----------
     log
-        A file, a job number, ``last`` for the newest job or run, or ``-`` for standard input.
+        A file, the number or name of a job, ``last`` for the newest job or run, or ``-`` for standard input.
 
     Raises
     ------
@@ -162,11 +163,10 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISREG(path.stat().st_mode):
             return path, None
-    if not names_run(log):
-        near = "did you mean last? " if suggest_word(log, (LAST,)) else ""
-        raise UsageError(
-            f"there is no log {log!r}", hint=f"{near}give a file, a job number, last, or - for standard input"
-        )
+    if not names_run(session, log):
+        near = suggest_word(log, (LAST, *recorded_names(session)))
+        hint = "give a file, the number or name of a job, last, or - for standard input"
+        raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):
