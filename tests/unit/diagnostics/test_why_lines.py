@@ -309,9 +309,13 @@ CAUSES = [
     ("module-hierarchy", "These module(s) exist but cannot be\nloaded as requested: \"gamma/1.2\""),
     ("slurm-plugin", "srun: error: spank: tunnel.so: Plugin file not found"),
     ("ended-with-others", "srun: Force Terminated StepId=7.0"),
+    ("module-hierarchy", 'Cannot load module\n"gamma/1.2" without these module(s) loaded:\n   delta'),
+    ("module-conflict", "  ERROR: Conflicting 'gamma' is loading"),
 ]
 
 HARMLESS = [
+    "slurmstepd-n1: error: task/cgroup: task[3] unable to set taskset '0x0'",
+    "slurmstepd: error: Unable to create TMPDIR [/scratch/7]: Permission denied",
     "sbatch: error: Cannot find GPU specification, add one for partition: ampere",
     "n1:7:9 [0] NCCL INFO NET/OFI Setting RDMAV_FORK_SAFE environment variable to 1.",
     "[n1:7] mca_base_component_repository_open: unable to open mca_x: libbat.so: cannot open shared object (ignored)",
