@@ -361,9 +361,24 @@ CAUSES = [
         "pmix-of-slurm",
         "error: n1 [0] pmixp_client_v2.c:210 [_errhandler] mpi/pmix: ERROR: Error handler invoked: status = -25",
     ),
+    ("device-full", "tar: var/lib/rpm/Basenames: Wrote only 8192 of 10240 bytes"),
+    ("package-lock", "E: Unable to lock the administration directory (/var/lib/dpkg/), is another process using it?"),
+    ("option-after-image", "/usr/local/bin/nvidia_entrypoint.sh: line 81: exec: --: invalid option"),
+    ("image-of-singularity-2", "error running header command: invalid SIF file: Magic |sqsmc| want |SIF_MAGIC|"),
+    ("build-file-missing", "unable to copy files from stage to container fs: no source files found matching: /a"),
+    ("image-and-gpu-model", "ERROR: Detected NVIDIA Tesla K80 GPU, which is not supported"),
+    ("mpi-mapping-options", "The rank-by directive contains an unrecognized qualifier:"),
+    ("mpi-slots", "    prte-rmaps-base:alloc-error"),
+    ("module-hierarchy", 'These module(s) exist but cannot be\nloaded as requested: "gamma/1.2"'),
+    ("slurm-plugin", "srun: error: spank: tunnel.so: Plugin file not found"),
+    ("ended-with-others", "srun: Force Terminated StepId=7.0"),
+    ("module-hierarchy", 'Cannot load module\n"gamma/1.2" without these module(s) loaded:\n   delta'),
+    ("module-conflict", "  ERROR: Conflicting 'gamma' is loading"),
 ]
 
 HARMLESS = [
+    "slurmstepd: error: Unable to create TMPDIR [/scratch/7]: Permission denied",
+    "sbatch: error: Cannot find GPU specification, add one for partition: ampere",
     "n1:7:9 [0] NCCL INFO NET/OFI Setting RDMAV_FORK_SAFE environment variable to 1.",
     "[n1:7] mca_base_component_repository_open: unable to open mca_x: libbat.so: cannot open shared object (ignored)",
     "Note: The following floating-point exceptions are signalling: IEEE_UNDERFLOW_FLAG IEEE_DENORMAL",
@@ -412,13 +427,14 @@ def causes_of(line: str) -> list[str]:
 
 
 GOOD_RUNS = [
+    "submitit WARNING - Call #1 - Bypassing sacct error Command, status\nSlurm accounting storage is disabled\ndone\n",
     "trapFpe: Floating point exception trapping enabled (FOAM_SIGFPE).\nTime = 1\nEnd\n\nFinalising parallel run\n",
     "step 1\n[n1:779] 3 more processes have sent help message help-btl-vader.txt / cma-permission-denied\n",
 ]
 
 
 def test_a_good_run_of_an_application_names_no_cause() -> None:
-    assert [find_errors(log, SIGNATURES) for log in GOOD_RUNS] == [(), ()]
+    assert [find_errors(log, SIGNATURES) for log in GOOD_RUNS] == [() for _ in GOOD_RUNS]
 
 
 def test_the_failed_assertion_of_a_library_is_the_cause() -> None:
