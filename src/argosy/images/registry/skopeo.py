@@ -120,7 +120,7 @@ _PULL = re.compile(
 _PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
 _ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
 _ADDRESS = re.compile(r"docker://\S+|https?://\S+")
-_OF_REGISTRIES = (Fault.SETTINGS, Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.NO_TLS, Fault.TLS, Fault.NETWORK, Fault.SERVER)
+_OF_REGISTRIES = frozenset(Fault) - {Fault.FULL, Fault.ARCH, Fault.OTHER}
 
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
