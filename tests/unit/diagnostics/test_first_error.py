@@ -226,6 +226,59 @@ def test_the_end_of_an_earlier_job_is_not_that_of_one_that_appended_its_output()
     assert first_error(f"{log}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
 
 
+LSF_REPORT = """
+Sender: LSF System <lsfadmin@n1>
+Subject: Job 41: <mesh> in cluster <c> {how}
+
+Your job looked like:
+------------------------------------------------------------
+# LSBATCH: User input
+#!/bin/sh
+module load python
+echo 'error: cannot frob' >&2
+python main.py
+------------------------------------------------------------
+
+{end}
+
+Resource usage summary:
+    CPU time :                                   16.00 sec.
+    Max Memory :                                 711 MB
+    Max Processes :                              4
+    Max Threads :                                6
+    Run time :                                   91 sec.
+    Turnaround time :                            41110 sec.
+
+The output (if any) is above this job summary.
+
+"""
+TRACEBACK = 'Traceback (most recent call last):\n  File "/p/main.py", line 5, in <module>\n    frob()\n'
+FAILED = f"{TRACEBACK}NameError: name 'frob' is not defined\n" + LSF_REPORT.format(
+    how="Exited", end="Exited with exit code 1."
+)
+WENT_WELL = "epoch 1\n" + LSF_REPORT.format(how="Done", end="Successfully completed.")
+
+
+def test_the_report_of_lsf_below_a_failure_is_not_output_of_the_program() -> None:
+    assert [(each.name, each.line) for each in find_errors(FAILED, SIGNATURES)] == [("program-error", 4)]
+    assert find_errors(WENT_WELL, SIGNATURES) == ()
+
+
+def test_of_several_jobs_of_lsf_in_one_log_the_last_one_is_explained() -> None:
+    assert find_errors(FAILED + WENT_WELL, SIGNATURES) == ()
+    assert [each.name for each in find_errors(WENT_WELL + FAILED, SIGNATURES)] == ["program-error"]
+
+
+def test_a_traceback_that_a_logger_writes_as_a_warning_is_no_failure() -> None:
+    log = "".join(f"frob.convert: [WARNING] {line}\n" for line in f"{TRACEBACK}RingError: no ring".splitlines())
+    assert find_errors(f"epoch 1\n{log}epoch 2\n", SIGNATURES) == ()
+
+
+def test_debug_messages_of_ucx_are_no_error() -> None:
+    log = "[1.2] [n1:7:0] sock.c:32   UCX  DEBUG ioctl(ifr_name=ib2) failed: Cannot assign requested address\n"
+    assert find_errors(f"{log}srun: error: n1: task 0: Exited with exit code 1\n", SIGNATURES) == ()
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [

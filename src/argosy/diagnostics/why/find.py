@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
-from argosy.diagnostics.why.lines import Line, lines_of_last_job, rank_of, split_lines
+from argosy.diagnostics.why.lines import Line, hide_reports, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
@@ -83,7 +83,7 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     in the first error line of the failure is. If the program went on and nothing failed later, no error is a cause.
     """
     lines = lines_of_last_job(split_lines(text))
-    texts = hide_ignored([line.text for line in lines])
+    texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures)
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     start, unknown = _find_unknown(lines, texts, found, places)

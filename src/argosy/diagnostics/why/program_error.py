@@ -109,18 +109,25 @@ class Raised(msgspec.Struct, frozen=True):
     because: str = ""
 
 
+DEBUGGED = re.compile(r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b")
+"""Levels of UCX's messages that report no error."""
+WARNED = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
+"""Levels of a logger that writes a traceback of an exception after which the program continued."""
+
+
 def hide_ignored(lines: Sequence[str]) -> list[str]:
-    """Return the lines without the tracebacks of exceptions that Python or a logger ignored.
+    """Return the lines without debug messages of UCX, and tracebacks of exceptions that Python or a logger ignored.
 
     The process that cleans up shared memory also continues: it reports names that the ended processes had removed.
     """
-    shown = list(lines)
+    shown = ["" if DEBUGGED.search(line) else line for line in lines]
     for start, line in enumerate(lines):
         if HEADER not in line:
             continue
-        raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+        label = line[: line.index(HEADER)]
+        raised = _read_traceback(lines, start, label)
         of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
-        if of_tracker or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
+        if of_tracker or WARNED.search(label) or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             end = raised.at if raised else start
             shown[start : end + 1] = [""] * (end + 1 - start)
     return shown
