@@ -274,6 +274,29 @@ def test_a_traceback_that_a_logger_writes_as_a_warning_is_no_failure() -> None:
     assert find_errors(f"epoch 1\n{log}epoch 2\n", SIGNATURES) == ()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO:2025-10-30 01:39:47:jax._src:925: Unable to initialize backend 'rocm': module 'j' has no attribute 'G'",
+        "E0106 16:56:22 7 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. OutOfResources: 1",
+        "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or directory",
+        "[2025-10-28 20:50:29,619] [INFO] [config.py:958:print]   zero_force_ds_cpu_optimizer .. True",
+    ],
+)
+def test_parts_that_a_program_can_do_without_are_no_error(line: str) -> None:
+    assert find_errors(f"{line}\nepoch 1\n", SIGNATURES) == ()
+
+
+def test_of_several_attempts_in_one_log_the_last_refusal_counts() -> None:
+    log = "train.py: error: argument --lr: bad\ntrain.py: error: argument --fp16: expected one argument\n"
+    assert [each.line for each in find_errors(log, SIGNATURES)] == [2]
+
+
+def test_the_end_of_the_script_does_not_mean_that_an_uncaught_exception_was_survived() -> None:
+    log = f"{TRACEBACK}RuntimeError: CUDA out of memory. Tried to allocate 2.93 GiB\n\nreal\t0m56.8s\ndone\n"
+    assert [(each.level, each.line) for each in find_errors(log, SIGNATURES)] == [("cause", 4)]
+
+
 def test_debug_messages_of_ucx_are_no_error() -> None:
     log = "[1.2] [n1:7:0] sock.c:32   UCX  DEBUG ioctl(ifr_name=ib2) failed: Cannot assign requested address\n"
     assert find_errors(f"{log}srun: error: n1: task 0: Exited with exit code 1\n", SIGNATURES) == ()

@@ -73,9 +73,11 @@ WELL = re.compile(
     r"|\b(?<!completed )(?:completed?|finished|done|ended) (?:successfully|ok|well)\b"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
     r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
-    r"(?!.*(?:error|fail|code [1-9]|with))|^\W*(?:all )?(?:done|finished|completed)[.!\s]*$"
+    r"(?!.*(?:error|fail|code [1-9]|with))"
 )
 """Lines that end a run without a failure."""
+DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
+"""Lines that end a run or only its script, which continues after a program that failed."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""
@@ -169,11 +171,19 @@ def _is_ordinary(line: str) -> bool:
     return bool(PROGRESS.search(line)) or not FAILURE_TALK.search(line)
 
 
-def went_on(lines: Sequence[str]) -> bool:
-    """Return whether the lines after an error are those of a program that continued, and nothing fails in them."""
+def went_on(lines: Sequence[str], *, uncaught: bool) -> bool:
+    """Return whether the lines after an error are those of a program that continued, and nothing fails in them.
+
+    Parameters
+    ----------
+    uncaught
+        Whether the error is an exception, which usually ends a program.
+    """
     if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
         return False
-    return sum(map(_is_ordinary, lines)) > WENT_ON or any(WELL.search(line) for line in lines)
+    return sum(map(_is_ordinary, lines)) > WENT_ON or any(
+        WELL.search(line) or (not uncaught and DONE.search(line)) for line in lines
+    )
 
 
 def find_first_error(
@@ -222,7 +232,7 @@ def _ends_well(failure: Sequence[str], explained: Container[int], start: int) ->
     """Return whether the lines end with those of a run that went on."""
     for at in range(len(failure) - 1, 0, -1):
         line = failure[at]
-        if WELL.search(line):
+        if WELL.search(line) or DONE.search(line):
             return True
         if start + at in explained or is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line):
             return False

@@ -107,7 +107,8 @@ def _all_went_on(texts: Sequence[str], found: Sequence[KnownError], places: Mapp
     """Return whether the program went on after its last error, and nothing failed after it."""
     last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
     ended = any(each.level == "end" for each in found)
-    return not ended and went_on(texts[last + 1 :])
+    uncaught = any(each.at >= last for each in find_raised(texts))
+    return not ended and went_on(texts[last + 1 :], uncaught=uncaught)
 
 
 def _find_unknown(

@@ -44,6 +44,8 @@ USAGE = re.compile(
     r"(?:[\w.-]+: )?[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
 )
 """Refusal of arguments by Python's argparse."""
+REFUSED = "refused"
+"""Name of that error."""
 
 AT_EXIT = re.compile(r"Exception ignored in|Error in atexit|Logging error|never retrieved|Error in sys\.excepthook")
 """A line before a traceback that does not end the program."""
@@ -109,18 +111,21 @@ class Raised(msgspec.Struct, frozen=True):
     because: str = ""
 
 
-DEBUGGED = re.compile(r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b")
-"""Levels of UCX's messages that report no error."""
+NO_ERROR = re.compile(
+    r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b|(?:^INFO\b.*|\[I\] )Unable to initialize backend '\w+': "
+    r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
+)
+"""Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
 WARNED = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 """Levels of a logger that writes a traceback of an exception after which the program continued."""
 
 
 def hide_ignored(lines: Sequence[str]) -> list[str]:
-    """Return the lines without debug messages of UCX, and tracebacks of exceptions that Python or a logger ignored.
+    """Return the lines without messages that report no error, and tracebacks that Python or a logger ignored.
 
     The process that cleans up shared memory also continues: it reports names that the ended processes had removed.
     """
-    shown = ["" if DEBUGGED.search(line) else line for line in lines]
+    shown = ["" if NO_ERROR.search(line) else line for line in lines]
     for start, line in enumerate(lines):
         if HEADER not in line:
             continue
@@ -152,6 +157,8 @@ def find_program_error(raised: Sequence[Raised], start: int, explained: Containe
         Lines (from 0) with a known error.
     """
     own = [each for each in raised if each.at >= start and not _is_consequence(each)]
+    if own and all(each.name == REFUSED for each in own):
+        own = own[-1:]  # of several attempts that were appended to one log
     return None if not own or own[0].at in explained else _describe(own[0])
 
 
@@ -174,7 +181,8 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
             continue
         between = lines[last.at + 1 : start] if last else ()
         if last and any(CAUSED in each for each in between):
-            raised = replace(raised, because=last.because or _name_with_message(last))
+            reason = last.because or _name_with_message(last)
+            raised = replace(raised, because="" if reason == _name_with_message(raised) else reason)
         elif last and not any(CHAINED.search(each) for each in between):
             yield last
         last = raised
@@ -240,7 +248,7 @@ def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
     """Find arguments that a program refused."""
     for at, line in enumerate(lines):
         if match := USAGE.match(line):
-            yield Raised(at, at, "refused", match[1])
+            yield Raised(at, at, REFUSED, match[1])
 
 
 def _find_thrown(lines: Sequence[str]) -> Iterator[Raised]:
@@ -267,7 +275,7 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
 def _describe(raised: Raised) -> ProgramError:
     """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
-    if raised.name == "refused":
+    if raised.name == REFUSED:
         return ProgramError(
             raised.at,
             f"the program refused its arguments: {message}",
