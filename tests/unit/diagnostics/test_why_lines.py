@@ -374,6 +374,40 @@ CAUSES = [
     ("ended-with-others", "srun: Force Terminated StepId=7.0"),
     ("module-hierarchy", 'Cannot load module\n"gamma/1.2" without these module(s) loaded:\n   delta'),
     ("module-conflict", "  ERROR: Conflicting 'gamma' is loading"),
+    (
+        "checkpoint-parts",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/scratch/ada/step-40/.metadata'",
+    ),
+    ("conda-deactivate", "CondaError: Run 'mamba init' before 'mamba deactivate'"),
+    ("parallel-groups", "AssertionError: tensor model parallel group is not initialized"),
+    ("parallel-groups", "AssertionError: data parallel group with context parallel combined is not initialized"),
+    ("parallel-layouts", "ValueError: module inputs and input_layouts should have same length!"),
+    (
+        "parallel-layouts",
+        "NotImplementedError: Operator aten.roll.default does not have a sharding strategy registered.",
+    ),
+    ("deepspeed-batch", "AssertionError: 50257 is not divisible by 4"),
+    (
+        "deepspeed-batch",
+        "ValueError: in `split_batches` mode, the batch size (6) needs to be a round multiple of the number of processes",
+    ),
+    ("compile-with-ddp", "NotImplementedError: DDPOptimizer backend: Found a higher order op in the graph."),
+    ("inductor-build", "torch._inductor.exc.InductorError: CppCompileError: C++ compile error"),
+    ("audio-not-read", "soundfile.LibsndfileError: Error opening 'clips/b2.wav': System error."),
+    ("audio-not-read", 'RuntimeError: Failed to open the input "b2.mp4" (Invalid data found when processing input).'),
+    ("device-map-incomplete", "ValueError: decoder.norm.bias doesn't have any device set."),
+    ("placeholder-tokens", "ValueError: Video features and video tokens do not match: tokens: 12, features 64"),
+    ("placeholder-tokens", "ValueError: Mismatch in `image` token count between text and `input_ids`. Got ids=[3]"),
+    ("generation-arguments", "ValueError: Argument `streamer` is not a valid argument of `GenerationConfig`."),
+    ("bitsandbytes-call", "Error no kernel image is available at line 12 in file /src/bitsandbytes/csrc/ops.cu"),
+    (
+        "jax-devices-missing",
+        "F0101 rendezvous.cc:95] Termination timeout for `first call to collective 7` of 40 seconds exceeded.",
+    ),
+    (
+        "vllm-memory-changes",
+        "AssertionError: Error in memory profiling. Initial free memory 60.5 GiB, current free memory 61.0 GiB.",
+    ),
 ]
 
 HARMLESS = [
@@ -391,6 +425,7 @@ HARMLESS = [
     "n1:7:9 [0] graph/search.cc:7 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
     "INFO non-default args: {'model': '/models/x', 'max_model_len': 8192}",
     "Hello from n1, rank 0 of 1",
+    "The data parallel group is not initialized yet, using one rank",
     "[W socket.cpp:7] [c10d] The client socket cannot be initialized to connect to [n1]:29500",
     "Job prolog finished on n1",
     "libfabric:7:1751::core:core:fi_getinfo_():1185<warn> fi_getinfo: provider rxm returned -61 (No data available)",
