@@ -408,6 +408,25 @@ CAUSES = [
         "vllm-memory-changes",
         "AssertionError: Error in memory profiling. Initial free memory 60.5 GiB, current free memory 61.0 GiB.",
     ),
+    ("lightning-mixed", "ValueError: You selected an invalid strategy name: `strategy=<my.own.Strategy object at 0x7>`."),
+    ("metric-not-logged", "RuntimeError: Early stopping conditioned on metric `val_acc` which is not available."),
+    (
+        "metric-not-logged",
+        "MisconfigurationException: ReduceLROnPlateau conditioned on metric val/f1 which is not available.",
+    ),
+    ("jax-not-addressable", "RuntimeError: Closing over jax.Array that spans non-addressable devices is not allowed."),
+    (
+        "jax-sharding",
+        "ValueError: argument x of step was given the sharding of NamedSharding(...), which implies that the global size"
+        " of its dimension 0 should be divisible by 8, but it is equal to 6",
+    ),
+    ("jax-sharding", "ValueError: Number of devices 8 must equal the product of mesh_shape (2, 2)"),
+    ("xla-internal", "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: RET_CHECK failure (a/b.cc:7) x"),
+    ("checkpoint-newer", "RuntimeError: ... with version 10, but the maximum supported version for reading is 5."),
+    ("numba-nvvm", "numba.cuda.cudadrv.error.NvvmSupportError: No supported GPU compute capabilities found."),
+    ("ray-resources", "ValueError: Tensor parallel size (4) exceeds available GPUs (2)."),
+    ("torch-internal", 'RuntimeError: x INTERNAL ASSERT FAILED at "/build/torch/a.cpp":7, please report a bug'),
+    ("nan-loss", "{'loss': nan, 'epoch': 1.2}"),
 ]
 
 HARMLESS = [
@@ -425,6 +444,9 @@ HARMLESS = [
     "n1:7:9 [0] graph/search.cc:7 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
     "INFO non-default args: {'model': '/models/x', 'max_model_len': 8192}",
     "Hello from n1, rank 0 of 1",
+    "step 100 loss 2.31 grad_norm nan, update left out",
+    "step 7: loss is nan, skipping this batch",
+    "model_checkpoint.py:1: UserWarning: `ModelCheckpoint(monitor='x')` could not find the monitored key",
     "The data parallel group is not initialized yet, using one rank",
     "[W socket.cpp:7] [c10d] The client socket cannot be initialized to connect to [n1]:29500",
     "Job prolog finished on n1",
