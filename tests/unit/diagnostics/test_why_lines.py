@@ -387,10 +387,7 @@ CAUSES = [
         "NotImplementedError: Operator aten.roll.default does not have a sharding strategy registered.",
     ),
     ("deepspeed-batch", "AssertionError: 50257 is not divisible by 4"),
-    (
-        "deepspeed-batch",
-        "ValueError: in `split_batches` mode, the batch size (6) needs to be a round multiple of the number of processes",
-    ),
+    ("deepspeed-batch", "ValueError: the batch size (6) needs to be a round multiple of the number of processes (4)."),
     ("compile-with-ddp", "NotImplementedError: DDPOptimizer backend: Found a higher order op in the graph."),
     ("inductor-build", "torch._inductor.exc.InductorError: CppCompileError: C++ compile error"),
     ("audio-not-read", "soundfile.LibsndfileError: Error opening 'clips/b2.wav': System error."),
@@ -408,7 +405,10 @@ CAUSES = [
         "vllm-memory-changes",
         "AssertionError: Error in memory profiling. Initial free memory 60.5 GiB, current free memory 61.0 GiB.",
     ),
-    ("lightning-mixed", "ValueError: You selected an invalid strategy name: `strategy=<my.own.Strategy object at 0x7>`."),
+    (
+        "lightning-mixed",
+        "ValueError: You selected an invalid strategy name: `strategy=<my.own.Strategy object at 0x7>`.",
+    ),
     ("metric-not-logged", "RuntimeError: Early stopping conditioned on metric `val_acc` which is not available."),
     (
         "metric-not-logged",
