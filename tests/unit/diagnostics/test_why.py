@@ -53,11 +53,11 @@ def test_the_cause_of_a_real_log_comes_first_and_a_good_run_has_no_cause(log: Pa
     assert found[1:] == (wanted[1].split() if len(wanted) > 1 else [])
 
 
-@pytest.mark.parametrize("first", range(0, len(SIGNATURES), 25))
+@pytest.mark.parametrize("first", range(0, len(SIGNATURES), 10))
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_matching_text_contains_a_needed_word(first: int, data: st.DataObject) -> None:
-    for known in SIGNATURES[first : first + 25]:
+    for known in SIGNATURES[first : first + 10]:
         text = data.draw(st.from_regex(re.compile(known.match, re.MULTILINE)), known.name)
         assert any(word in without_digits(text.split("\n")) for word in known.needs), known.name
 

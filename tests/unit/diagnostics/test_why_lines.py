@@ -417,8 +417,10 @@ CAUSES = [
     ("jax-not-addressable", "RuntimeError: Closing over jax.Array that spans non-addressable devices is not allowed."),
     (
         "jax-sharding",
-        "ValueError: argument x of step was given the sharding of NamedSharding(...), which implies that the global size"
-        " of its dimension 0 should be divisible by 8, but it is equal to 6",
+        (
+            "ValueError: argument x of step was given the sharding of NamedSharding(...), which implies that the global"
+            " size of its dimension 0 should be divisible by 8, but it is equal to 6"
+        ),
     ),
     ("jax-sharding", "ValueError: Number of devices 8 must equal the product of mesh_shape (2, 2)"),
     ("xla-internal", "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: RET_CHECK failure (a/b.cc:7) x"),
