@@ -355,6 +355,12 @@ CAUSES = [
     ("ray-resources", "ValueError: Tensor parallel size (4) exceeds available GPUs (2)."),
     ("torch-internal", 'RuntimeError: x INTERNAL ASSERT FAILED at "/build/torch/a.cpp":7, please report a bug'),
     ("nan-loss", "{'loss': nan, 'epoch': 1.2}"),
+    ("fsdp-integers", "ValueError: Cannot flatten integer dtype tensors"),
+    ("fsdp-state", "AssertionError: Invalid: ``_post_backward_hook_state``: (x, y)"),
+    ("compiled-shapes", "AssertionError: expected size 8==4, stride 2==2 at dim=0"),
+    ("map-process-ended", "RuntimeError: One of the subprocesses has abruptly died during map operation."),
+    ("port-in-use", "OSError: Cannot find empty port in range: 8080-8080."),
+    ("pip-conflict", "tiny-tool 1.0 requires numpy<2, but you have numpy 2.1.0 which is incompatible."),
 ]
 
 HARMLESS = [
@@ -370,6 +376,7 @@ HARMLESS = [
     "n1:7:9 [0] graph/search.cc:7 NCCL WARN Could not find a path for pattern 4, falling back to simple order",
     "INFO non-default args: {'model': '/models/x', 'max_model_len': 8192}",
     "Hello from n1, rank 0 of 1",
+    "If you get `CUDA error: invalid device function` errors, the above might be the cause.",
     "step 100 loss 2.31 grad_norm nan, update left out",
     "step 7: loss is nan, skipping this batch",
     "model_checkpoint.py:1: UserWarning: `ModelCheckpoint(monitor='x')` could not find the monitored key",
