@@ -88,8 +88,11 @@ def _ours(case: str, name: str, image: str, runtime: str, session: Session) -> C
 
 
 def _bare_bwrap(name: str, task: StartTask, session: Session) -> Case:
-    """Give the least that bubblewrap needs to start something in an unpacked tree: no join, no home, no identity."""
-    plan, _ = prepare_run(RunRequest(task.flat, ("true",), ContainerRequest(runtime="bwrap")), session)
+    """Give the least that bubblewrap needs to start something in an unpacked tree: no join, no home, no identity.
+
+    The image without a layer is one tree; the layers of the others are joined with it when they start.
+    """
+    plan, _ = prepare_run(RunRequest(task.plain, ("true",), ContainerRequest(runtime="bwrap")), session)
     words = ("bwrap", "--bind", plan.entry.trees[0], "/", "--dev", "/dev", "--proc", "/proc", *COMMANDS[name])
     return Case("bare", name, words, dict(os.environ))
 

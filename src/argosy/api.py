@@ -45,6 +45,8 @@ from argosy.images.find import find_image
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.jobs import cancel, logs, query
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.local_run import find_run
+from argosy.jobs.names import resolve_name
 from argosy.jobs.query import JobFacts
 from argosy.launch import submit, submit_ssh
 from argosy.launch.model import LaunchRequest, Purpose
@@ -241,8 +243,14 @@ def list_jobs(*, session: Session | None = None) -> tuple[JobRow, ...]:
 
 @_explained
 def find_job(job: str, *, session: Session | None = None) -> JobFacts:
-    """Return state, nodes, exit code and output files of a job, as ``argosy jobs show`` does."""
-    return query.find_job(session or open_session(), job, or_record=True)
+    """Return state, nodes, exit code and output files of a job, as ``argosy jobs show`` does.
+
+    Parameters
+    ----------
+    job
+        The number or name of a job, the record of a run on this machine, or ``last``.
+    """
+    return find_run(session or open_session(), job)
 
 
 @_explained
@@ -261,7 +269,8 @@ def follow_job(
     rank
         Only the output of this rank; see `read_logs`.
     """
-    return logs.follow_job(session or open_session(), job, pause=every, stream=stream, rank=rank)
+    here = session or open_session()
+    return logs.follow_job(here, resolve_name(here, job), pause=every, stream=stream, rank=rank)
 
 
 def read_logs(job: str, *, rank: int | None = None, session: Session | None = None) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.wakeup import wake_on_signals
 
 SIGPIPE_CODE = 141
 
@@ -247,6 +248,7 @@ def _catch_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+    wake_on_signals()
 
 
 if __name__ == "__main__":

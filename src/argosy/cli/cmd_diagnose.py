@@ -67,9 +67,9 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, *, as_json: bool) -> None:
     """Verify a run: the network it used, the GPUs its ranks saw and the cores they were bound to.
 
-    Give a job number, 'last' for your last launch, or logs that were written with NCCL_DEBUG=INFO (oneCCL:
-    CCL_LOG_LEVEL=info). The exit code is 7 if the run did not use the fast network, if it differs from its plan, or if
-    the logs show nothing.
+    Give the number or name of a job, 'last' for your last launch, or logs that were written with NCCL_DEBUG=INFO
+    (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7 if the run did not use the fast network, if it differs from its
+    plan, or if the logs show nothing.
     """
     from argosy.diagnostics.verify.verify import verify_runs
 
@@ -89,11 +89,12 @@ def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, 
 def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
     """Explain why a job failed: find known errors in LOGS, with cause and fix.
 
-    A log is a file, a job number, 'last' for your last launch (the default), or - for standard input. The exit code is
-    7 if no known error is found. Add your own errors in ~/.config/argosy/signatures.toml.
+    A log is a file, the number or name of a job, 'last' for your last launch (the default), or - for standard input.
+    The exit code is 7 if no error is found that ended the program. Add your own errors in
+    ~/.config/argosy/signatures.toml.
     """
     from argosy.diagnostics.why.explain import explain_log, render_errors
-    from argosy.jobs.local_run import LAST
+    from argosy.jobs.names import LAST
 
     session = open_session(quiet=True)
     found = [explain_log(session, log) for log in logs or (LAST,)]
@@ -104,7 +105,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
             click.echo(each.end, nl=bool(each.end))
             shown = render_errors(each.errors, each.log, wrap_width())
             click.echo(shown or f"{each.log}: no known error")
-    ctx.exit(0 if any(each.errors for each in found) else CheckFailed.code)
+    ctx.exit(0 if any(each.failed for each in found) else CheckFailed.code)
 
 
 @click.command()
@@ -117,7 +118,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """Write a report of JOB as one HTML page that opens from disk: verdict, plan, ranks, bandwidth, failure.
 
-    JOB is a job number, 'last' for your last launch, or the record of a run on this machine.
+    JOB is the number of a job, its name (the newest job with this name), 'last' for your last launch, or the record of
+    a run on this machine.
 
     \b
     argosy report 1234

@@ -28,8 +28,9 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.ssh import parse_remote
 from argosy.jobs import history
-from argosy.jobs.local_run import LAST, find_run, name_of_last, refuse_unrecorded_output
+from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import follow_job, read_output
+from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
 from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id
@@ -152,7 +153,7 @@ def _list_past(most: int, *, as_json: bool) -> None:
 def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
     """Compare image, settings, options, versions and ends of two jobs."""
     session = open_session(quiet=True)
-    one, other = history.read_job(session, first), history.read_job(session, second)
+    one, other = (history.read_job(session, resolve_name(session, job)) for job in (first, second))
     rows = history.diff_jobs(one, other)
     if as_json:
         first_end, second_end = ({"job": job.id, "end": job.end} for job in (one, other))
@@ -174,7 +175,7 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
 def show_job(job: str, *, as_json: bool) -> None:
     """Show JOB: state, nodes, exit code, output file, and the record of its plan.
 
-    JOB is a job number, or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
     """
     facts = find_run(open_session(quiet=True), job)
     if as_json:
@@ -209,10 +210,10 @@ def show_job(job: str, *, as_json: bool) -> None:
 def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, rank: int | None) -> None:
     """Print the output of JOB; of a job array, the output of each task.
 
-    JOB is a job number, or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
     """
     session = open_session()
-    known = name_of_last(session) if job == LAST else job
+    known = resolve_name(session, job)
     if follow and is_job_id(known):
         ctx.exit(follow_to_end(session, known, every=every, rank=rank))
     facts = find_run(session, known)
@@ -249,7 +250,11 @@ def _report_end(session: Session, facts: JobFacts) -> None:
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, type=JOB)
 def cancel(jobs: tuple[str, ...]) -> None:
-    """Cancel JOBS, and print what was cancelled."""
+    """Cancel JOBS, and print what was cancelled.
+
+    A job is a number, a name, or 'last' for your last launch. If several of your waiting and running jobs have a name,
+    nothing is cancelled, and their numbers are listed.
+    """
     from argosy.jobs.cancel import cancel_jobs
 
     for line in cancel_jobs(open_session(), jobs):

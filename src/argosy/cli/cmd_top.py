@@ -14,6 +14,7 @@ from argosy.core.errors import Interrupted
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.sources import resolve_job
 from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
+from argosy.jobs.names import resolve_name
 from argosy.slurm.text import ENDED
 
 
@@ -37,10 +38,11 @@ def top(
 ) -> None:  # fmt: skip
     """Show what the ranks of JOB do now: CPU, GPU and memory use, last output; ranks that hang are marked.
 
-    Without JOB, show your only running job.  For a run on this machine, JOB is the name of its record.
+    JOB is the number of a job, its name (the newest job with this name), 'last' for your last launch, or the record of
+    a run on this machine.  Without JOB, show your only running job.
     """
     session = open_session(quiet=True)
-    job = job or resolve_job(session)
+    job = resolve_name(session, job) if job else resolve_job(session)
     if stacks:
         from argosy.jobs.live.stacks import collect_stacks, render_groups
 

@@ -98,7 +98,8 @@ def read_ends_of(path: str) -> str:
             source.seek(max(len(head), size - ENDS_BYTES))
             return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
     except FileNotFoundError as error:
-        raise UsageError(f"there is no log {path!r}", hint="give a file, a job number or last") from error
+        hint = "give a file, the number or name of a job, or last"
+        raise UsageError(f"there is no log {path!r}", hint=hint) from error
     except OSError as error:
         raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 

@@ -83,7 +83,7 @@ def choose_gpu_mode(asked: GpuMode, host: Host, runtime: str) -> tuple[GpuMode, 
         If a GPU mode is requested and no GPU of its vendor is found.
     """
     if asked is GpuMode.NONE:
-        return asked, Choice(ChoiceKey.GPU, asked.value, "requested", "option")
+        return asked, Choice(ChoiceKey.GPU, asked.value, "--gpu none: the container gets no GPUs", "option")
     if asked is GpuMode.AUTO:
         return _choose_by_machine(host, runtime)
     vendor = MODE_VENDOR.get(asked)

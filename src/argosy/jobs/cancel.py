@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.session import Session
 from argosy.core.store import write_text
-from argosy.jobs.query import ask_job
+from argosy.jobs.names import JOB, LAST, find_named, job_number, last_launch, unknown_name
+from argosy.jobs.query import ask_job, list_jobs
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, describe_state
+from argosy.slurm.text import ENDED, JobRow, describe_state, parse_squeue, plan_squeue
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
-
-JOB = re.compile(r"([1-9]\d*)(_(\d+|\[[\d,%-]+\]))?(\+\d+)?")
-"""A job, a task of an array or several of them, a component of a heterogeneous job."""
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
@@ -25,15 +25,17 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
     All jobs are looked up before the first is cancelled: scancel (24.11) prints nothing about unknown numbers and jobs
     that ended.
 
+    Parameters
+    ----------
+    jobs
+        Numbers or names of jobs, or ``last`` for the newest launch.
+
     Raises
     ------
     UsageError
-        If an argument is not a job number, or a job is unknown.
+        If a job is unknown, or several waiting and running jobs have the name.
     """
-    for job in jobs:
-        if not JOB.fullmatch(job):
-            raise UsageError(f"{job!r} is not a job number", hint="see your jobs with 'argosy jobs'")
-    asked = {job: _look(session, job) for job in jobs}
+    asked = {job: _look(session, job) for job in dict.fromkeys(_resolve(session, job) for job in jobs)}
     going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
     near = tuple(job for job in going if not read_submitted(find_record(session, job)).get("ssh"))
     if near:
@@ -54,6 +56,85 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
         f"job {job} had ended already: {text}" if kind == ENDED else f"job {job} is cancelled{text}"
         for job, (kind, text) in asked.items()
     )
+
+
+def _resolve(session: Session, job: str) -> str:
+    """Return the number of a job to cancel; of the jobs with a name, the only one that waits or runs.
+
+    Slurm knows by which name a job waits or runs.  A step in an allocation has a name, too, but its number is that of
+    the allocation.
+
+    Raises
+    ------
+    UsageError
+        If no job has the name, or several waiting and running jobs have it, or the last launch is not a job of its own.
+    CheckFailed
+        If the controller does not answer.
+    """
+    if JOB.fullmatch(job):
+        return job
+    if job == LAST:
+        return _resolve_last(session)
+    alive = {**_list_alive(session, job), **_list_alive_by_ssh(session, job)}
+    if len(alive) > 1:
+        numbers = sorted(alive, key=int, reverse=True)
+        raise UsageError(
+            f"{len(alive)} of your jobs have the name {job!r}",
+            evidence="\n".join(f"job {number} {alive[number]}" for number in numbers),
+            hint=f"cancel one by its number: argosy cancel {numbers[0]}; "
+            f"or all of them: argosy cancel {' '.join(numbers)}",
+        )
+    ended = (launch.id for launch in find_named(session, job) if JOB.fullmatch(launch.id))
+    number = next(iter(alive), "") or next(ended, "")
+    if not number:
+        raise unknown_name(session, job)
+    return number
+
+
+def _resolve_last(session: Session) -> str:
+    launch = last_launch(session)
+    if not JOB.fullmatch(launch.id):
+        raise UsageError(f"the last launch is not a job of Slurm: it is the run {launch.id} on this machine")
+    if launch.in_allocation:
+        raise UsageError(
+            f"the last launch ran in the allocation of job {launch.id}",
+            hint=f"to end the allocation: argosy cancel {launch.id}",
+        )
+    return launch.id
+
+
+def _list_alive(session: Session, name: str) -> dict[str, str]:
+    """Return the waiting and running jobs with a name: number -> what the job does; empty without Slurm."""
+    try:
+        return _describe(row for row in list_jobs(session) if name and row.name == name)
+    except ToolMissing:
+        return {}
+
+
+def _list_alive_by_ssh(session: Session, name: str) -> dict[str, str]:
+    """Return the waiting and running jobs with a name that were submitted by ssh; one question for each cluster."""
+    records: dict[str, dict[str, Path]] = {}
+    for launch in find_named(session, name):
+        host = read_submitted(launch.record).get("ssh", "")
+        if host:
+            records.setdefault(host, {})[launch.id] = launch.record
+    alive: dict[str, str] = {}
+    for jobs in records.values():
+        there = session_of(session, next(iter(jobs.values())))
+        # The user may have another name there.
+        rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
+        alive |= _describe(row for row in rows if job_number(row) in jobs)
+    return alive
+
+
+def _describe(rows: Iterable[JobRow]) -> dict[str, str]:
+    """Return what jobs do by the states of their tasks; jobs that have ended are left out."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        kind, meaning = describe_state(row.state)
+        if kind != ENDED:
+            found.setdefault(job_number(row), []).append(meaning)
+    return {number: " and ".join(dict.fromkeys(meanings)) for number, meanings in found.items()}
 
 
 def _look(session: Session, job: str) -> tuple[str, str]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.locks import is_alive, is_of_this_boot, read_owner
 from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
+from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, RECORD_NAME, STARTED, Run, read_plan, read_submitted, recording_command
-from argosy.slurm.text import ENDED, RUNNING, is_job_id
-
-LAST = "last"
-"""The word for the newest job or run."""
+from argosy.jobs.record import END, STARTED, Run, read_plan, read_submitted, recording_command
+from argosy.slurm.text import ENDED, RUNNING
 
 HERE = "this machine"
 """The node of a run on this machine."""
@@ -23,14 +20,8 @@ HERE = "this machine"
 LOGS_HERE = "here"
 """Folder of --log-dir for runs on this machine; a job has one with its number."""
 
-LOCAL_RUN = re.compile(RECORD_NAME)
 TIME_LENGTH = len("20260102-030405")
 """The name of a record begins with the local time."""
-
-
-def names_run(name: str) -> bool:
-    """Return whether a text is a job number, the name of a run on this machine, or ``last``."""
-    return is_job_id(name) or name == LAST or LOCAL_RUN.fullmatch(Path(name).name) is not None
 
 
 def find_run(session: Session, name: str) -> JobFacts:
@@ -39,32 +30,15 @@ def find_run(session: Session, name: str) -> JobFacts:
     Parameters
     ----------
     name
-        A job number, the name or the folder of a run's record, or ``last`` for the newest job or run.
+        A number or name of a job, the name or the folder of a run's record, or ``last`` for the newest job or run.
 
     Raises
     ------
     UsageError
         When neither Slurm nor a record knows it.
     """
-    known = name_of_last(session) if name == LAST else name
+    known = resolve_name(session, name)
     return _find_local_run(session, known) or find_job(session, known, or_record=True)
-
-
-def name_of_last(session: Session) -> str:
-    """Return the number of the job, or the name of the run on this machine, that was launched last.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
-    for record in sorted((session.paths.state / "runs").glob("*"), reverse=True):
-        submitted = read_submitted(record)
-        if submitted.get("job"):
-            return submitted["job"]
-        if not submitted and _was_started(record):
-            return record.name
-    raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
 
 
 def refuse_unrecorded_output(facts: JobFacts) -> None:
@@ -87,13 +61,8 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the name or the folder of its record; None for a job."""
     if not LOCAL_RUN.fullmatch(Path(name).name):
         return None
-    record = next(filter(_was_started, (Path(name), session.paths.state / "runs" / name)), None)
+    record = next(filter(was_started, (Path(name), session.paths.state / "runs" / name)), None)
     return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
-
-
-def _was_started(record: Path) -> bool:
-    """Return whether a folder is the record of a launch on this machine that was not refused."""
-    return any((record / name).is_file() for name in (STARTED, END))
 
 
 def read_local_run(record: Path, hostname: str) -> JobFacts:

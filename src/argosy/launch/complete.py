@@ -83,7 +83,7 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     if wanted.gpus or wanted.gpus_per_node or is_allocated:
         return request
     if request.container.gpu is GpuMode.NONE:
-        return replace(request, why_gpus="--gpu none requests none")
+        return replace(request, why_gpus="--gpu none: the job requests no GPUs")
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
     moded, _ = choose_mode(site, request.mode, request.image)
     gpus = gpus_of(moded, moded.partition(options.partition))
@@ -99,7 +99,7 @@ def _with_gpus(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
         else:
             needed = -(-max(1, wanted.ranks) // moded.node.devices_per_gpu)
             gpus, why = min(gpus, needed), "one for each rank, because no number was given"
-    why += "; --gpu none requests none"
+    why += "; for a job without GPUs: --gpu none"
     return replace(request, wanted=replace(wanted, gpus_per_node=gpus), why_gpus=why)
 
 

@@ -44,8 +44,11 @@ CHOICE_OF_OPTION: Mapping[str, str] = MappingProxyType(
 )
 """Option of sbatch -> key of the choice that it follows from; any other option is a key itself."""
 
-SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.GPUS_PER_NODE, ChoiceKey.PARTITION, ChoiceKey.SBATCH})
+SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.PARTITION, ChoiceKey.SBATCH})
 """Choices that the sbatch options show already."""
+
+GPU_OPTION = re.compile(r"--gpus-per-node=|--gres=(.*,)?gpu\b")
+"""An option of sbatch that shows the GPUs; without one, the choice itself is shown."""
 
 DEFAULT_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -94,6 +97,8 @@ def explain_plan(plan: LaunchPlan) -> tuple[Explained, ...]:
         return _sorted((*map(_explain_choice, plan.choices), *policy))
     options = tuple(_explain_options(plan))
     shown = {row.what for row in options} | SHOWN_BY_OPTIONS
+    if any(map(GPU_OPTION.match, plan.directives)):
+        shown |= {ChoiceKey.GPUS_PER_NODE}
     others = (_explain_choice(choice) for choice in plan.choices if choice.key not in shown)
     return _sorted((*options, *others, *policy, *_explain_rank_logs(plan)))
 

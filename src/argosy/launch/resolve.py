@@ -262,7 +262,7 @@ def _with_gpus_of_nodes(request: LaunchRequest, target: LaunchTarget, host: Host
     mode = container_at_site(request.container, site).gpu
     if not gpus and mode is not request.container.gpu and MODE_VENDOR.get(mode):
         raise UsageError(
-            f"no GPU was requested, but jobs of {site.name} pass GPUs into the container",
+            f"the job does not request GPUs, but jobs of {site.name} pass GPUs into the container",
             evidence=f"its profile has gpu = {mode.value!r} in [runtime]",
             hint=f"add --gpus-per-node {site.node.gpus or 1}; or --gpu none for a job without GPUs",
             key="runtime.gpu",

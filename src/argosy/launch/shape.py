@@ -62,7 +62,7 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     if gpus or why:
         return Choice(ChoiceKey.GPUS_PER_NODE, str(gpus), why or "requested", "option")
     there = site.node.gpus
-    why = "no GPU was requested" + (f"; a node has {there}: --gpus-per-node {there}" if there else "")
+    why = "no option requests GPUs" + (f"; for all GPUs of a node: --gpus-per-node {there}" if there else "")
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
@@ -133,7 +133,7 @@ def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[
     devices = site.node.devices_per_gpu
     if gpus and devices > 1:
         return gpus * devices, f"{devices} per GPU: each GPU has {devices} root devices"
-    return (gpus, "one per GPU") if gpus else (1, "neither GPUs nor ranks were requested")
+    return (gpus, "one per GPU") if gpus else (1, "one per node: the job has no GPUs, and --ranks is not given")
 
 
 def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[int, str]:

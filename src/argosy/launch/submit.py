@@ -23,6 +23,7 @@ from argosy.jobs.record import (
     new_record_folder,
     recording_command,
 )
+from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
@@ -68,6 +69,8 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     if request.logs:
         with translate_os_errors(Path(request.logs)):
             Path(request.logs).mkdir(parents=True, exist_ok=True)
+    if plan.is_job and not request.in_allocation and not request.no_check:
+        refuse_shared_checkpoint(plan, session)
     note_target(session, plan, in_allocation=request.in_allocation)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)

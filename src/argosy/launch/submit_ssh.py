@@ -26,6 +26,7 @@ from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.record import new_record_folder
+from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.output_folders import output_folders
@@ -160,6 +161,8 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     folder = new_record_folder(session)
     record = str(PurePosixPath(there.state, "runs", folder.name))
     plan = _prepare_by_ssh(request, session, there, record=record)
+    if not request.no_check:
+        refuse_shared_checkpoint(plan, replace(session, runner=there.runner), ssh=remote.host)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
     write_record(plan, folder, session)

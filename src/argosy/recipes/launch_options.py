@@ -256,7 +256,8 @@ class LaunchOptions(ContainerOptions, total=False):
         bool,
         Row(
             CONTAINER,
-            "Launch even if the image does not fit the program or the GPUs, or the job does not fit the site's nodes.",
+            "Launch even if the image does not fit the program or the GPUs, the job does not fit the site's nodes, or "
+            "another job writes its checkpoint.",
         ),
     ]
     output: Annotated[

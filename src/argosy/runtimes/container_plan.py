@@ -45,6 +45,9 @@ SYSTEM = frozenset(
 )
 """Folders that every image has; the host's folder is not mounted there, even if it is the current directory."""
 
+CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+"""Variables that name a file with a site's certificate authority. Programs in the container read the same file."""
+
 VERSIONED = ("torch", "rocm", "cuda", "nccl")
 """Software in an image on whose version site settings may depend."""
 
@@ -137,7 +140,7 @@ def fileless_image(reference: str, runtime: str) -> Image | None:
 
 
 def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
-    """Return the bind mounts: home, current directory and TMPDIR, then the requested ones.
+    """Return the bind mounts: home, current directory, TMPDIR and files of certificates, then the requested ones.
 
     If the current directory is a system folder, the image's own folder is used. Mounts from a site's modules
     (``APPTAINER_BIND``) are added, because `leaks` removes the variables. With ``--contain``, only requested mounts are
@@ -147,12 +150,13 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     modules = () if request.contain else parse_bind_variables(host.environment)
     temporary = host.environment.get("TMPDIR", "")
     here = "" if host.cwd in SYSTEM else host.cwd
-    usual = [] if request.contain else [host.person.home, here, temporary]
+    certificates = [host.environment.get(name, "") for name in CERTIFICATES]
+    usual = [] if request.contain else [host.person.home, here, temporary, *certificates]
     binds: list[Bind] = []
     for path in usual:
         place = _landing(path, binds, host.links, contain=False)
         if path.startswith("/") and path != "/" and not any(_covers(bind, place) for bind in binds):
-            binds.append(Bind(place, place, optional=path == temporary))
+            binds.append(Bind(place, place, optional=path in {temporary, *certificates}))
     asked: list[Bind] = []
     for bind in (_whole(each, host.cwd) for each in request.binds):
         place = _landing(bind.target, binds, host.links, contain=request.contain)

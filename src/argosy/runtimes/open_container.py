@@ -27,7 +27,14 @@ from argosy.images.sif.write import FileSlice
 from argosy.images.squashfs.superblock import Source, slices_of
 from argosy.runtimes.choose import gpu_at_sites, suggesting_module
 from argosy.runtimes.command_check import plan_command_binds
-from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container, with_mounts, without_binds
+from argosy.runtimes.container_plan import (
+    CERTIFICATES,
+    ContainerPlan,
+    fileless_image,
+    plan_container,
+    with_mounts,
+    without_binds,
+)
 from argosy.runtimes.image_entry import plan_entry
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
@@ -110,7 +117,8 @@ def _entered(
 def _with_links(host: Host, request: ContainerRequest) -> Host:
     """Return the host with the symbolic links in the paths of mounted folders."""
     asked = [os.path.join(host.cwd, bind.target) for bind in request.binds]  # noqa: PTH118 - text alone
-    return replace(host, links=read_links([host.person.home, host.cwd, host.environment.get("TMPDIR", ""), *asked]))
+    named = [host.environment.get(name, "") for name in ("TMPDIR", *CERTIFICATES)]
+    return replace(host, links=read_links([host.person.home, host.cwd, *named, *asked]))
 
 
 def _running(image: Image, host: Host) -> Host:
@@ -152,8 +160,8 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
 
 
 def _present(plan: ContainerPlan) -> ContainerPlan:
-    """Remove optional mounts of missing folders, for example a TMPDIR that another session removed."""
-    missing = {bind for bind in plan.entry.binds if bind.optional and not os.path.isdir(bind.source)}  # noqa: PTH112 - likewise
+    """Remove optional mounts of missing paths, for example a TMPDIR that another session removed."""
+    missing = {bind for bind in plan.entry.binds if bind.optional and not os.path.exists(bind.source)}  # noqa: PTH110 - likewise
     return without_binds(plan, missing)
 
 

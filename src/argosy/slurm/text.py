@@ -248,9 +248,9 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 """The name is last, because it may contain a bar."""
 
 
-def plan_squeue(user: str) -> Argv:
-    """Return the command that lists the waiting and running jobs of a user."""
-    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, "--user", user)
+def plan_squeue(user: str = "") -> Argv:
+    """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it."""
+    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, *(("--user", user) if user else ("--me",)))
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:

@@ -184,7 +184,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("sites", "show", "nowhere"), 3, "unknown site 'nowhere'"),
         (("sites", "show", "lumi"), 3, "-> did you mean lumi-c or lumi-g?"),
         (("sites", "lint", "no-such/place.toml"), 3, "cannot find the site profile no-such/place.toml"),
-        (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file, a job number or last"),
+        (("verify", "no.log"), 2, "there is no log 'no.log'\n  -> give a file, the number or name of a job, or last"),
         (("launch", "--dry-run", "x.sif", "python", "t.py", "--epochs"), 2, "write -- before the command"),
         (("help", "biuld"), 2, "did you mean 'argosy build'?"),
         (("launch", "nothing.sif", "--json", "--", "true"), 125, "--json needs --dry-run"),
@@ -196,7 +196,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
         (("jobs", "15"), 2, "argosy jobs show 15"),
-        (("cancel", "my-job"), 2, "'my-job' is not a job number"),
+        (("cancel", "my-job"), 2, "there is no job 'my-job'\n"),
         (("verify", __file__), 7, "cannot verify the run: its logs contain no line"),
     ],
 )
@@ -366,7 +366,7 @@ def dry_run(*words: str, image: str = "/p/x.sif") -> subprocess.CompletedProcess
 def test_a_job_without_gpus_learns_how_to_request_them() -> None:
     said = dry_run("--site", "nvidia-apptainer")
     assert said.returncode == 2
-    assert "no GPU was requested" in said.stderr
+    assert "the job does not request GPUs" in said.stderr
     assert "--gpus-per-node 1; or --gpu none" in said.stderr
     assert dry_run("--site", "mn5-acc", "--gpu", "none").returncode == 0
 
@@ -388,7 +388,7 @@ def test_a_script_names_the_nearest_partition() -> None:
 def test_a_job_without_gpus_on_request_is_not_told_how_to_get_them() -> None:
     said = dry_run("--site", "lumi-g", "--gpu", "none")
     assert said.returncode == 0
-    assert "no GPU was requested" not in said.stdout + said.stderr
+    assert "request GPUs" not in said.stdout + said.stderr
     for option in ("--gpus", "--gpus-per-node"):
         assert "use --gpu none for a job without GPUs" in dry_run("--site", "lumi-g", option, "0").stderr
 

@@ -87,6 +87,7 @@ def test_the_innermost_of_listed_causes_is_quoted(log: str, inner: str) -> None:
         "WARNING: could not find the cache, a new one is made",
         "n1:41:42 [0] NCCL INFO Failed to open the optional plugin",
         "relative error: 1.2e-07",
+        "[D 10:54:05.592 NotebookApp] activity on badc06b4: error",
         "test error 0.031, 0 errors",
         "checking for libfrob... not found",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
@@ -154,6 +155,42 @@ def test_a_known_cause_is_preferred_and_one_that_the_program_survived_comes_last
     assert first_error("FATAL: no frobnicator\nOSError: [Errno 122] Disk quota exceeded\n") == ""
 
 
+@pytest.mark.parametrize("after", ["step\n" * 30, "step\n# Avg bus bandwidth    : 92.3\n"])
+def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_later(after: str) -> None:
+    (found,) = find_errors(f"RuntimeError: No CUDA GPUs are available\n{after}", SIGNATURES)
+    assert (found.name, found.level) == ("no-gpu-seen", "survived")
+    assert "  cause " not in render_errors([found])
+
+
+def test_a_symptom_before_the_end_of_a_good_run_is_no_cause() -> None:
+    log = "slurmstepd: error: task/cgroup: unable to add task[pid=7] to memory cg '(null)'\nepoch 1\njob finished\n"
+    assert [each.level for each in find_errors(log, SIGNATURES)] == ["warning"]
+    log = (
+        "slurmstepd: error: jobacct_gather/cgroup: unable to instanciate job 7 memory cgroup\nepoch 1\nTraining done\n"
+    )
+    assert [each.level for each in find_errors(log, SIGNATURES)] == ["survived"]
+
+
+def test_the_abort_of_mpi_that_completed_is_no_good_end() -> None:
+    log = "[n1:7] OPAL ERROR: Unreachable in file ext3x_client.c at line 112\n"
+    log += (
+        "[n1:7] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate messages\n"
+    )
+    assert "survived" not in [each.level for each in find_errors(log, SIGNATURES)]
+
+
+def test_the_signal_that_ended_a_rank_comes_before_the_end_of_the_others() -> None:
+    log = "W1223 05:17:58.9 33 torch/distributed/elastic/api.py:908] Sending process 77 closing signal SIGTERM\n"
+    log += "E1223 05:18:02.9 33 torch/distributed/elastic/api.py:882] failed (exitcode: -11) local_rank: 0 (pid: 3)\n"
+    assert [each.name for each in find_errors(log, SIGNATURES)] == ["segfault", "ended-with-others"]
+
+
+@pytest.mark.parametrize("end", ["srun: error: n1: task 0: Exited with exit code 1\n", "FATAL: no frobnicator\n"])
+def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: str) -> None:
+    found = find_errors("RuntimeError: No CUDA GPUs are available\n" + "step\n" * 30 + end, SIGNATURES)
+    assert "survived" not in [each.level for each in found]
+
+
 @pytest.mark.parametrize(
     ("message", "step"),
     [
@@ -182,24 +219,107 @@ def test_of_several_jobs_in_one_log_the_last_one_is_explained() -> None:
     assert [(each.name, each.line) for each in find_errors(log, SIGNATURES)] == [("job-cancelled", 4)]
 
 
+def test_the_end_of_an_earlier_job_is_not_that_of_one_that_appended_its_output() -> None:
+    end = "slurmstepd: error: *** JOB 41 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
+    log = f"epoch 1\n{end}" + "epoch 2\n" * 200
+    assert find_errors(log, SIGNATURES) == ()
+    assert first_error(f"{log}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
+
+
+LSF_REPORT = """
+Sender: LSF System <lsfadmin@n1>
+Subject: Job 41: <mesh> in cluster <c> {how}
+
+Your job looked like:
+------------------------------------------------------------
+# LSBATCH: User input
+#!/bin/sh
+module load python
+echo 'error: cannot frob' >&2
+python main.py
+------------------------------------------------------------
+
+{end}
+
+Resource usage summary:
+    CPU time :                                   16.00 sec.
+    Max Memory :                                 711 MB
+    Max Processes :                              4
+    Max Threads :                                6
+    Run time :                                   91 sec.
+    Turnaround time :                            41110 sec.
+
+The output (if any) is above this job summary.
+
+"""
+TRACEBACK = 'Traceback (most recent call last):\n  File "/p/main.py", line 5, in <module>\n    frob()\n'
+FAILED = f"{TRACEBACK}NameError: name 'frob' is not defined\n" + LSF_REPORT.format(
+    how="Exited", end="Exited with exit code 1."
+)
+WENT_WELL = "epoch 1\n" + LSF_REPORT.format(how="Done", end="Successfully completed.")
+
+
+def test_the_report_of_lsf_below_a_failure_is_not_output_of_the_program() -> None:
+    assert [(each.name, each.line) for each in find_errors(FAILED, SIGNATURES)] == [("program-error", 4)]
+    assert find_errors(WENT_WELL, SIGNATURES) == ()
+
+
+def test_of_several_jobs_of_lsf_in_one_log_the_last_one_is_explained() -> None:
+    assert find_errors(FAILED + WENT_WELL, SIGNATURES) == ()
+    assert [each.name for each in find_errors(WENT_WELL + FAILED, SIGNATURES)] == ["program-error"]
+
+
+def test_a_traceback_that_a_logger_writes_as_a_warning_is_no_failure() -> None:
+    log = "".join(f"frob.convert: [WARNING] {line}\n" for line in f"{TRACEBACK}RingError: no ring".splitlines())
+    assert find_errors(f"epoch 1\n{log}epoch 2\n", SIGNATURES) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO:2025-10-30 01:39:47:jax._src:925: Unable to initialize backend 'rocm': module 'j' has no attribute 'G'",
+        "E0106 16:56:22 7 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. OutOfResources: 1",
+        "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or directory",
+        "[2025-10-28 20:50:29,619] [INFO] [config.py:958:print]   zero_force_ds_cpu_optimizer .. True",
+    ],
+)
+def test_parts_that_a_program_can_do_without_are_no_error(line: str) -> None:
+    assert find_errors(f"{line}\nepoch 1\n", SIGNATURES) == ()
+
+
+def test_of_several_attempts_in_one_log_the_last_refusal_counts() -> None:
+    log = "train.py: error: argument --lr: bad\ntrain.py: error: argument --fp16: expected one argument\n"
+    assert [each.line for each in find_errors(log, SIGNATURES)] == [2]
+
+
+def test_the_end_of_the_script_does_not_mean_that_an_uncaught_exception_was_survived() -> None:
+    log = f"{TRACEBACK}RuntimeError: CUDA out of memory. Tried to allocate 2.93 GiB\n\nreal\t0m56.8s\ndone\n"
+    assert [(each.level, each.line) for each in find_errors(log, SIGNATURES)] == [("cause", 4)]
+
+
+def test_debug_messages_of_ucx_are_no_error() -> None:
+    log = "[1.2] [n1:7:0] sock.c:32   UCX  DEBUG ioctl(ifr_name=ib2) failed: Cannot assign requested address\n"
+    assert find_errors(f"{log}srun: error: n1: task 0: Exited with exit code 1\n", SIGNATURES) == ()
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("FATAL: no frobnicator for mesh 7", "the program ended with the message 'no frobnicator for mesh 7'"),
-        ("frob: error: the ring is open", "frob ended with the message 'the ring is open'"),
-        ("/opt/frob/bin/solve: cannot frob the mesh", "solve ended with the message 'cannot frob the mesh'"),
+        ("FATAL: no frobnicator for mesh 7", "the program reports 'no frobnicator for mesh 7'"),
+        ("frob: error: the ring is open", "frob reports 'the ring is open'"),
+        ("/opt/frob/bin/solve: cannot frob the mesh", "solve reports 'cannot frob the mesh'"),
         ("slurmstepd: error: no frob for step 7", "slurmstepd reports 'no frob for step 7'"),
-        (" *** ERROR: the mesh is not closed ***", "the program ended with the message 'the mesh is not closed'"),
-        ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program ended with the message 'The ring is open'"),
+        (" *** ERROR: the mesh is not closed ***", "the program reports 'the mesh is not closed'"),
+        ("n1:41:42 [0] x.cc:12 NCCL WARN The ring is open", "the program reports 'The ring is open'"),
         (
             "gpu-n1-rack:41:42 [0] x.cc:12 NCCL WARN The ring is open",
-            "the program ended with the message 'The ring is open'",
+            "the program reports 'The ring is open'",
         ),
         (
             "Fatal error in frob_open: no ring for it",
-            "the program ended with the message 'no ring for it' in frob_open",
+            "the program reports 'no ring for it' in frob_open",
         ),
-        ("FATAL from PE    3: the frob is NaN here", "the program ended with the message 'the frob is NaN here'"),
+        ("FATAL from PE    3: the frob is NaN here", "the program reports 'the frob is NaN here'"),
         ("ERROR: An error occurred", "not a known error; this is the first error of the failure"),
         ("Error: BadValue(33)", "not a known error; this is the first error of the failure"),
     ],
@@ -213,9 +333,9 @@ def test_an_error_line_that_tells_what_went_wrong_is_the_cause_and_another_is_on
 def test_the_message_of_a_box_or_below_a_headline_is_the_cause() -> None:
     told = f"step 1\n{BOX}\nThe frobnicator that the ranks\nneed was not found:\n\n  Host: n1\n{BOX}\n"
     (found,) = find_errors(told, SIGNATURES)
-    assert found.cause == "the program ended with the message 'The frobnicator that the ranks need was not found:'"
+    assert found.cause == "the program reports 'The frobnicator that the ranks need was not found:'"
     (found,) = find_errors("step 1\nFatal error:\n  There is no frobnicator for 36 ranks\n", SIGNATURES)
-    assert found.cause == "the program ended with the message 'There is no frobnicator for 36 ranks'"
+    assert found.cause == "the program reports 'There is no frobnicator for 36 ranks'"
 
 
 CANCELLED = "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***\n"
@@ -235,14 +355,16 @@ def test_a_known_error_that_the_program_survived_does_not_hide_the_unknown_one_t
 
 def test_a_warning_is_shown_in_one_line_and_hides_no_error() -> None:
     warning = "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': cannot open shared object file\n"
-    assert render_errors(find_errors(f"{warning}step 1\n", SIGNATURES)).startswith("line 1: the InfiniBand library")
+    shown = render_errors(find_errors(f"{warning}step 1\n", SIGNATURES), "job.out").split("\n")
+    assert shown[0] == "job.out: no known error ended the program; it went on after these:"
+    assert shown[1].startswith("line 1: the InfiniBand library")
     assert first_error(f"{warning}FATAL: no frobnicator\n") == "FATAL: no frobnicator"
 
 
 def test_a_message_after_the_launchers_report_of_its_rank_is_the_cause() -> None:
     report = "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode -1.\n"
     (first, second) = find_errors(f"{BOX}\n{report}{BOX}\nError: no frobnicator for this mesh\n", SIGNATURES)
-    assert first.cause == "the program ended with the message 'no frobnicator for this mesh'"
+    assert first.cause == "the program reports 'no frobnicator for this mesh'"
     assert second.cause.startswith("the program itself ended all its ranks with MPI_Abort (rank 0), because")
 
 
@@ -270,7 +392,7 @@ def test_a_long_chain_of_reasons_keeps_its_end() -> None:
 def test_a_damaged_heap_does_not_hide_the_error_before_it() -> None:
     log = "[E::main_mem] failed to open file `reads.fq'\nfree(): double free detected in tcache 2\n"
     (first, second) = find_errors(log, SIGNATURES)
-    assert first.cause == "the program ended with the message 'failed to open file `reads.fq''"
+    assert first.cause == "the program reports 'failed to open file `reads.fq''"
     assert second.name == "heap-corruption"
 
 
@@ -313,13 +435,13 @@ ValueError: dtype fp5 has no kernel
 
 def test_a_function_in_front_of_a_message_is_not_taken_for_the_program() -> None:
     (found,) = find_errors("step 1\nsocketTryAccept: Accept failed: Bad file descriptor\n", ())
-    assert found.cause == "the program ended with the message 'Accept failed: Bad file descriptor' in socketTryAccept"
+    assert found.cause == "the program reports 'Accept failed: Bad file descriptor' in socketTryAccept"
 
 
 def test_a_headline_in_capitals_is_not_part_of_the_message() -> None:
     log = "-------------- FATAL CALLED ---------------\n Fatal in file: mod_wind.F90 at line:      12\n CFL violation\n"
     (found,) = find_errors(log, ())
-    assert found.cause == "the program ended with the message 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"
+    assert found.cause == "the program reports 'Fatal in file: mod_wind.F90 at line: 12 CFL violation'"
 
 
 def test_a_message_of_open_mpi_after_which_it_goes_on_is_no_failure() -> None:
@@ -341,4 +463,4 @@ lower performance.
 
 def test_the_prompt_of_a_shell_after_an_error_does_not_show_that_the_run_went_on() -> None:
     (found,) = find_errors("+ git archive HEAD\nfatal: not a git repository: .git\nada@login1:~/build$\n", ())
-    assert found.cause == "the program ended with the message 'not a git repository: .git'"
+    assert found.cause == "the program reports 'not a git repository: .git'"

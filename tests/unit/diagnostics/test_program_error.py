@@ -188,3 +188,40 @@ def test_a_message_in_the_line_after_the_name_of_the_exception_is_read() -> None
     )
     found = find_errors(f"{log}\nFatal Error: the ring did not close.\n", SIGNATURES)
     assert found[0].cause == "the program raised RuntimeError: Fatal Error: the ring did not close. at run.py:3"
+
+
+IN_A_BOX = """\
+╭───────────────────── Traceback (most recent call last) ──────────────────────╮
+│ /home/ada/train.py:40 in <module>                                            │
+│                                                                              │
+│   39 # the widths of the layers                                              │
+│ ❱ 40 main(sizes)                                                             │
+│                                                                              │
+│ /opt/env/lib/python3.12/site-packages/einops/einops.py:9 in read             │
+╰──────────────────────────────────────────────────────────────────────────────╯
+EinopsError: Shape mismatch
+"""
+
+
+def test_a_traceback_in_a_box_is_read() -> None:
+    assert cause_of(f"step 1\n{IN_A_BOX}")[1] == (
+        "the program raised EinopsError: Shape mismatch at train.py:40, in the package einops"
+    )
+
+
+def test_a_traceback_with_the_time_before_each_line_is_read() -> None:
+    lines = TRACEBACK.splitlines()
+    log = "".join(f"2026-11-20T12:00:0{second}.123Z {line}\n" for second, line in enumerate(lines))
+    assert cause_of(log)[1] == "the program raised KeyError: 'width' at model.py:7"
+
+
+def test_the_exception_from_which_another_one_was_raised_is_named_with_it() -> None:
+    chain = "\nThe above exception was the direct cause of the following exception:\n\n"
+    log = f"{TRACEBACK}{chain}{IN_PACKAGE}"
+    assert cause_of(log)[1].endswith("in the package einops, because of KeyError: 'width'")
+
+
+def test_an_exception_of_cpp_ends_a_program_that_caught_one_of_python() -> None:
+    thrown = "terminate called after throwing an instance of 'frob::RingError'\n  what():  the ring is open\n"
+    log = TRACEBACK + "step\n" * 30 + thrown
+    assert cause_of(log)[1] == "the program ended with frob::RingError: the ring is open"

@@ -421,3 +421,68 @@ def test_the_variables_that_nccl_read_are_known_and_those_of_its_log_are_left_ou
     assert net.settings == (
         ("NCCL_IB_DISABLE", "1"), ("NCCL_IB_HCA", "mlx5_0"), ("NCCL_SOCKET_IFNAME", "^docker0,lo"),
     )  # fmt: skip
+
+
+LIGHTNING = "GPU available: True (cuda), used: False\nTPU available: False, using: 0 TPU cores\n"
+PINNED = (
+    "/opt/argosy/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py:668: UserWarning: 'pin_memory' "
+    "argument is set as true but no accelerator is found, then device pinned memory won't be used.\n"
+)
+SCALER = "UserWarning: torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.\n"
+AUTOCAST = "UserWarning: User provided device_type of 'cuda', but CUDA is not available. Disabling\n"
+STARTED = (
+    "/usr/lib/python3/torch/cuda/__init__.py:174: UserWarning: CUDA initialization: The NVIDIA driver on your system "
+    "is too old (found version 11040). (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:109.)\n"
+)
+
+
+def gpus(text: str, ranks: tuple[RankFacts, ...] = RANKS, expected: Expected = TWO_NODES) -> Finding:
+    return check(check_run(parse_netlog(text), ranks, expected, ANY), "GPUs")
+
+
+@pytest.mark.parametrize("text", [LIGHTNING, f"[rank0]: INFO: {LIGHTNING}", "GPU available: False, used: False\r\n"])
+def test_a_program_that_says_that_it_uses_no_gpu_wastes_the_requested_ones(text: str) -> None:
+    found = gpus(text)
+    assert found.state == "fail"
+    assert found.evidence.startswith('4 requested, used by the program: 0 (Lightning says "GPU available: ')
+    assert found.evidence.endswith(', used: False"); each rank can see 2')
+    assert "accelerator" in found.hint
+
+
+@pytest.mark.parametrize("line", [PINNED, SCALER, AUTOCAST, STARTED])
+def test_torch_that_finds_no_gpu_in_every_rank_is_reported(line: str) -> None:
+    found = gpus(4 * line)
+    assert found.state == "warn"
+    assert found.evidence.startswith('4 requested, used by torch: 0 (each rank says "')
+    assert found.evidence.endswith('"); each rank can see 2')
+    assert "argosy check" in found.hint
+    assert gpus(line, RANKS[:1], Expected(nodes=1, ranks=1, gpus=2)).state == "warn"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GPU available: True (cuda), used: True\n" + LIGHTNING,
+        3 * PINNED,
+        2 * PINNED + 2 * SCALER,
+        "GPU available: True (cuda), used:\n",
+        "if CUDA is not available. Disabling\n" * 4,
+        LIGHTNING + "node1:1:2 [0] NCCL INFO comm 0x5 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 6000 commId 0x1\n",
+    ],
+)
+def test_without_evidence_nothing_is_said_about_unused_gpus(text: str) -> None:
+    assert "requested" not in gpus(text).evidence
+
+
+def test_a_run_whose_ranks_recorded_nothing_is_judged_by_its_program() -> None:
+    assert gpus(LIGHTNING, ()).evidence == (
+        '4 requested, used by the program: 0 (Lightning says "GPU available: True (cuda), used: False")'
+    )
+    assert gpus(3 * PINNED, ()).state == "unknown"
+    assert gpus(4 * PINNED, ()).state == "warn"
+
+
+def test_a_job_that_requested_no_gpu_wastes_none() -> None:
+    verdict = check_run(parse_netlog(LIGHTNING), RANKS, replace(TWO_NODES, gpus=0), ANY)
+    assert "requested" not in verdict.line

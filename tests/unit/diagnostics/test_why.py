@@ -62,6 +62,11 @@ def test_every_matching_text_contains_a_needed_word(first: int, data: st.DataObj
         assert any(word in without_digits(text.split("\n")) for word in known.needs), known.name
 
 
+def test_no_name_is_given_twice_since_the_second_error_would_be_ignored() -> None:
+    names = [name for path in SHIPPED for name in re.findall(r'^name = "(.+)"', path.read_text(), re.MULTILINE)]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
 def test_each_known_error_has_needed_words_to_search_long_logs_fast() -> None:
     assert [each.name for each in SIGNATURES if not each.needs] == []
 

@@ -42,7 +42,7 @@ def test_end_of_a_labelled_traceback_without_its_head_is_the_cause() -> None:
 
 def test_message_is_quoted_without_the_label_of_its_logger() -> None:
     _, cause = _first(f"{LABEL}no heartbeat received from the engine\nINFO: Shutting down")
-    assert cause == "the program ended with the message 'no heartbeat received from the engine'"
+    assert cause == "the program reports 'no heartbeat received from the engine'"
 
 
 def test_arguments_of_a_server_are_not_a_failed_connection() -> None:

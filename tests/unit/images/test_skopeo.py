@@ -35,6 +35,11 @@ SAID = [
     (Fault.LOGIN, "requested access to the resource is denied", ToolFailed),
     (Fault.LOGIN, "unable to retrieve auth token: invalid username/password: unauthorized: bad", ToolFailed),
     (Fault.LOGIN, "received unexpected HTTP status: 403 Forbidden", ToolFailed),
+    (
+        Fault.SETTINGS,
+        'getting username and password: * reading JSON file "/h/auth.json": open /h/auth.json: permission denied',
+        ToolFailed,
+    ),
     (Fault.RATE, "toomanyrequests: You have reached your pull rate limit.", ToolFailed),
     (Fault.RATE, "received unexpected HTTP status: 429 Too Many Requests", ToolFailed),
     (Fault.TLS, 'Get "https://x/v2/": x509: certificate signed by unknown authority', ToolFailed),

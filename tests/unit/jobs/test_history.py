@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 from argosy.cli.app import app
 from argosy.core.errors import UsageError
 from argosy.jobs.history import past_jobs
-from argosy.jobs.local_run import LOCAL_RUN, find_run, name_of_last, refuse_unrecorded_output
+from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
+from argosy.jobs.names import LOCAL_RUN, name_of_last
 from argosy.jobs.record import new_record_folder
 from tests.unit.machines import make_session
 

@@ -446,9 +446,9 @@ def test_slurm_is_not_asked_about_an_invalid_job_number(tmp_path: Path, word: st
     runner = FakeRunner()
     with pytest.raises(UsageError, match="is not a job number"):
         find_job(make_session(tmp_path, HOST, runner), word)
-    with pytest.raises(UsageError, match="is not a job number"):
+    with pytest.raises(UsageError, match="there is no job"):
         cancel_jobs(make_session(tmp_path, HOST, runner), (word,))
-    assert runner.seen == []
+    assert {command.argv[0] for command in runner.seen} == {"squeue"}, "it is a name of no job"
 
 
 def test_a_task_of_a_job_without_an_array_is_not_found(tmp_path: Path) -> None:

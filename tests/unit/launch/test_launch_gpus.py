@@ -9,6 +9,7 @@ import pytest
 from argosy.core.errors import UsageError
 from argosy.core.model import ContainerRequest, GpuMode
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.launch.explain import explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import warn_before_submission
 from argosy.launch.resolve import prepare_launch
@@ -184,3 +185,25 @@ def test_a_launch_on_a_login_node_names_the_site_that_is_missing(tmp_path: Path)
         with pytest.raises(UsageError) as caught:
             prepare_launch(LaunchRequest("/a.sif", ("python", "t.py"), site="local", **asked), there)
         assert caught.value.hint.startswith("add --site odd, or")
+
+
+def explained(planned: LaunchPlan) -> dict[str, tuple[str, str, str]]:
+    return {row.what: (row.value, row.source, row.why) for row in explain_plan(planned)}
+
+
+@pytest.mark.parametrize("site", ["lumi-g", "lumi-c", "mn5-acc", "nvidia-apptainer"])
+def test_gpu_none_is_explained_as_the_choice_of_the_user_in_each_line_that_follows_from_it(site: str) -> None:
+    rows = explained(plan(site, Wanted(nodes=2), gpu=GpuMode.NONE))
+    assert rows["GPUs per node"] == ("0", "option", "--gpu none: the job requests no GPUs")
+    assert rows["gpu"] == ("none", "option", "--gpu none: the container gets no GPUs")
+    assert rows["ranks per node"][2] == "one per node: the job has no GPUs, and --ranks is not given"
+
+
+def test_a_job_without_gpus_by_default_is_explained_and_one_with_gpus_shows_their_number_once() -> None:
+    rows = explained(plan("lumi-c", Wanted(nodes=2)))
+    assert rows["GPUs per node"] == ("0", "default", "no option requests GPUs")
+    rows = explained(plan("lumi-g", Wanted(nodes=2)))
+    assert "GPUs per node" not in rows
+    assert rows["--gpus-per-node"][2] == (
+        "all GPUs of each node, because nodes were requested; for a job without GPUs: --gpu none"
+    )

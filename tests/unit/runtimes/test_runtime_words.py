@@ -221,6 +221,13 @@ def test_the_callers_tmpdir_is_bound_if_it_exists() -> None:
     assert "TMPDIR" in plan_container(ContainerRequest(contain=True), IMAGE, host).entry.drop
 
 
+def test_the_file_of_a_sites_certificates_is_bound_if_it_exists() -> None:
+    host = make_host("apptainer", "bwrap", environment={"SSL_CERT_FILE": "/opt/site/ca.pem", "PIP_CERT": "relative"})
+    found = {bind for bind in plan_binds(ContainerRequest(), host) if bind.optional}
+    assert found == {Bind("/opt/site/ca.pem", "/opt/site/ca.pem", optional=True)}
+    assert not plan_binds(ContainerRequest(contain=True), host)
+
+
 def test_the_users_variables_win_over_the_drivers() -> None:
     devices = Devices(variables=(Variable("A", "driver"), Variable("B", "driver")))
     entry = replace(ENTRY, devices=devices, variables=(Variable("A", "mine"),))

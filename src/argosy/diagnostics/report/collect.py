@@ -81,7 +81,7 @@ def collect_report(session: Session, job: str) -> Report:
     Parameters
     ----------
     job
-        A job number, the folder of a record, or ``last`` for the newest job or run.
+        The number or name of a job, the folder of a record, or ``last`` for the newest job or run.
 
     Raises
     ------

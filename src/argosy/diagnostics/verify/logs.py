@@ -8,7 +8,7 @@ the first handshake, not that of the data. A node is bad if it gives no answer o
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median_high
 
@@ -44,6 +44,13 @@ DEVICE = re.compile(
     r"^.*?(?<![\w.-])([\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcudaDev \d+ .*\bbusId ([0-9a-f]+)", re.MULTILINE
 )
 """Matches a GPU that the library has opened. Unlike a device file, this shows that the program used the GPU."""
+LIGHTNING = re.compile(r"GPU available: (?:True|False)(?: \([\w, ]+\))?, used: (?:True|False)\b")
+"""Lightning's Trainer prints once which GPUs the program uses (rank_zero_info in its setup)."""
+NO_GPU_IN_TORCH = re.compile(
+    r"'pin_memory' argument is set as true but no accelerator is found|GradScaler is enabled, but CUDA is not available"
+    r"|User provided device_type of 'cuda', but CUDA is not available|(?<=UserWarning: )CUDA initialization: [^\n(]*\w"
+)
+"""Warnings of PyTorch in a process in which torch.cuda.is_available() is false."""
 RANKS = re.compile(r"\bnranks (\d{1,9})\b|\bnRanks (\d{1,9})\b")
 COMPLAINT = re.compile(
     r"NCCL WARN .*|NET/IB : No device found.*"
@@ -101,6 +108,10 @@ class NetFacts(msgspec.Struct, frozen=True):
         Bandwidth that a benchmark printed; None for other programs.
     settings
         Variables that the library read, by its log: name and value.
+    unused
+        Text of Lightning that the program uses no GPU; empty without it, or if a part of the program uses one.
+    blind
+        Text of PyTorch that a process finds no GPU, and how often the logs contain it.
     """
 
     library: str = ""
@@ -119,6 +130,8 @@ class NetFacts(msgspec.Struct, frozen=True):
     failure: str = ""
     measured: Measured | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    unused: str = ""
+    blind: tuple[str, int] = ("", 0)
 
     @property
     def has_network(self) -> bool:
@@ -167,7 +180,15 @@ def parse_netlog(text: str) -> NetFacts:
         failure=next(iter(FAILURE.findall(text)), ""),
         measured=parse_bandwidth(text),
         settings=_parse_settings(text),
+        unused=_parse_unused(text),
+        blind=next(iter(Counter(NO_GPU_IN_TORCH.findall(text)).most_common(1)), ("", 0)),
     )
+
+
+def _parse_unused(text: str) -> str:
+    """Return the line of Lightning about unused GPUs; empty if a part of the program uses them."""
+    lines: list[str] = LIGHTNING.findall(text)
+    return "" if any(line.endswith("True") for line in lines) else next(iter(lines), "")
 
 
 def _parse_settings(text: str) -> tuple[tuple[str, str], ...]:

@@ -194,12 +194,13 @@ def _matches_proof_line(net: NetFacts, site: Site) -> bool:
 def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -> Finding | None:
     """Check the GPUs of each rank.
 
-    Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them.
+    Device files show that a rank could see its GPUs. Only lines of NCCL or RCCL show that it used them, and only lines
+    of Lightning or PyTorch that it did not.
     """
     if not expected.gpus and not net.hosts and not any(each.gpus for each in ranks):
         return None
     if not ranks:
-        return Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
+        return _check_unused(ranks, expected, net) or Finding("GPUs", State.UNKNOWN, "no rank recorded its GPUs")
     seen = sorted({each.gpus for each in ranks})
     visible = f"each rank can see {' or '.join(map(str, seen))}"
     used = f"{len(net.devices)} used by {net.library.split()[0] if net.library else 'NCCL'}; {visible}"
@@ -212,7 +213,36 @@ def _check_gpus(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts) -
     if few:
         evidence += f", {expected.own_gpus} expected: rank {few.rank} on {few.host}"
         return Finding("GPUs", State.FAIL, evidence, "check the GPU options of the job")
-    return Finding("GPUs", State.OK if net.devices else State.UNKNOWN, evidence)
+    return _check_unused(ranks, expected, net, f"; {visible}") or Finding(
+        "GPUs", State.OK if net.devices else State.UNKNOWN, evidence
+    )
+
+
+def _check_unused(ranks: Sequence[RankFacts], expected: Expected, net: NetFacts, more: str = "") -> Finding | None:
+    """Check for GPUs that were requested and not used; None without evidence.
+
+    PyTorch warns about the GPUs of one process, so each rank must have printed the warning.  A program may still use
+    GPUs without PyTorch, for example with JAX.
+
+    Parameters
+    ----------
+    more
+        Text to append to the evidence.
+    """
+    requested = expected.gpus * max(expected.nodes, 1)
+    if not requested or net.devices:
+        return None
+    if net.unused:
+        evidence = f'{requested} requested, used by the program: 0 (Lightning says "{net.unused}"){more}'
+        return Finding("GPUs", State.FAIL, evidence, "set accelerator='gpu' or 'auto' in the Trainer of the program")
+    text, times = net.blind
+    least = max(len(ranks), expected.ranks, 1)
+    if times < least:
+        return None
+    says = "each rank says" if least > 1 else "it says"
+    evidence = f'{requested} requested, used by torch: 0 ({says} "{text}"){more}'
+    hint = "compare the torch of the image with the GPUs and the driver: argosy check IMAGE --site NAME"
+    return Finding("GPUs", State.WARN, evidence, hint)
 
 
 def _check_cores(ranks: Sequence[RankFacts], expected: Expected) -> Finding | None:

@@ -19,7 +19,8 @@ from argosy.diagnostics.verify.rules import Expected, Verdict, check_node_tests,
 from argosy.diagnostics.why.explain import describe_first_rank
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
-from argosy.jobs.local_run import find_run, names_run
+from argosy.jobs.local_run import find_run
+from argosy.jobs.names import names_run
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import read_submitted, recording_command
 from argosy.jobs.remote_record import session_of
@@ -31,14 +32,14 @@ from argosy.slurm.text import ENDED
 
 
 def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:
-    """Verify one job by its number, or the run that wrote these logs (see `verify_job` and `verify_logs`).
+    """Verify one job by its number or name, or the run that wrote these logs (see `verify_job` and `verify_logs`).
 
     Raises
     ------
     CheckFailed
         If the logs contain nothing that can be checked.
     """
-    if len(runs) == 1 and names_run(runs[0]):
+    if len(runs) == 1 and names_run(session, runs[0]):
         evidence, verdict = verify_job(session, runs[0], site)
     else:
         evidence, verdict = verify_logs(session, runs, site=site, nodes=nodes)

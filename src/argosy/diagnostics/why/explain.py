@@ -21,13 +21,16 @@ from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
-from argosy.jobs.local_run import LAST, find_run, names_run, refuse_unrecorded_output
+from argosy.jobs.local_run import find_run, refuse_unrecorded_output
+from argosy.jobs.names import LAST, names_run, recorded_names
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
 from argosy.slurm.text import ENDED, FROM_OUTSIDE
 
-FOLLOWING = ("end", "symptom", "warning")
+FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""
+HARMLESS = ("survived", "warning")
+"""Levels of errors after which the program went on."""
 
 
 def _count(error: KnownError) -> str:
@@ -62,15 +65,19 @@ def _render_field(name: str, text: str, width: int) -> str:
 def render_errors(errors: Sequence[KnownError], log: str = "", width: int = 0) -> str:
     """Render the causes in full and the symptoms in one line each; without a cause, the first symptom in full.
 
+    An error after which the program went on is not a cause.
+
     Parameters
     ----------
     width
         Columns at which long lines are wrapped; 0 for no limit.
     """
     causes = [each for each in errors if each.level not in FOLLOWING]
-    full = causes or [each for each in errors[:1] if each.level != "warning"]
+    full = causes or [each for each in errors[:1] if each.level not in HARMLESS]
     rest = [each for each in errors if each not in full]
     lines = [_render_error(each, log, width) for each in full]
+    if rest and not full:
+        lines.append(f"{log}{': ' if log else ''}no known error ended the program; it went on after these:")
     lines += [f"line {each.line}{_count(each)}: {each.cause}" for each in rest]
     return "\n".join(lines)
 
@@ -91,6 +98,11 @@ class Explained(msgspec.Struct, frozen=True):
     errors: tuple[KnownError, ...]
     end: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the program, as far as the log shows."""
+        return any(each.level not in HARMLESS for each in self.errors)
+
 
 def explain_log(session: Session, log: str) -> Explained:
     """Find the known errors in a log. For a job that was ended from outside, symptoms are left out.
@@ -98,7 +110,7 @@ def explain_log(session: Session, log: str) -> Explained:
     Parameters
     ----------
     log
-        A file, a job number, ``last`` for the newest job or run, or ``-`` for standard input.
+        A file, the number or name of a job, ``last`` for the newest job or run, or ``-`` for standard input.
 
     Raises
     ------
@@ -125,7 +137,7 @@ def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError
     """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures)
     first = find_first_failure(text)
-    if first is None or first.code != KILLED or any(each.level not in {"symptom", "warning"} for each in found):
+    if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found
     return tuple(sorted(found, key=lambda each: each.name != "killed"))
 
@@ -141,7 +153,7 @@ def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
 
 def _is_relevant(error: KnownError, facts: JobFacts) -> bool:
     """Return whether an error may explain the end of a job; if it was ended from outside, symptoms do not."""
-    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", "warning"})
+    return not (facts.code and facts.state.partition(" ")[0] in FROM_OUTSIDE and error.level in {"symptom", *HARMLESS})
 
 
 def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
@@ -151,11 +163,10 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISREG(path.stat().st_mode):
             return path, None
-    if not names_run(log):
-        near = "did you mean last? " if suggest_word(log, (LAST,)) else ""
-        raise UsageError(
-            f"there is no log {log!r}", hint=f"{near}give a file, a job number, last, or - for standard input"
-        )
+    if not names_run(session, log):
+        near = suggest_word(log, (LAST, *recorded_names(session)))
+        hint = "give a file, the number or name of a job, last, or - for standard input"
+        raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):
@@ -211,5 +222,5 @@ def explain_job_end(session: Session, facts: JobFacts) -> str:
     if not facts.code or not facts.output or not can_read(facts.output):
         return ""
     found = _errors_of_last_run(session, Path(facts.output))
-    relevant = [each for each in found if _is_relevant(each, facts) and each.level != "warning"]
+    relevant = [each for each in found if _is_relevant(each, facts) and each.level not in HARMLESS]
     return _render_error(relevant[0], facts.output) if relevant else ""

@@ -35,6 +35,8 @@ HARMLESS = re.compile(
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
+    r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
+    r"|^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
     r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
@@ -66,11 +68,16 @@ ENDED = re.compile(
 )
 """Reports of how another program, task of a workflow or rank ended, and lines of code."""
 WELL = re.compile(
-    r"(?i)^# Avg bus bandwidth\b|\b(?:completed?|finished|done|ended) (?:successfully|ok|well)\b|^argosy: verdict:"
+    r"(?i)^# Avg bus bandwidth\b|^[=\s]*(?:final )?results?(?: summar(?:y|ies))?[=:\s]*$"
+    r"|^argosy: verdict:|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
+    r"|\b(?<!completed )(?:completed?|finished|done|ended) (?:successfully|ok|well)\b"
     r"|successfully (?:completed|finished)|exit(?:ed| code:?) (?:with code )?0\b"
-    r"|^Finalising parallel run|^End\s*$|^\s*JOB DONE\."
+    r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
+    r"(?!.*(?:error|fail|code [1-9]|with))"
 )
 """Lines that end a run without a failure."""
+DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
+"""Lines that end a run or only its script, which continues after a program that failed."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""
@@ -113,6 +120,8 @@ FAILURE_TALK = re.compile(
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
+PROGRESS = re.compile(r"\d%\|.*\d/\d+ \[[\d:]+<")
+"""A progress bar. One is often printed again after a failure, many show that the program continued."""
 
 
 def find_boxed(lines: Sequence[str]) -> tuple[set[int], set[int]]:
@@ -150,11 +159,31 @@ def failure_start(lines: Sequence[str], explained: Container[int]) -> int:
     for at in range(len(lines) - 1, -1, -1):
         if at in explained or is_error_line(lines[at]):
             start, ordinary = at, 0
-        elif not FAILURE_TALK.search(lines[at]):
+        elif _is_ordinary(lines[at]):
             ordinary += 1
             if ordinary > WENT_ON:
                 break
     return start
+
+
+def _is_ordinary(line: str) -> bool:
+    """Return whether a line is one of a program that works."""
+    return bool(PROGRESS.search(line)) or not FAILURE_TALK.search(line)
+
+
+def went_on(lines: Sequence[str], *, uncaught: bool) -> bool:
+    """Return whether the lines after an error are those of a program that continued, and nothing fails in them.
+
+    Parameters
+    ----------
+    uncaught
+        Whether the error is an exception, which usually ends a program.
+    """
+    if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
+        return False
+    return sum(map(_is_ordinary, lines)) > WENT_ON or any(
+        WELL.search(line) or (not uncaught and DONE.search(line)) for line in lines
+    )
 
 
 def find_first_error(
@@ -203,7 +232,7 @@ def _ends_well(failure: Sequence[str], explained: Container[int], start: int) ->
     """Return whether the lines end with those of a run that went on."""
     for at in range(len(failure) - 1, 0, -1):
         line = failure[at]
-        if WELL.search(line):
+        if WELL.search(line) or DONE.search(line):
             return True
         if start + at in explained or is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line):
             return False

@@ -8,8 +8,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below
-from argosy.diagnostics.why.lines import Line, lines_of_last_job, rank_of, split_lines
+from argosy.core.records import replace
+from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
+from argosy.diagnostics.why.lines import Line, hide_reports, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
@@ -21,11 +22,14 @@ SHOWN = 200
 SPAN = 12
 """Lines from the beginning of a match in which its named groups are."""
 
-LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "warning")
+LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warning")
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
+SURVIVABLE = (*BLAMED, "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
-"""Symptoms that tell only that a rank ended. Any other one tells more than the first."""
+"""Symptoms that tell only that a rank ended."""
+TELL_LEAST = ("mpi-rank-ended", "ended-with-others")
+"""Symptoms that come last, since any other one tells more."""
 
 WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|^W\d{4} ")
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
@@ -76,25 +80,35 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     """Find the known errors of a text: causes first, then symptoms; those after which the program went on come last.
 
     Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the message
-    in the first error line of the failure is.
+    in the first error line of the failure is. If the program went on and nothing failed later, no error is a cause.
     """
     lines = lines_of_last_job(split_lines(text))
-    texts = hide_ignored([line.text for line in lines])
+    texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures)
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
+    if not unknown and _all_went_on(texts, found, places):
+        found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
     def importance(error: KnownError) -> tuple[int, bool, bool, int]:
         survived = error.name in ended and error.level in BLAMED and bool(unknown)
         return (
             LEVELS.index("unexplained" if survived else error.level),
             error.name in ended,
-            error.name == OF_LAUNCHERS[0],
+            error.name in TELL_LEAST,
             error.line,
         )
 
     return tuple(sorted((*found, *unknown), key=importance))
+
+
+def _all_went_on(texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]) -> bool:
+    """Return whether the program went on after its last error, and nothing failed after it."""
+    last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
+    ended = any(each.level == "end" for each in found)
+    uncaught = any(each.at >= last for each in find_raised(texts))
+    return not ended and went_on(texts[last + 1 :], uncaught=uncaught)
 
 
 def _find_unknown(

@@ -17,8 +17,16 @@ NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 LABELLED_SHARE = 0.5
 """Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
 
-JOB_ENDED = re.compile(r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT ")
-"""Slurm's message at the end of a job, with its number."""
+JOB_ENDED = re.compile(
+    r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
+)
+"""Messages of Slurm, with the number of the job, and of LSF at the end of a job."""
+LSF_REPORT = ("Sender: LSF System", "The output (if any)")
+"""Begin of the first and of the last line of LSF's report of a job."""
+LSF_END = re.compile(r"TERM_|Exited|Successfully|User defined signal")
+"""Begin of the lines of that report that tell how the job ended."""
+MOST_AFTER_END = 100
+"""Lines that one job writes at most after this message; more are those of a later job that appended to the log."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -46,10 +54,22 @@ def split_lines(text: str) -> tuple[Line, ...]:
 
 
 def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
-    """Return the lines of the last job of a log to which several jobs were appended, if Slurm's messages show them."""
-    ends = [(at, match[1]) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
+    """Return the lines of the last job of a log to which several jobs were appended, if the scheduler marks them."""
+    ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
+    if ends and sum(bool(line.text.strip()) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
+        earlier.append(ends[-1][0])
     return lines[earlier[-1] + 1 :] if earlier else lines
+
+
+def hide_reports(lines: Sequence[str]) -> list[str]:
+    """Return the lines without LSF's reports of jobs, which repeat the script; how the job ended stays."""
+    shown, inside = [], False
+    for line in lines:
+        inside = inside or line.startswith(LSF_REPORT[0])
+        shown.append("" if inside and not LSF_END.match(line) else line)
+        inside = inside and not line.startswith(LSF_REPORT[1])
+    return shown
 
 
 def _split(text: str) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Read from an unknown error line which message the program ended with; pure."""
+"""Read from an unknown error line what the program reports; pure."""
 
 from __future__ import annotations
 
@@ -40,8 +40,6 @@ SENTENCE = re.compile(r".{24,}?[.!](?= [A-Z])")
 FUNCTION = re.compile(r"[a-z][a-z\d]*(?:[A-Z][a-z\d]*)+")
 """A name such as socketTryAccept, which is that of a function, not of a program."""
 NAMELESS = frozenset({"error", "fatal", "failed", "message", "reason", "cause", "what", "info", "root", "exception"})
-REPORTERS = frozenset({"slurmstepd", "srun", "mpirun", "prterun", "orted", "prted", "kernel"})
-"""Programs that report what happened to others."""
 SHOWN = 160
 CHAIN = 3
 """Colons of a chain of reasons, as programs in Go print it: the last one tells most."""
@@ -51,7 +49,7 @@ LEAST_WORDS = 3
 
 
 def state_message(line: str, below: Sequence[str], *, boxed: bool = False) -> str:
-    """Return which message the program ended with; empty if the line does not tell what went wrong.
+    """Return the message that the program reports; empty if the line does not tell what went wrong.
 
     Parameters
     ----------
@@ -73,8 +71,7 @@ def state_message(line: str, below: Sequence[str], *, boxed: bool = False) -> st
     named = program and program.lower() not in NAMELESS
     function = program if FUNCTION.fullmatch(program) else names.get("function", "").strip()
     subject = program if named and not function else "the program"
-    verb = "reports" if subject in REPORTERS else "ended with the message"
-    return f"{subject} {verb} '{message}'{f' in {function}' if function else ''}"
+    return f"{subject} reports '{message}'{f' in {function}' if function else ''}"
 
 
 def _without_labels(line: str) -> str:

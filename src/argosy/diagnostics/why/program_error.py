@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from argosy.core.records import replace
 from argosy.diagnostics.why.failure import CONSEQUENCE
 from argosy.diagnostics.why.next_step import find_advice, next_step
 
@@ -40,18 +41,29 @@ ASSERTION = re.compile(r"(?:\S+: )?(\S+?):(\d+): .*Assertion [`'](.+)' failed")
 CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 WHAT = re.compile(r"\s*what\(\): +(.*)")
 USAGE = re.compile(
-    r"[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
+    r"(?:[\w.-]+: )?[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
 )
 """Refusal of arguments by Python's argparse."""
+REFUSED = "refused"
+"""Name of that error."""
 
 AT_EXIT = re.compile(r"Exception ignored in|Error in atexit|Logging error|never retrieved|Error in sys\.excepthook")
 """A line before a traceback that does not end the program."""
 CHAINED = re.compile(r"(The above exception was the direct|During handling of the above)")
+CAUSED = "The above exception was the direct"
+STAMP = re.compile(r"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d[\d.,:]*(?:Z|[+-]\d\d:?\d\d)?\]?:? ?(?=\S| )")
+"""The time in front of a line. It differs between the lines of one traceback."""
+BOXED = re.compile(r"[╭+][─-]+ Traceback \(most recent call last\) ")
+"""The upper border of a traceback in a box, as the package rich prints it."""
+BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in ")
+BOX_END = re.compile(r"\s*[╰+][─-]{8}")
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$")
 PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 INSTALLED = re.compile(r"^/(?:opt|usr|apps?|appl|sw|software|cvmfs|cray|soft)/|/libexec/|/EasyBuild/|/[Ss]pack/")
 """A program that the user runs but did not write."""
 
+SHOWN = 120
+"""Characters of a message that are shown."""
 MOST_FRAMES = 600
 """Lines of a traceback that are read."""
 NEAR = 30
@@ -85,6 +97,8 @@ class Raised(msgspec.Struct, frozen=True):
         The user's line that raised it, or called the package that did.
     package
         The package that raised it; empty for the user's code.
+    because
+        The exception from which the program raised this one, with its message; empty if there is none.
     """
 
     start: int
@@ -94,30 +108,42 @@ class Raised(msgspec.Struct, frozen=True):
     file: str = ""
     number: str = ""
     package: str = ""
+    because: str = ""
+
+
+NO_ERROR = re.compile(
+    r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b|(?:^INFO\b.*|\[I\] )Unable to initialize backend '\w+': "
+    r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
+)
+"""Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
+WARNED = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
+"""Levels of a logger that writes a traceback of an exception after which the program continued."""
 
 
 def hide_ignored(lines: Sequence[str]) -> list[str]:
-    """Return the lines without the tracebacks of exceptions that Python or a logger ignored.
+    """Return the lines without messages that report no error, and tracebacks that Python or a logger ignored.
 
     The process that cleans up shared memory also continues: it reports names that the ended processes had removed.
     """
-    shown = list(lines)
+    shown = ["" if NO_ERROR.search(line) else line for line in lines]
     for start, line in enumerate(lines):
         if HEADER not in line:
             continue
-        raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+        label = line[: line.index(HEADER)]
+        raised = _read_traceback(lines, start, label)
         of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
-        if of_tracker or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
+        if of_tracker or WARNED.search(label) or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
             end = raised.at if raised else start
             shown[start : end + 1] = [""] * (end + 1 - start)
     return shown
 
 
 def find_raised(lines: Sequence[str]) -> list[Raised]:
-    """Find the uncaught exceptions of a log: those with a traceback, else those without one; and refused arguments."""
+    """Find the uncaught exceptions of a log: in Python those with a traceback, else those without one."""
+    lines = [STAMP.sub("", line, count=1) if STAMP.match(line) else line for line in lines]
     find = _find_tracebacks if any(HEADER in line for line in lines) else _find_bare
     # A launcher, for example torchrun, prints a traceback of its own after a program refused its arguments.
-    return sorted((*find(lines), *_find_refused(lines)), key=lambda each: each.at)
+    return sorted((*find(lines), *_find_thrown(lines), *_find_refused(lines)), key=lambda each: each.at)
 
 
 def find_program_error(raised: Sequence[Raised], start: int, explained: Container[int]) -> ProgramError | None:
@@ -131,6 +157,8 @@ def find_program_error(raised: Sequence[Raised], start: int, explained: Containe
         Lines (from 0) with a known error.
     """
     own = [each for each in raised if each.at >= start and not _is_consequence(each)]
+    if own and all(each.name == REFUSED for each in own):
+        own = own[-1:]  # of several attempts that were appended to one log
     return None if not own or own[0].at in explained else _describe(own[0])
 
 
@@ -147,10 +175,15 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
     for start, line in enumerate(lines):
         if HEADER not in line:
             continue
-        raised = _read_traceback(lines, start, line[: line.index(HEADER)])
+        boxed = BOXED.search(line)
+        raised = _read_box(lines, start) if boxed else _read_traceback(lines, start, line[: line.index(HEADER)])
         if raised is None:
             continue
-        if last and not any(CHAINED.search(each) for each in lines[last.at + 1 : start]):
+        between = lines[last.at + 1 : start] if last else ()
+        if last and any(CAUSED in each for each in between):
+            reason = last.because or _name_with_message(last)
+            raised = replace(raised, because="" if reason == _name_with_message(raised) else reason)
+        elif last and not any(CHAINED.search(each) for each in between):
             yield last
         last = raised
     if last:
@@ -179,6 +212,20 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
     return None
 
 
+def _read_box(lines: Sequence[str], start: int) -> Raised | None:
+    """Read a traceback in a box; the exception follows the box."""
+    frames: list[tuple[str, str]] = []
+    ended = False
+    for at in range(start + 1, min(len(lines), start + MOST_FRAMES)):
+        if frame := BOXED_FRAME.match(lines[at]):
+            frames.append((frame[1], frame[2]))
+        elif ended and (match := EXCEPTION.match(lines[at].strip())):
+            raised = Raised(start, at, match[1], match[2] or _message_below(lines, at, ""))
+            return _with_place(raised, frames) if frames else raised
+        ended = ended or bool(BOX_END.match(lines[at]))
+    return None
+
+
 def _message_below(lines: Sequence[str], at: int, prefix: str) -> str:
     """Return the message in the lines after 'RuntimeError:', as compiled modules write it."""
     if not lines[at].rstrip().endswith(":"):
@@ -194,14 +241,22 @@ def _with_place(raised: Raised, frames: Sequence[tuple[str, str]]) -> Raised:
     file, number = (own or frames)[-1]
     inside = PACKAGE.search(frames[-1][0])
     package = inside[1] if inside else ""
-    return Raised(raised.start, raised.at, raised.name, raised.message, file, number, package)
+    return replace(raised, file=file, number=number, package=package)
 
 
 def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
     """Find arguments that a program refused."""
     for at, line in enumerate(lines):
         if match := USAGE.match(line):
-            yield Raised(at, at, "refused", match[1])
+            yield Raised(at, at, REFUSED, match[1])
+
+
+def _find_thrown(lines: Sequence[str]) -> Iterator[Raised]:
+    """Find exceptions of C++ that ended the program."""
+    for at, line in enumerate(lines):
+        if match := CPP.search(line):
+            what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
+            yield Raised(at, at + bool(what), match[1], what[1] if what else "")
 
 
 def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
@@ -209,9 +264,6 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
     for at, line in enumerate(lines):
         if match := BARE.match(line):
             yield Raised(at, at, match[1], match[2])
-        elif match := CPP.match(line):
-            what = WHAT.match(lines[at + 1]) if at + 1 < len(lines) else None
-            yield Raised(at, at + bool(what), match[1], what[1] if what else "")
         elif match := ASSERTION.match(line):
             yield Raised(at, at, "assertion", match[3], match[1], match[2])
         elif match := OTHERS.match(line):
@@ -222,8 +274,8 @@ def _find_bare(lines: Sequence[str]) -> Iterator[Raised]:
 
 def _describe(raised: Raised) -> ProgramError:
     """Describe an exception for the user."""
-    message = raised.message[:120].strip()
-    if raised.name == "refused":
+    message = raised.message[:SHOWN].strip()
+    if raised.name == REFUSED:
         return ProgramError(
             raised.at,
             f"the program refused its arguments: {message}",
@@ -237,14 +289,22 @@ def _describe(raised: Raised) -> ProgramError:
             f"read line {raised.number} of {raised.file}: it says what the program requires of its input",
         )
     named = re.fullmatch(r"[\w.:]+\w", raised.name)
-    name = raised.name.rpartition(".")[2] if named else f"the message '{raised.name[:120].strip()}'"
-    error = f"{name}: {message}" if message else name
+    error = _name_with_message(raised) if named else f"the message '{raised.name[:SHOWN].strip()}'"
+    because = f", because of {raised.because}" if raised.because else ""
     advice = find_advice(raised.message)
     if not raised.file:
-        return ProgramError(raised.at, f"the program ended with {error}", advice or next_step(error))
+        return ProgramError(raised.at, f"the program ended with {error}{because}", advice or next_step(error))
     place = f"{PurePosixPath(raised.file).name}:{raised.number}"
     inside = f", in the package {raised.package}" if raised.package else ""
-    return ProgramError(raised.at, f"the program raised {error} at {place}{inside}", advice or _next_step(raised))
+    return ProgramError(
+        raised.at, f"the program raised {error} at {place}{inside}{because}", advice or _next_step(raised)
+    )
+
+
+def _name_with_message(raised: Raised) -> str:
+    """Return the name of an exception without its module, and its message, shortened."""
+    name, message = raised.name.rpartition(".")[2], raised.message[:SHOWN].strip()
+    return f"{name}: {message}" if message else name
 
 
 def _next_step(raised: Raised) -> str:

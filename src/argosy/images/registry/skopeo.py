@@ -79,6 +79,7 @@ class Fault(StrEnum):
     """The reason why a registry did not deliver an image."""
 
     FULL = "full"
+    SETTINGS = "settings"
     RATE = "rate"
     LOGIN = "login"
     MISSING = "missing"
@@ -96,6 +97,7 @@ NETWORK_WORDS = (
 )
 PATTERNS = (
     (Fault.FULL, r"no space left on device|disk quota exceeded"),
+    (Fault.SETTINGS, r"getting username and password|reading JSON file|loading registries configuration|auth\.json"),
     (Fault.RATE, r"toomanyrequests|too many requests|\b429\b"),
     (Fault.ARCH, r"no image found in (manifest list|image index)"),
     (Fault.MISSING, r"manifest unknown|name unknown|repository name not known|\bnot found\b|\b404\b"),
@@ -118,7 +120,7 @@ _PULL = re.compile(
 _PULLED = re.compile(r"(?:initializing source docker://|source metadata for |pull access denied for )(?P<name>\S+)")
 _ASKED = re.compile(r"https?://(?P<host>[^/\s\"]+)/v2/")
 _ADDRESS = re.compile(r"docker://\S+|https?://\S+")
-_OF_REGISTRIES = (Fault.RATE, Fault.MISSING, Fault.LOGIN, Fault.NO_TLS, Fault.TLS, Fault.NETWORK, Fault.SERVER)
+_OF_REGISTRIES = frozenset(Fault) - {Fault.FULL, Fault.ARCH, Fault.OTHER}
 
 
 def parse_insecure(environment: Mapping[str, str]) -> frozenset[str]:
@@ -282,6 +284,10 @@ def _describe_fault(fault: Fault, registry: str, image: str, name: str) -> tuple
     """Return message and hint for a fault; two empty texts for an unknown one."""
     login = f"'skopeo login {registry}'"
     texts = {
+        Fault.SETTINGS: (
+            f"skopeo cannot read its own files, which it needs for {image}",
+            f"correct or remove the file in the message; {login} writes the file of logins again",
+        ),
         Fault.MISSING: (
             f"there is no image {image} in the registry",
             f"check the name and the tag; 'skopeo list-tags docker://{name}' lists the tags",

@@ -18,7 +18,8 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.live.model import JobView
 from argosy.jobs.live.probe import Target
-from argosy.jobs.local_run import LOCAL_RUN, read_local_run
+from argosy.jobs.local_run import read_local_run
+from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submitted
 from argosy.jobs.remote_record import session_of
