@@ -402,6 +402,7 @@ CAUSES = [
         "jax-devices-missing",
         "F0101 rendezvous.cc:95] Termination timeout for `first call to collective 7; run_id=1` of 40 seconds exceeded.",
     ),
+    ("jax-devices-missing", "E0101 rendezvous.cc:38] This thread has been waiting for `acquire clique 3; x` for 10 s"),
     (
         "vllm-memory-changes",
         "AssertionError: Error in memory profiling. Initial free memory 60.5 GiB, current free memory 61.0 GiB.",
