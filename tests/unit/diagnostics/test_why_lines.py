@@ -429,6 +429,13 @@ CAUSES = [
     ("ray-resources", "ValueError: Tensor parallel size (4) exceeds available GPUs (2)."),
     ("torch-internal", 'RuntimeError: x INTERNAL ASSERT FAILED at "/build/torch/a.cpp":7, please report a bug'),
     ("nan-loss", "{'loss': nan, 'epoch': 1.2}"),
+    ("jax-devices-missing", "E0101 rendezvous.cc:38] This thread has been waiting for `acquire clique 3; x` for 10 s"),
+    ("fsdp-integers", "ValueError: Cannot flatten integer dtype tensors"),
+    ("fsdp-state", "AssertionError: Invalid: ``_post_backward_hook_state``: (x, y)"),
+    ("compiled-shapes", "AssertionError: expected size 8==4, stride 2==2 at dim=0"),
+    ("map-process-ended", "RuntimeError: One of the subprocesses has abruptly died during map operation."),
+    ("port-in-use", "OSError: Cannot find empty port in range: 8080-8080."),
+    ("pip-conflict", "tiny-tool 1.0 requires numpy<2, but you have numpy 2.1.0 which is incompatible."),
 ]
 
 HARMLESS = [
@@ -469,6 +476,7 @@ HARMLESS = [
     "wandb: Network error (ConnectionError), entering retry loop.",
     "I tensorflow/cuda_driver.cc:763] failed to allocate 3.00G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
     f'{NCCL}Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
+    "If you get `CUDA error: invalid device function` errors, the above might be the cause.",
 ]
 
 
