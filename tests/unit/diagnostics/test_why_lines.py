@@ -436,6 +436,54 @@ CAUSES = [
     ("map-process-ended", "RuntimeError: One of the subprocesses has abruptly died during map operation."),
     ("port-in-use", "OSError: Cannot find empty port in range: 8080-8080."),
     ("pip-conflict", "tiny-tool 1.0 requires numpy<2, but you have numpy 2.1.0 which is incompatible."),
+    (
+        "nccl-nvlink-disabled",
+        f"{NCCL}P2P is disabled between NVLINK connected GPUs 2 and 6. This should not be the case",
+    ),
+    ("nccl-no-transport", f"{NCCL}No transport found for rank 3[c000] -> rank 1[a000]"),
+    ("nccl-cards-differ", f"{NCCL}NET/IB : Can't merge net devices with different link_layer. i=0 remMeta.ndevs=2"),
+    (
+        "nccl-older-than-program",
+        f"{NCCL}NCCL library is not backwards compatible. This application was compiled with 2.30",
+    ),
+    (
+        "nccl-rank-count",
+        f"{NCCL}Bootstrap Root : mismatch in info from procs, nranks 8 vs 16, nroots 1 vs 1, iroot 0 vs 0",
+    ),
+    ("nccl-same-gpu", f"{NCCL}Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1"),
+    ("nccl-argument", f"{NCCL}AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0"),
+    ("nccl-argument", "Broadcast : recvbuff (nil) is not a valid pointer"),
+    ("nccl-argument", f"{NCCL}ncclGroupEnd: not in a group call."),
+    ("nccl-proxy", f"{NCCL}Socket recv failed while polling for opId=0x7f01"),
+    ("nccl-proxy", f"{NCCL}Cuda failure 'driver shutting down'"),
+    ("driver-too-old", f"{NCCL}CUDA Driver version found is 11000. Minimum requirement is 11030"),
+    (
+        "nccl-shm",
+        f"{NCCL}Error: failed to create shared memory file /dev/shm/nccl-Ab3, error No space left on device (28)",
+    ),
+    ("no-interface", f"{NCCL}NET/IB : No IP interface found."),
+    ("wrong-interface", f"{NCCL}ncclOsSocketPollConnect to 10.0.0.4<43> failed with error No route to host"),
+    ("wrong-interface", f"{NCCL}socketStartConnect: exceeded timeouts (20)"),
+    ("ib-no-answer", " Failed status 12: wr_id 0 syndrom 0x81"),
+    ("ib-no-answer", " Failed status-transport retry counter exceeded (12): wr_id 0 syndrom 0x81"),
+    ("ib-no-answer", "[n1:7:0:7] rc_iface.c:63   FATAL: send completion with error: transport retry counter exceeded"),
+    ("gpudirect-registration", " Failed status 4: wr_id 0 syndrom 0x51"),
+    ("ib-connect", "[uccl] E0722 util_rdma.h:402] Failed to modify Fifo QP to RTR: Connection timed out [110]"),
+    ("ib-no-card", "No IB devices found"),
+    ("ucc-no-layer", "[16.6] [n1:7:0]          ucc_cl.c:57   UCC  ERROR no TLs are selected for CL_BASIC"),
+    ("gpu-hang", "[1.2] amdgpu 0000:c5:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=5, emitted seq=7"),
+    ("gpu-hang", "Oct 07 15:47:47 n1 kernel: amdgpu: qcm fence wait loop timeout expired"),
+    ("memory-fault", "[1.2] amdgpu 0000:65:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:88 vmid:8 pasid:32)"),
+    ("ofi-plugin-version", f"{NCCL}NET/OFI EFA provider requires at least libfabric version 1.22.0."),
+    ("ucx-worker", "java.lang.IllegalStateException: Unable to create UCP worker"),
+    ("net-plugin-start", f"{NCCL}NET/OFI aws-ofi-nccl initialization failed"),
+    (
+        "nccl-kernel-settings",
+        f"{NCCL}NUMA auto balancing enabled which can lead to variability in the RCCL performance!",
+    ),
+    ("nccl-sharp", f"{NCCL}Cannot initialize CollNet, using point-to-point network instead"),
+    ("nccl-setting-changed", f"{NCCL}minCTAs 99 is larger than #channels upper limit 64, cap it to 64"),
+    ("nccl-setting-changed", f"{NCCL}CollNet currently only supports up to 8 GPUs per node, disabling CollNet"),
 ]
 
 HARMLESS = [
@@ -475,7 +523,6 @@ HARMLESS = [
     "W tensorflow/dso_loader.cc:64] Could not load dynamic library 'libnvinfer.so.7'; dlerror: no such file",
     "wandb: Network error (ConnectionError), entering retry loop.",
     "I tensorflow/cuda_driver.cc:763] failed to allocate 3.00G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
-    f'{NCCL}Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!',
     "If you get `CUDA error: invalid device function` errors, the above might be the cause.",
 ]
 
