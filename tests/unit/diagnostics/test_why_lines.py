@@ -484,9 +484,44 @@ CAUSES = [
     ("nccl-sharp", f"{NCCL}Cannot initialize CollNet, using point-to-point network instead"),
     ("nccl-setting-changed", f"{NCCL}minCTAs 99 is larger than #channels upper limit 64, cap it to 64"),
     ("nccl-setting-changed", f"{NCCL}CollNet currently only supports up to 8 GPUs per node, disabling CollNet"),
+    (
+        "gpu-reset",
+        "[  115.083711] NVRM: GPU6 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
+    ),
+    (
+        "gpu-fell-off",
+        "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 00000001 caused by previous Xid 149",
+    ),
+    ("nvls", "  what():  This NVLS connection cannot map the requested devBuffSize (Mscclpp failure: InvalidUsage)"),
+    ("nvshmem-connect", "/x/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar"),
+    (
+        "nvshmem-connect",
+        "/x/ibgda.cpp:1393: non-zero status: 121 Error in mlx5dv_devx_obj_modify for INIT2RTR_QP with syndrome 7",
+    ),
+    (
+        "ucx-at-exit",
+        "[1.2] [n1:8:0]  cuda_ipc_cache.c:7  UCX  ERROR cuIpcCloseMemHandle(p) failed: driver shutting down",
+    ),
+    ("mpi-cuda-off", "An error occurred while trying to map in the address of a function."),
+    (
+        "nccl-driver-library",
+        f"{NCCL}Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : libcuda.so: cannot open",
+    ),
+    ("nccl-setting-changed", "n1:41:42 [0] net_fastsocket.cc:765 NCCL WARN Cannot get incoming CPU."),
+    ("peer-access", "n1:41:42 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 101 'invalid device ordinal'"),
+    ("nccl-shm", "Error while creating shared memory segment /dev/shm/nccl-a7 (size 9637888)"),
+    ("gpu-handle-export", "[1.2] [n1:8:0]    rocm_ipc_md.c:69   UCX  ERROR Failed to create ipc for 0x7f8a/4096"),
+    (
+        "oneccl-handles",
+        "RuntimeError: oneCCL: ze_call.cpp:43 do_call: EXCEPTION: ze error at zeMemOpenIpcHandle, code: 7",
+    ),
+    ("ib-recovering", f"{NCCL}NET/IB: ncclIbResiliencyX: Device 1 marked as failed. Initiating recovery? Yes (c=7)"),
+    ("mpi-cuda-off", "  Error string:  /lib/libcuda.so.1: undefined symbol: cuIpcOpenMemHandle_v2"),
 ]
 
 HARMLESS = [
+    "  Function Name: cuIpcOpenMemHandle_v2",
+    "WARN: init failed for remote transport: ibrc",
     "slurmstepd: error: Unable to create TMPDIR [/scratch/7]: Permission denied",
     "sbatch: error: Cannot find GPU specification, add one for partition: ampere",
     "n1:7:9 [0] NCCL INFO NET/OFI Setting RDMAV_FORK_SAFE environment variable to 1.",
