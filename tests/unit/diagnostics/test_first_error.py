@@ -280,6 +280,8 @@ def test_a_traceback_that_a_logger_writes_as_a_warning_is_no_failure() -> None:
         "INFO:2025-10-30 01:39:47:jax._src:925: Unable to initialize backend 'rocm': module 'j' has no attribute 'G'",
         "E0106 16:56:22 7 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. OutOfResources: 1",
         "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or directory",
+        "2026-07-30 17:01:52 | ERROR | stderr | \x1b[32mINFO\x1b[0m:     Started server process [77]",
+        "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error",
         "[2025-10-28 20:50:29,619] [INFO] [config.py:958:print]   zero_force_ds_cpu_optimizer .. True",
     ],
 )

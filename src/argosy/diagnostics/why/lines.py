@@ -10,6 +10,9 @@ import msgspec
 LONGEST_LINE = 2000
 """Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
 
+COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+"""A command to the terminal, for example for a colour. It would hide where a word begins."""
+
 LABEL = re.compile(r"\s*(\d+): ?(?!\d\d[:-])|\[\d+,(\d+)\]<std\w+>: ?")
 """Label of a line's rank: by ``srun --label``, or by ``mpirun --tag-output``."""
 NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
@@ -48,8 +51,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def split_lines(text: str) -> tuple[Line, ...]:
-    """Split a log into lines, without the labels of their ranks."""
-    lines = tuple(_split(text))
+    """Split a log into lines, without colours and the labels of their ranks."""
+    lines = tuple(_split(COLOUR.sub("", text)))
     return tuple(_take_label(line) for line in lines) if _has_labels(lines) else lines
 
 
