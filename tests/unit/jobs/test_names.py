@@ -1,4 +1,4 @@
-"""Jobs by their names: the newest is read, and a name that several living jobs have cancels none of them."""
+"""Jobs by their names: reading takes the newest one; cancel refuses a name that several living jobs have."""
 
 from __future__ import annotations
 

@@ -86,9 +86,9 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures)
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
-    start, unknown = _find_unknown(lines, texts, found, places)
+    raised, start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
-    if not unknown and _all_went_on(texts, found, places):
+    if not unknown and _all_went_on(texts, found, places, raised):
         found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
     def importance(error: KnownError) -> tuple[int, bool, bool, int]:
@@ -103,18 +103,23 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     return tuple(sorted((*found, *unknown), key=importance))
 
 
-def _all_went_on(texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]) -> bool:
+def _all_went_on(
+    texts: Sequence[str],
+    found: Sequence[KnownError],
+    places: Mapping[str, Sequence[int]],
+    raised: Sequence[ProgramError],
+) -> bool:
     """Return whether the program went on after its last error, and nothing failed after it."""
     last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
     ended = any(each.level == "end" for each in found)
-    uncaught = any(each.at >= last for each in find_raised(texts))
+    uncaught = any(each.at >= last for each in raised)
     return not ended and went_on(texts[last + 1 :], uncaught=uncaught)
 
 
 def _find_unknown(
     lines: Sequence[Line], texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]
-) -> tuple[int, list[KnownError]]:
-    """Return where the failure begins, and its error if no known one explains it."""
+) -> tuple[Sequence[ProgramError], int, list[KnownError]]:
+    """Return the exceptions, where the failure begins, and its error if no known one explains it."""
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
     explained = {number for numbers in places.values() for number in numbers} - warned
@@ -124,13 +129,13 @@ def _find_unknown(
     start = failure_start(texts, explained | {each.at for each in raised} | boxed)
     levels = {each.level for each in found if places[each.name][-1] >= start}
     if "cause" in levels:
-        return start, []
+        return raised, start, []
     end = min((places[each.name][0] for each in found if each.level == "end"), default=len(texts))
     error = find_program_error([each for each in raised if each.at < end], start, explained)
     # A rank's message often follows the launcher's report that it ended, since both are written at once.
     passed = {number for each in found if each.name in OF_LAUNCHERS for number in places[each.name]}
     first = None if error or "maybe" in levels else find_first_error(texts, start, explained - passed, boxed - passed)
-    return start, list(_quote(lines, error, first, boxed))
+    return raised, start, list(_quote(lines, error, first, boxed))
 
 
 def _quote(
