@@ -165,9 +165,10 @@ check_node() {
     [ -r "$1" ] || stop_node "the image $1 cannot be read" 6
     command -v "$2" > /dev/null || stop_node "$2 is not installed" 4
     [ -z "$3" ] || [ -e "$3" ] || stop_node "GPUs were requested, but there is no $3" 7
-    # Bind the folder of PMIx, PATHS and TMPDIR, if this node has them.
+    # Bind the folder of PMIx, PATHS, TMPDIR and the site's certificates, if this node has them.
     argosy_mounts=''
-    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}"; do
+    for argosy_path in "${PMIX_SERVER_TMPDIR:-}" $4 "${TMPDIR:-}" \
+        "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}" "${PIP_CERT:-}"; do
         [ ! -e "$argosy_path" ] || argosy_mounts=$argosy_mounts${argosy_mounts:+,}$argosy_path
     done
     [ -z "$argosy_mounts" ] || export APPTAINER_BIND="$argosy_mounts" SINGULARITY_BIND="$argosy_mounts"

@@ -376,13 +376,15 @@ def test_the_programs_around_a_rank_keep_variables_of_any_name(
     assert {f"{name}={value}" for name, value in mine.items()} <= set(told.splitlines())
 
 
-def test_a_temporary_folder_with_a_blank_is_bound_on_a_node(tmp_path: Path) -> None:
-    temporary = tmp_path / "of a job"
+def test_a_node_binds_a_temporary_folder_with_a_blank_and_the_certificates_that_it_has(tmp_path: Path) -> None:
+    temporary, authority = tmp_path / "of a job", tmp_path / "site.pem"
     temporary.mkdir()
+    authority.write_text("")
     line = ["/bin/sh", "-c", CHECK_NODE, CHECK_NODE.name, "/", "sh", "", f"{tmp_path}/none {tmp_path}", "env"]
     env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(temporary), "argosy_binds": "of the main part"}
+    env |= {"REQUESTS_CA_BUNDLE": str(authority), "SSL_CERT_FILE": "/none/of/this/node.pem"}
     done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
-    assert f"APPTAINER_BIND={tmp_path},{temporary}" in done.stdout.splitlines()
+    assert f"APPTAINER_BIND={tmp_path},{temporary},{authority}" in done.stdout.splitlines()
     assert "argosy_binds=of the main part" in done.stdout.splitlines()
 
 
