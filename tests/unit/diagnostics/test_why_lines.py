@@ -9,6 +9,28 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("enroot-incomplete", "/bin/bash: enroot-aufs2ovlfs: command not found"),
+    ("run-full", "slurmstepd: error: pyxis: write failed: /run/pyxis/1000/7.0.squashfs: No space left on device"),
+    ("disk-full", "write failed: /scratch/run/pyxis/7.0.squashfs.part: No space left on device on /scratch/a"),
+    ("nodes-busy", "salloc: error: Unable to allocate resources: Requested nodes are busy"),
+    (
+        "nvidia-container-cli-missing",
+        'FATAL:   exec: "/usr/bin/nvidia-container-cli": stat x: no such file or directory',
+    ),
+    (
+        "persistenced-socket",
+        "nvidia-container-cli: mount error: stat failed: /run/nvidia-persistenced/socket: no such file or directory",
+    ),
+    ("modeset-missing", "nvidia-modprobe: could not open /dev/nvidia-modeset: No such file or directory"),
+    (
+        "libstdc++-too-old-for-driver",
+        "libGL error: version `CXXABI_1.3.13' not found (required by /.singularity.d/libs/libGLX_mesa.so.0)",
+    ),
+    ("mpi-rank-aborted", "=   EXIT CODE: 134"),
+    (
+        "extraction-without-namespace",
+        "FATAL:   root filesystem extraction failed: extract command failed: ERROR  : Failed to create user namespace",
+    ),
     ("kernel-resources", "Accelerator Fatal Error: call to cuLaunchKernel returned error 701: Launch out of resources"),
     ("no-code-for-gpu", "Rebuild this file with -gpu=cc80 to use NVIDIA Tesla GPU 0"),
     ("nccl-bridge", f"{NCCL}Net : Call to recv from 172.18.0.1<34483> failed : Broken pipe"),
