@@ -9,6 +9,12 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "slurm-requeued-last",
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:00:00 DUE TO JOB REQUEUE ***",
+    ),
+    ("gpu-pointer-on-host", " 2 0x16065c __memmove_avx_unaligned()  :0\n 3 0x52aeb copy_content_same_ddt()  copy.c:0"),
+    ("batch-time", "Job exceeded its walltime limit. Job was aborted"),
     ("enroot-incomplete", "/bin/bash: enroot-aufs2ovlfs: command not found"),
     ("run-full", "slurmstepd: error: pyxis: write failed: /run/pyxis/1000/7.0.squashfs: No space left on device"),
     ("disk-full", "write failed: /scratch/run/pyxis/7.0.squashfs.part: No space left on device on /scratch/a"),

@@ -48,7 +48,7 @@ CONSEQUENCE = re.compile(
     r"|ClobberError|SafetyError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
-    r"|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b"
+    r"|MESSAGE_TASK_EXIT|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b"
     r"|\baborting job\b|signal received\W*$|caught signal number 15\b|terminated unexpectedly|aborted due to"
     r"|because of the following error|Caught \w+ in )"
 )
