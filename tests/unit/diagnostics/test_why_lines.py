@@ -9,6 +9,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpi-aborted", "[n1:7] 11 more processes have sent help message help-mpi-api.txt / mpi-abort"),
+    ("mpi-rank-aborted", "mpirun noticed that process rank 110 with PID 0 on node n1 exited on signal 6 (Aborted)."),
+    ("qe-iotk", "# ERROR IN: iotk_scan_begin (iotk_scan.f90:60)"),
+    ("terminated", "/var/spool/slurmd/job7/slurm_script: line 9: 712 Terminated              python train.py"),
     (
         "slurm-requeued-last",
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:00:00 DUE TO JOB REQUEUE ***",

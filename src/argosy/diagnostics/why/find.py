@@ -26,9 +26,9 @@ LEVELS = ("cause", "maybe", "unexplained", "end", "symptom", "survived", "warnin
 """The levels of errors in the order in which they are shown."""
 BLAMED = ("cause", "maybe")
 SURVIVABLE = (*BLAMED, "symptom")
-OF_LAUNCHERS = ("mpi-rank-ended", "mpi-aborted")
+OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
-TELL_LEAST = ("mpi-rank-ended", "ended-with-others")
+TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
 WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|^W\d{4} ")
