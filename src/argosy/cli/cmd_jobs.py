@@ -267,7 +267,10 @@ def cancel(jobs: tuple[str, ...]) -> None:
 @click.option("--node", default="", metavar="NODE", help="Node of the job.  [default: the first]")
 @click.pass_context
 def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: str) -> None:
-    """Open a shell, or run COMMAND after --, in the container of a running JOB or a detached session."""
+    """Open a shell, or run COMMAND after --, in the container of a running JOB or a detached session.
+
+    JOB is its number or name, or 'last' for your last launch.
+    """
     from argosy.launch import interactive
 
     ctx.exit(interactive.attach(open_session(), job, command, node=node))

@@ -13,6 +13,7 @@ from argosy.core.session import Session
 from argosy.core.shell import as_comment, escape_colons, join, literal_argv, quote, render_command
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
+from argosy.jobs.names import resolve_name
 from argosy.jobs.query import find_job
 from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted
 from argosy.jobs.remote_record import session_of
@@ -40,7 +41,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     Parameters
     ----------
     job
-        Number of the job, or name of the session.
+        Number or name of the job, ``last`` for the newest one, or name of the session.
     node
         The node to run on; empty for the first one.
 
@@ -51,11 +52,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     """
     if read_session(job, session) is not None:
         return attach_session(job, command, session)
-    if not is_job_id(job):
-        raise UsageError(
-            f"there is no job or session {job!r}",
-            hint="see your jobs with 'argosy jobs', and sessions with 'argosy sessions ls'",
-        )
+    job = _resolve_job(session, job)
     facts = find_job(session, job)
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:
@@ -79,6 +76,21 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "sh", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))
     return session.runner.run_foreground(Command(argv, env=dict(session.host.environment)))
+
+
+def _resolve_job(session: Session, name: str) -> str:
+    """Return the number of the job of Slurm that a number, a name or ``last`` means."""
+    try:
+        job = resolve_name(session, name)
+    except UsageError as error:
+        hint = "see your jobs with 'argosy jobs', and sessions with 'argosy sessions ls'"
+        raise UsageError(f"there is no job or session {name!r}", evidence=error.evidence, hint=hint) from error
+    if not is_job_id(job):
+        raise UsageError(
+            f"{job} is a run on this machine, not a job of Slurm",
+            hint="a container that you can enter at any time: argosy shell IMAGE --detach NAME",
+        )
+    return job
 
 
 def _terminal() -> Argv:

@@ -18,6 +18,7 @@ from argosy.jobs.cancel import cancel_jobs
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import find_named, resolve_name
 from argosy.jobs.record import CANCELLED
+from argosy.launch.interactive import attach
 from tests.unit.machines import make_host, make_session
 
 SILENT = Reply(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
@@ -151,6 +152,21 @@ def test_why_and_verify_accept_a_name_and_prefer_a_file(tmp_path: Path, monkeypa
     assert explain_log(session, "train").log == "train"
     with pytest.raises(CheckFailed, match="its logs contain no line"):
         verify_runs(session, ("train",), site="", nodes=0)
+
+
+def test_attach_enters_the_newest_job_of_a_name_and_no_run_on_this_machine(tmp_path: Path) -> None:
+    runner = FakeRunner([shown("9"), (("scontrol", "show", "hostnames"), Reply(0, "n1\n", ""))])
+    session, _ = place(tmp_path, runner)
+    record(tmp_path, 1, "7")
+    (record(tmp_path, 2, "9") / "attach.sh").write_text("")
+    run = local_run(tmp_path, 3, "local")
+    attach(session, "train", ("hostname",))
+    step = runner.seen[-1].argv
+    assert (step[0], "--jobid=9" in step, step[-1]) == ("srun", True, "hostname")
+    with pytest.raises(UsageError, match=f"{run.name} is a run on this machine"):
+        attach(session, "local", ())
+    with pytest.raises(UsageError, match="there is no job or session 'trian'"):
+        attach(session, "trian", ())
 
 
 # Cancelling

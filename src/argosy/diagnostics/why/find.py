@@ -13,7 +13,7 @@ from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first
 from argosy.diagnostics.why.lines import Line, hide_reports, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
-from argosy.diagnostics.why.program_error import ProgramError, find_program_error, find_raised, hide_ignored
+from argosy.diagnostics.why.program_error import ProgramError, Raised, find_program_error, find_raised, hide_ignored
 from argosy.diagnostics.why.signatures import Signature
 
 SHOWN = 200
@@ -107,7 +107,7 @@ def _all_went_on(
     texts: Sequence[str],
     found: Sequence[KnownError],
     places: Mapping[str, Sequence[int]],
-    raised: Sequence[ProgramError],
+    raised: Sequence[Raised],
 ) -> bool:
     """Return whether the program went on after its last error, and nothing failed after it."""
     last = max((places[each.name][-1] for each in found if each.level in SURVIVABLE), default=len(texts))
@@ -118,7 +118,7 @@ def _all_went_on(
 
 def _find_unknown(
     lines: Sequence[Line], texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]
-) -> tuple[Sequence[ProgramError], int, list[KnownError]]:
+) -> tuple[Sequence[Raised], int, list[KnownError]]:
     """Return the exceptions, where the failure begins, and its error if no known one explains it."""
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
