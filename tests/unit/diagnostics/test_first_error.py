@@ -201,6 +201,7 @@ def test_a_known_error_long_before_the_end_of_a_failed_run_is_still_named(end: s
         ("cannot stat 'mesh.h5': No such file or directory", "check with 'ls -l PATH' on the node"),
         ("frobnicate: something went wrong", OTHERWISE),
         ("KeyError: override 'rank' not found in the unsupported attributes to resolve", OTHERWISE),
+        ("error building [/bin/sh -c pip install -r a.txt]: exit status 9", OTHERWISE),
     ],
 )
 def test_the_next_step_is_the_messages_own_advice_or_fits_its_words(message: str, step: str) -> None:

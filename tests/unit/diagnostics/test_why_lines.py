@@ -9,6 +9,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("ucx-assertion", "[n1:7:0:7]  rndv.c:1804 UCX Assertion `req->send.length > 0' failed"),
+    ("container-cgroups", "Error: cannot chown `/sys/fs/cgroup`: Operation not permitted: OCI permission denied"),
+    ("container-cgroups", "Error: stat /sys/fs/cgroup/systemd/org/freedesktop/Session1: no such file or directory"),
+    (
+        "nested-container",
+        "error running container: error from /usr/bin/crun: mount `/proc` to `/proc`: Operation not permitted",
+    ),
     ("mpi-aborted", "[n1:7] 11 more processes have sent help message help-mpi-api.txt / mpi-abort"),
     ("mpi-rank-aborted", "mpirun noticed that process rank 110 with PID 0 on node n1 exited on signal 6 (Aborted)."),
     ("qe-iotk", "# ERROR IN: iotk_scan_begin (iotk_scan.f90:60)"),

@@ -11,6 +11,8 @@ ADVICE = re.compile(
     r"|[Rr]un ['\"`]|[Ss]ee ['\"`]|Check (?:the|that|your|if|[A-Z_]{4,}:?) )\S?.{4,}"
 )
 """A message's own advice, from the verb to the end of the line."""
+BUILD_STEP = re.compile(r"\[/bin/(?:ba)?sh -[ce]\w* [^\]]*\]?")
+"""The command of an image's build that failed; its words are not advice."""
 SHOWN = 160
 
 STEPS = (
@@ -33,7 +35,7 @@ OTHERWISE = "read the lines around it, and search for its text in the documentat
 
 def find_advice(message: str) -> str:
     """Return a message's own advice; empty if it gives none."""
-    advice = ADVICE.search(message)
+    advice = ADVICE.search(BUILD_STEP.sub("", message))
     return f"follow the advice of the message: {advice[0].strip()[:SHOWN]}" if advice else ""
 
 
