@@ -9,6 +9,9 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("torchrun-report", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"),
+    ("segfault", "ERROR 07-26 14:50:35 utils.py:120] Worker VllmWorkerProcess pid 214281 died, exit code: -11"),
+    ("killed", "subprocess.CalledProcessError: Command '['python3', 'train.py']' died with <Signals.SIGKILL: 9>."),
     ("ucx-assertion", "[n1:7:0:7]  rndv.c:1804 UCX Assertion `req->send.length > 0' failed"),
     ("container-cgroups", "Error: cannot chown `/sys/fs/cgroup`: Operation not permitted: OCI permission denied"),
     ("container-cgroups", "Error: stat /sys/fs/cgroup/systemd/org/freedesktop/Session1: no such file or directory"),
