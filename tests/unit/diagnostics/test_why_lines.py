@@ -9,6 +9,12 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "lightning-devices",
+        "    return self.parallel_devices[self.local_rank]\n           ^^^\nIndexError: list index out of range",
+    ),
+    ("llama-model-parallel", "AssertionError: Loading a checkpoint for MP=0 but world size is 1"),
+    ("aborted", "run.sh: line 8: 247687 Aborted                 gmx_mpi mdrun --deffnm min01 > min01.log 2>&1"),
     ("torchrun-report", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"),
     ("segfault", "ERROR 07-26 14:50:35 utils.py:120] Worker VllmWorkerProcess pid 214281 died, exit code: -11"),
     ("killed", "subprocess.CalledProcessError: Command '['python3', 'train.py']' died with <Signals.SIGKILL: 9>."),
