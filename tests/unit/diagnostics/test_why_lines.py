@@ -9,6 +9,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("fsdp-converted", "AssertionError: Expects param to be in torch.float16 but got torch.float32"),
+    ("container-exec-denied", "FATAL   [U=0,P=93341]      StageTwo()                    permission denied"),
+    ("container-working-folder", "ERROR  : Failed to restore current working directory: Permission denied"),
+    ("nested-container", "FATAL:   while mounting /var/mountinfo to /proc/self/mountinfo: permission denied"),
+    ("slurm-spool-full", "sbatch: error: Batch job submission failed: I/O error writing script/environment to file"),
+    ("pyxis-import-full", "slurmstepd: error: pyxis:     FATAL ERROR:Failed to write to output filesystem"),
+    ("enroot-import-full", "[INFO] Extracting image layers...\ntar: usr/lib/x: Cannot write: No space left on device"),
     (
         "lightning-devices",
         "    return self.parallel_devices[self.local_rank]\n           ^^^\nIndexError: list index out of range",
@@ -291,7 +298,7 @@ CAUSES = [
     ("conda-not-provided", "  - nothing provides requested wurlitzer 2.1.0"),
     ("build-step-killed", "The command '/bin/sh -c pip install torch' returned a non-zero code: 137"),
     ("home-elsewhere", "PermissionError: [Errno 13] Permission denied: '/home/appuser/.cache/huggingface'"),
-    ("permission-denied", "PermissionError: [Errno 13] Permission denied: '/data/out.pt'"),
+    ("path-denied", "PermissionError: [Errno 13] Permission denied: '/data/out.pt'"),
     ("socket-path-long", "OSError: AF_UNIX path too long"),
     ("starter-not-setuid", "FATAL:   starter-suid doesn't have setuid bit set"),
     ("image-architecture", "no matching manifest for linux/arm64/v8 in the manifest list entries"),
