@@ -279,6 +279,7 @@ def test_a_traceback_that_a_logger_writes_as_a_warning_is_no_failure() -> None:
     "line",
     [
         "INFO:jax._src:925: Unable to initialize backend 'rocm': module 'jaxlib.xla_extension' has no attribute 'GpuA'",
+        "I0625 11:35 22 xla_bridge.py:895] Unable to initialize backend 'rocm': module 'jaxlib' has no attribute 'G'",
         "[I] Unable to initialize backend 'rocm': module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'",
         "E0106 16:56:22 7 torch/_inductor/select_algorithm.py:2100] [7/0] No valid triton configs. OutOfResources: 1",
         "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or directory",

@@ -9,6 +9,17 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "cudnn-needs-newer-driver",
+        "E0625 cuda_dnn.cc:502] error before creating cudnn handle (500): cudaErrorSymbolNotFound",
+    ),
+    ("cusolver-not-started", "RuntimeError: jaxlib/cuda/cusolver.cc:44: operation cusolverDnCreate(&handle) failed: x"),
+    ("library-name-invalid", "FATAL:   request did not succeed: invalid container ref: lolcow (400 Bad Request)"),
+    ("container-without-shell", "ERROR:   No runscript and no /bin/sh executable found in container, aborting"),
+    (
+        "build-folder-relative",
+        "FATAL   while creating script a/.build-script-post: open a/.build: no such file or directory",
+    ),
     ("fsdp-converted", "AssertionError: Expects param to be in torch.float16 but got torch.float32"),
     ("container-exec-denied", "FATAL   [U=0,P=93341]      StageTwo()                    permission denied"),
     ("container-working-folder", "ERROR  : Failed to restore current working directory: Permission denied"),

@@ -112,7 +112,8 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 NO_ERROR = re.compile(
-    r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b|(?:^INFO\b.*|\[I\] )Unable to initialize backend '\w+': "
+    r"\bUCX +(?:DEBUG|TRACE|DATA|REQ|FUNC|POLL|ASYNC)\b"
+    r"|(?:^INFO\b.*|\[I\] |^I\d{4} .*)Unable to initialize backend '\w+': "
     r"|torch/_inductor/select_algorithm\.py:\d+\] |\bFailed to set NUMA affinity: "
 )
 """Debug messages of UCX, and those of JAX, PyTorch and verl about parts that they can do without."""
