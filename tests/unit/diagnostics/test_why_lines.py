@@ -9,6 +9,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("ray-resources", "(grpo pid=7) Waiting for placement group to be scheduled"),
+    ("ray-worker-start", "(raylet) Some workers of the worker process(26158) have not registered within the timeout."),
+    ("nccl-pointer", f"{NCCL}Cuda failure 1 'invalid device pointer'"),
+    ("nccl-after-the-end", f"{NCCL}Cuda failure 'driver shutting down'"),
     (
         "cudnn-needs-newer-driver",
         "E0625 cuda_dnn.cc:502] error before creating cudnn handle (500): cudaErrorSymbolNotFound",
@@ -521,7 +525,6 @@ CAUSES = [
     ("nccl-argument", "Broadcast : recvbuff (nil) is not a valid pointer"),
     ("nccl-argument", f"{NCCL}ncclGroupEnd: not in a group call."),
     ("nccl-proxy", f"{NCCL}Socket recv failed while polling for opId=0x7f01"),
-    ("nccl-proxy", f"{NCCL}Cuda failure 'driver shutting down'"),
     ("driver-too-old", f"{NCCL}CUDA Driver version found is 11000. Minimum requirement is 11030"),
     (
         "nccl-shm",
