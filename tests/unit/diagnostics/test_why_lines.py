@@ -9,6 +9,8 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpi-rank-bus-error", "=   EXIT CODE: 7"),
+    ("batch-memory", "job 3132467 exceeded MEM usage hard limit (2528 > 1126)"),
     ("ray-resources", "(grpo pid=7) Waiting for placement group to be scheduled"),
     ("ray-worker-start", "(raylet) Some workers of the worker process(26158) have not registered within the timeout."),
     ("nccl-pointer", f"{NCCL}Cuda failure 1 'invalid device pointer'"),
@@ -440,7 +442,7 @@ CAUSES = [
     ("mpi-mapping-options", "The rank-by directive contains an unrecognized qualifier:"),
     ("mpi-slots", "    prte-rmaps-base:alloc-error"),
     ("module-hierarchy", 'These module(s) exist but cannot be\nloaded as requested: "gamma/1.2"'),
-    ("slurm-plugin", "srun: error: spank: tunnel.so: Plugin file not found"),
+    ("spank-plugin", "srun: error: spank: tunnel.so: Plugin file not found"),
     ("ended-with-others", "srun: Force Terminated StepId=7.0"),
     ("module-hierarchy", 'Cannot load module\n"gamma/1.2" without these module(s) loaded:\n   delta'),
     ("module-conflict", "  ERROR: Conflicting 'gamma' is loading"),
