@@ -469,3 +469,24 @@ lower performance.
 def test_the_prompt_of_a_shell_after_an_error_does_not_show_that_the_run_went_on() -> None:
     (found,) = find_errors("+ git archive HEAD\nfatal: not a git repository: .git\nada@login1:~/build$\n", ())
     assert found.cause == "the program reports 'not a git repository: .git'"
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (
+            "*** The MPI_Comm_rank() function was called after MPI_FINALIZE was invoked.\n"
+            "[n1:7] Local abort after MPI_FINALIZE started completed successfully, but am not able to aggregate\n",
+            ("mpi-not-initialized", "cause"),
+        ),
+        (
+            "-1:MPT ERROR: MPI_COMM_WORLD rank 617 has terminated without calling MPI_Finalize()\n"
+            "MPT: Received signal 11\n",
+            ("segfault", "symptom"),
+        ),
+    ],
+)
+def test_the_report_of_mpi_about_the_end_of_its_ranks_is_no_error_and_no_success(
+    log: str, first: tuple[str, str]
+) -> None:
+    assert [(each.name, each.level) for each in find_errors(log, SIGNATURES)][0] == first

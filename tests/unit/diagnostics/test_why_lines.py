@@ -9,6 +9,9 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpi-argument", "  PMPI_Waitall(282): Negative count, value is -1071613056"),
+    ("open-files", "RuntimeError: unable to open shared memory object </torch_30997_2076642173> in read-write mode"),
+    ("overlay-missing", "FATAL:   no SIF writable overlay partition found in /root/t.sif"),
     ("mpi-rank-bus-error", "=   EXIT CODE: 7"),
     ("batch-memory", "job 3132467 exceeded MEM usage hard limit (2528 > 1126)"),
     ("ray-resources", "(grpo pid=7) Waiting for placement group to be scheduled"),
