@@ -472,21 +472,22 @@ def test_the_prompt_of_a_shell_after_an_error_does_not_show_that_the_run_went_on
 
 
 @pytest.mark.parametrize(
-    ("log", "first"),
+    ("log", "name", "level"),
     [
         (
-            "*** The MPI_Comm_rank() function was called after MPI_FINALIZE was invoked.\n"
-            "[n1:7] Local abort after MPI_FINALIZE started completed successfully, but am not able to aggregate\n",
-            ("mpi-not-initialized", "cause"),
+            """*** The MPI_Comm_rank() function was called after MPI_FINALIZE was invoked.
+[n1:7] Local abort after MPI_FINALIZE started completed successfully, but am not able to aggregate""",
+            "mpi-not-initialized",
+            "cause",
         ),
         (
-            "-1:MPT ERROR: MPI_COMM_WORLD rank 617 has terminated without calling MPI_Finalize()\n"
-            "MPT: Received signal 11\n",
-            ("segfault", "symptom"),
+            """-1:MPT ERROR: MPI_COMM_WORLD rank 617 has terminated without calling MPI_Finalize()
+MPT: Received signal 11""",
+            "segfault",
+            "symptom",
         ),
     ],
 )
-def test_the_report_of_mpi_about_the_end_of_its_ranks_is_no_error_and_no_success(
-    log: str, first: tuple[str, str]
-) -> None:
-    assert [(each.name, each.level) for each in find_errors(log, SIGNATURES)][0] == first
+def test_the_report_of_mpi_about_its_end_is_no_error_and_no_success(log: str, name: str, level: str) -> None:
+    first = find_errors(log, SIGNATURES)[0]
+    assert (first.name, first.level) == (name, level)
