@@ -491,3 +491,10 @@ MPT: Received signal 11""",
 def test_the_report_of_mpi_about_its_end_is_no_error_and_no_success(log: str, name: str, level: str) -> None:
     first = find_errors(log, SIGNATURES)[0]
     assert (first.name, first.level) == (name, level)
+
+
+def test_what_slurm_writes_at_the_end_of_a_step_does_not_hide_that_the_run_went_on() -> None:
+    skipped = "val: WARNING ignoring image 1.png: The requested array has an inhomogeneous shape after 1 dimensions\n"
+    epochs = "".join(f"epoch {number}\n" for number in range(20))
+    end = "slurmstepd: error: Unable to move pid 3192 to init root cgroup /sys/fs/cgroup\n"
+    assert [each.level for each in find_errors(skipped + epochs + end, SIGNATURES)] == ["survived", "warning"]

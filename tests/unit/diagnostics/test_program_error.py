@@ -225,3 +225,9 @@ def test_an_exception_of_cpp_ends_a_program_that_caught_one_of_python() -> None:
     thrown = "terminate called after throwing an instance of 'frob::RingError'\n  what():  the ring is open\n"
     log = TRACEBACK + "step\n" * 30 + thrown
     assert cause_of(log)[1] == "the program ended with frob::RingError: the ring is open"
+
+
+def test_an_exception_without_a_message_names_its_function() -> None:
+    frame = '  File "/home/ada/tree.py", line 9, in rollback\n    raise NotImplementedError()\nNotImplementedError\n'
+    (found,) = find_errors("Traceback (most recent call last):\n" + frame, SIGNATURES)
+    assert found.cause == "the program raised NotImplementedError in rollback at tree.py:9"

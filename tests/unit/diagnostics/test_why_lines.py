@@ -9,6 +9,22 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "slurm-cgroup-cleanup",
+        "slurmstepd: error: error unlocking cgroup '/sys/fs/cgroup/system.slice' : Bad file descriptor",
+    ),
+    ("thread-refused", "[rank3]: RuntimeError: Resource temporarily unavailable"),
+    ("bitsandbytes-windows", "CUDA SETUP: Required library version not found: libbitsandbytes_cuda116.dll."),
+    ("image-target", "FATAL:   image targets arm64, cannot run on amd64"),
+    (
+        "ray-train-start",
+        "ray.train.v2.WorkerGroupStartupTimeoutError: The worker group startup timed out after 30.0 seconds",
+    ),
+    (
+        "torch-without-distributed",
+        "ImportError: cannot import name 'ReduceOp' from 'torch.distributed' (torch/distributed)",
+    ),
+    ("gpu-feature", "ValueError: FlashInfer allreduce fusion requires SM90 or SM10X NVIDIA GPUs."),
     ("mpi-argument", "  PMPI_Waitall(282): Negative count, value is -1071613056"),
     ("open-files", "RuntimeError: unable to open shared memory object </torch_30997_2076642173> in read-write mode"),
     ("overlay-missing", "FATAL:   no SIF writable overlay partition found in /root/t.sif"),

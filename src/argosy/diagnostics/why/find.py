@@ -86,6 +86,8 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     texts = hide_ignored(hide_reports([line.text for line in lines]))
     places = _find_places(texts, signatures)
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
+    warned = {number for each in found if each.level == "warning" for number in places[each.name]}
+    texts = ["" if at in warned else text for at, text in enumerate(texts)]
     raised, start, unknown = _find_unknown(lines, texts, found, places)
     ended = {name for name, numbers in places.items() if numbers[-1] < start}
     if not unknown and _all_went_on(texts, found, places, raised):
@@ -120,9 +122,7 @@ def _find_unknown(
     lines: Sequence[Line], texts: Sequence[str], found: Sequence[KnownError], places: Mapping[str, Sequence[int]]
 ) -> tuple[Sequence[Raised], int, list[KnownError]]:
     """Return the exceptions, where the failure begins, and its error if no known one explains it."""
-    warned = {number for each in found if each.level == "warning" for number in places[each.name]}
-    texts = ["" if at in warned else text for at, text in enumerate(texts)]
-    explained = {number for numbers in places.values() for number in numbers} - warned
+    explained = {number for each in found if each.level != "warning" for number in places[each.name]}
     boxed, harmless = find_boxed(texts)
     texts = ["" if at in harmless else text for at, text in enumerate(texts)]
     raised = find_raised(texts)

@@ -17,7 +17,7 @@ from argosy.diagnostics.why.failure import CONSEQUENCE
 from argosy.diagnostics.why.next_step import find_advice, next_step
 
 HEADER = "Traceback (most recent call last)"
-FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
+FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
 LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')
 """A frame after the label of a logger, for example that of vLLM."""
 EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
@@ -55,7 +55,7 @@ STAMP = re.compile(r"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d[\d.,:]*(?:Z|[+-]
 """The time in front of a line. It differs between the lines of one traceback."""
 BOXED = re.compile(r"[╭+][─-]+ Traceback \(most recent call last\) ")
 """The upper border of a traceback in a box, as the package rich prints it."""
-BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in ")
+BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in (\w*)")
 BOX_END = re.compile(r"\s*[╰+][─-]{8}")
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$")
 PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
@@ -97,6 +97,8 @@ class Raised(msgspec.Struct, frozen=True):
         The user's line that raised it, or called the package that did.
     package
         The package that raised it; empty for the user's code.
+    function
+        The function that raised it.
     because
         The exception from which the program raised this one, with its message; empty if there is none.
     """
@@ -108,7 +110,16 @@ class Raised(msgspec.Struct, frozen=True):
     file: str = ""
     number: str = ""
     package: str = ""
+    function: str = ""
     because: str = ""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A frame of a traceback."""
+
+    file: str
+    number: str
+    function: str
 
 
 NO_ERROR = re.compile(
@@ -193,7 +204,7 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
 
 def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | None:
     """Read a traceback. Lines without its prefix, a label or spaces, are those of other ranks."""
-    frames: list[tuple[str, str]] = []
+    frames: list[Frame] = []
     near = lines[start + 1 : start + 1 + NEAR]
     if not any(line.startswith(prefix) for line in near):
         # A progress bar that was not ended, or a message between the label and the traceback.
@@ -205,7 +216,7 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
             continue
         frame = FRAME.match(text)
         if frame:
-            frames.append((frame[1], frame[2]))
+            frames.append(Frame(frame[1], frame[2], frame[3] or ""))
         elif frames and not ANNOTATED.match(text) and (match := EXCEPTION.match(text.rstrip())):
             asserted = lines[at - 1].removeprefix(prefix).strip() if match[1] == "AssertionError" else ""
             message = match[2] or (asserted if asserted.startswith("assert ") else _message_below(lines, at, prefix))
@@ -215,11 +226,11 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
 
 def _read_box(lines: Sequence[str], start: int) -> Raised | None:
     """Read a traceback in a box; the exception follows the box."""
-    frames: list[tuple[str, str]] = []
+    frames: list[Frame] = []
     ended = False
     for at in range(start + 1, min(len(lines), start + MOST_FRAMES)):
         if frame := BOXED_FRAME.match(lines[at]):
-            frames.append((frame[1], frame[2]))
+            frames.append(Frame(frame[1], frame[2], frame[3] or ""))
         elif ended and (match := EXCEPTION.match(lines[at].strip())):
             raised = Raised(start, at, match[1], match[2] or _message_below(lines, at, ""))
             return _with_place(raised, frames) if frames else raised
@@ -236,13 +247,13 @@ def _message_below(lines: Sequence[str], at: int, prefix: str) -> str:
     return "" if first.startswith("--") or HEADER in first else first
 
 
-def _with_place(raised: Raised, frames: Sequence[tuple[str, str]]) -> Raised:
-    """Add the user's last line, and the package that raised the exception."""
-    own = [frame for frame in frames if not LIBRARY.search(frame[0])]
-    file, number = (own or frames)[-1]
-    inside = PACKAGE.search(frames[-1][0])
+def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
+    """Add the user's last line, and the package and the function that raised the exception."""
+    own = [frame for frame in frames if not LIBRARY.search(frame.file)]
+    last = (own or frames)[-1]
+    inside = PACKAGE.search(frames[-1].file)
     package = inside[1] if inside else ""
-    return replace(raised, file=file, number=number, package=package)
+    return replace(raised, file=last.file, number=last.number, package=package, function=frames[-1].function)
 
 
 def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
@@ -303,9 +314,11 @@ def _describe(raised: Raised) -> ProgramError:
 
 
 def _name_with_message(raised: Raised) -> str:
-    """Return the name of an exception without its module, and its message, shortened."""
+    """Return the name of an exception without its module, and its message or else its function."""
     name, message = raised.name.rpartition(".")[2], raised.message[:SHOWN].strip()
-    return f"{name}: {message}" if message else name
+    if message:
+        return f"{name}: {message}"
+    return f"{name} in {raised.function}" if raised.function else name
 
 
 def _next_step(raised: Raised) -> str:
