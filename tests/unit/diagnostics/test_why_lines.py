@@ -9,6 +9,13 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("nccl-invalid-usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."),
+    ("nccl-gpu-error", "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)"),
+    ("slurm-node-address", "srun: error: fwd_tree_thread: can't find address for host n1, check slurm.conf"),
+    ("fakeroot-library", "FATAL:   container creation failed: mount source /.singularity.d/libs/faked doesn't exist"),
+    ("nvidia-container-namespace", "nvidia-container-cli: open failed: /proc/self/ns/mnt: permission denied"),
+    ("nccl-shared-memory-gpu", "n1:41:77 [4] include/shm.h:42 NCCL WARN Cuda failure 'invalid argument'"),
+    ("enroot-unreadable", "find: 'rootfs/var/lib/snapd/void': Permission denied"),
     (
         "slurm-cgroup-cleanup",
         "slurmstepd: error: error unlocking cgroup '/sys/fs/cgroup/system.slice' : Bad file descriptor",
@@ -303,7 +310,7 @@ CAUSES = [
     ("slurm-step-waits", "srun: error: Unable to create step for job 7: Requested nodes are busy"),
     ("job-cancelled", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T12:54:54 ***"),
     ("xid-cleanup", "NVRM: Xid (PCI:0000:44:00): 45, pid=7, name=python3, Ch 00000008"),
-    ("nccl-gave-up", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
+    ("nccl-system-error", "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"),
     ("gpu-memory", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
     ("gpu-memory", "tensorflow.errors.ResourceExhaustedError: OOM when allocating tensor with shape[256,1024]"),
     ("vllm-memory", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
