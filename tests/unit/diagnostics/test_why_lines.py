@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("conda-not-initialised", "CondaError: Run 'conda init' before 'conda activate'"),
+    ("remote-access", "[n1:4:0:4] ib_mlx5_log.c:179  Remote operation error on mlx5_0:1/IB (synd 0x14 vend 0x89)"),
+    ("singularity-functions", "Error loading functions: /usr/local/libexec/singularity/functions"),
+    ("etcd-key", "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store"),
+    ("ccl-no-ipex", "Cannot load xpu CCL. CCL doesn't work for XPU device due to libintel-ext-pt-gpu.so: cannot open"),
     ("nccl-invalid-usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."),
     ("nccl-gpu-error", "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)"),
     ("slurm-node-address", "srun: error: fwd_tree_thread: can't find address for host n1, check slurm.conf"),
