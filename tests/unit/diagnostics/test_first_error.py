@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.diagnostics.why.explain import render_errors
+from argosy.diagnostics.why.explain import describe_first_rank, render_errors
 from argosy.diagnostics.why.failure import is_error_line
 from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.next_step import OTHERWISE, next_step
@@ -498,3 +498,28 @@ def test_what_slurm_writes_at_the_end_of_a_step_does_not_hide_that_the_run_went_
     epochs = "".join(f"epoch {number}\n" for number in range(20))
     end = "slurmstepd: error: Unable to move pid 3192 to init root cgroup /sys/fs/cgroup\n"
     assert [each.level for each in find_errors(skipped + epochs + end, SIGNATURES)] == ["survived", "warning"]
+
+
+def test_a_program_that_ran_without_its_conda_environment_is_not_blamed_on_conda() -> None:
+    conda = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+    frame = 'Traceback (most recent call last):\n  File "/home/ada/get.py", line 9, in get\n    read()\n'
+    of_program = find_errors(
+        f"{conda}{frame}requests.exceptions.ChunkedEncodingError: Connection broken: IncompleteRead(48 bytes read)\n",
+        SIGNATURES,
+    )
+    of_environment = find_errors(f"{conda}{frame}ModuleNotFoundError: No module named 'einops'\n", SIGNATURES)
+    assert [each.name for each in of_program] == ["download-broken", "conda-skipped"]
+    assert of_environment[0].name == "conda-not-initialised"
+
+
+def test_the_rank_that_failed_first_is_one_of_the_last_job_of_a_log() -> None:
+    failed = "srun: error: n1: task 0: Exited with exit code 1\n"
+    ends = [f"slurmstepd: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-02T10:00:00 ***\n" for job in (7, 8)]
+    assert describe_first_rank(failed, ()) == "rank 0 on n1 failed first (code 1)"
+    assert describe_first_rank(failed + ends[0] + "epoch 1\n" + ends[1], ()) == ""
+
+
+def test_lines_of_the_next_program_do_not_hide_a_fatal_error() -> None:
+    log = "Reason: FATAL ERROR: Pair interactions are not supported in the CUDA version\n\nInfo) VMD for LINUXAMD64\n"
+    (found,) = find_errors(log, SIGNATURES)
+    assert found.cause == "the program reports 'Pair interactions are not supported in the CUDA version'"

@@ -9,6 +9,9 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpi-without-gpu", "CUDA Error (yaksuri_cuda_init_hook:yaksuri_cuda_init_hooks.c,173): no CUDA-capable device"),
+    ("gpu-pointer-on-host", "[n1:09699] Read -1, expected 65536, errno = 14"),
+    ("yaml-loader", "TypeError: load() missing 1 required positional argument: 'Loader'"),
     ("conda-not-initialised", "CondaError: Run 'conda init' before 'conda activate'"),
     ("remote-access", "[n1:4:0:4] ib_mlx5_log.c:179  Remote operation error on mlx5_0:1/IB (synd 0x14 vend 0x89)"),
     ("singularity-functions", "Error loading functions: /usr/local/libexec/singularity/functions"),

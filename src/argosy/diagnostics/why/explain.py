@@ -19,6 +19,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
+from argosy.diagnostics.why.lines import text_of_last_job
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
@@ -136,7 +137,7 @@ def explain_log(session: Session, log: str) -> Explained:
 def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
     """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures)
-    first = find_first_failure(text)
+    first = find_first_failure(text_of_last_job(text))
     if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found
     return tuple(sorted(found, key=lambda each: each.name != "killed"))
@@ -144,7 +145,7 @@ def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError
 
 def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:
     """Name the rank that failed first: by the messages of srun or torchrun, else the one that wrote the first cause."""
-    judged = find_first_failure(text)
+    judged = find_first_failure(text_of_last_job(text))
     if judged:
         return judged.text
     cause = next((each for each in found if each.level in {"cause", "maybe", "end"}), None)

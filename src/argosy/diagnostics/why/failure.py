@@ -120,6 +120,8 @@ FAILURE_TALK = re.compile(
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
 )
 """Lines that are usual after a failure."""
+FATAL = re.compile(r"\bFATAL ERROR\b|\bCalled CmiAbort\b")
+"""Marks of an error after which the program itself cannot continue; a few ordinary lines are those of the next one."""
 PROGRESS = re.compile(r"\d%\|.*\d/\d+ \[[\d:]+<")
 """A progress bar. One is often printed again after a failure, many show that the program continued."""
 
@@ -230,6 +232,8 @@ def _innermost(lines: Sequence[str], first: int) -> int:
 
 def _ends_well(failure: Sequence[str], explained: Container[int], start: int) -> bool:
     """Return whether the lines end with those of a run that went on."""
+    if FATAL.search(failure[0]) and sum(map(_is_ordinary, failure)) <= WENT_ON:
+        return False
     for at in range(len(failure) - 1, 0, -1):
         line = failure[at]
         if WELL.search(line) or DONE.search(line):

@@ -65,6 +65,12 @@ def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
     return lines[earlier[-1] + 1 :] if earlier else lines
 
 
+def text_of_last_job(text: str) -> str:
+    """Return the text of the last job of a log to which several jobs were appended."""
+    lines = lines_of_last_job(split_lines(text))
+    return "\n".join(text.split("\n")[lines[0].number - 1 :]) if lines else text
+
+
 def hide_reports(lines: Sequence[str]) -> list[str]:
     """Return the lines without LSF's reports of jobs, which repeat the script; how the job ended stays."""
     shown, inside = [], False
