@@ -523,3 +523,14 @@ def test_lines_of_the_next_program_do_not_hide_a_fatal_error() -> None:
     log = "Reason: FATAL ERROR: Pair interactions are not supported in the CUDA version\n\nInfo) VMD for LINUXAMD64\n"
     (found,) = find_errors(log, SIGNATURES)
     assert found.cause == "the program reports 'Pair interactions are not supported in the CUDA version'"
+
+
+def test_a_missing_environment_that_nothing_needed_is_only_a_warning() -> None:
+    missing = "run.sh: line 4: /tmp/venv/bin/activate: No such file or directory\n"
+    assert [each.level for each in find_errors(missing + "Loading: 17%\n", SIGNATURES)] == ["warning"]
+    (found,) = find_errors(missing + "ModuleNotFoundError: No module named 'einops'\n", SIGNATURES)[:1]
+    assert found.name == "environment-missing"
+
+
+def test_find_that_finds_nothing_is_not_the_error_of_a_job() -> None:
+    assert find_errors("find: '': No such file or directory\n", SIGNATURES) == ()

@@ -36,7 +36,7 @@ HARMLESS = re.compile(
     r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
-    r"|\balgbw +busbw\b|^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
+    r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
     r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
