@@ -9,6 +9,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("nvshmem-bootstrap", "aborting due to error in nvshmemi_init_thread"),
+    ("nvshmem-without-ibgda", "nvlink error   : Undefined reference to 'nvshmemi_ibgda_device_state_d' in 'll.o'"),
+    ("nvshmem-not-mlx5", "WARN: device erdma_0 is not enumerated as an mlx5 device. init failed for transport: IBGDA"),
+    ("nvshmem-connect", "transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA"),
     ("mpi-without-gpu", "CUDA Error (yaksuri_cuda_init_hook:yaksuri_cuda_init_hooks.c,173): no CUDA-capable device"),
     ("gpu-pointer-on-host", "[n1:09699] Read -1, expected 65536, errno = 14"),
     ("yaml-loader", "TypeError: load() missing 1 required positional argument: 'Loader'"),
