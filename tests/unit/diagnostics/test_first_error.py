@@ -534,3 +534,13 @@ def test_a_missing_environment_that_nothing_needed_is_only_a_warning() -> None:
 
 def test_find_that_finds_nothing_is_not_the_error_of_a_job() -> None:
     assert find_errors("find: '': No such file or directory\n", SIGNATURES) == ()
+
+
+def test_of_several_runs_in_one_log_the_last_counts() -> None:
+    loaded = "Loaded module: python3/3.7.5\nLoaded module: cudnn/v7.6\n"
+    frame = 'Traceback (most recent call last):\n  File "/home/ada/train.py", line 9, in train\n    step()\n'
+    first, second = f"{loaded}{frame}ValueError: bad shape\n", f"{loaded}{frame}KeyError: 'width'\n"
+    (found,) = find_errors(first + second, SIGNATURES)
+    assert (found.line, found.cause) == (12, "the program raised KeyError: 'width' at train.py:9")
+    ranks = find_errors(loaded * 2 + frame + "ValueError: bad shape\n" + "Loaded module: python3/3.7.5\n", SIGNATURES)
+    assert [each.line for each in ranks] == [8]

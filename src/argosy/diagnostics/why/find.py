@@ -10,7 +10,7 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
-from argosy.diagnostics.why.lines import Line, hide_reports, lines_of_last_job, rank_of, split_lines
+from argosy.diagnostics.why.lines import NO_DIGITS, Line, hide_reports, lines_of_last_job, rank_of, split_lines
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
 from argosy.diagnostics.why.program_error import ProgramError, Raised, find_program_error, find_raised, hide_ignored
@@ -35,8 +35,6 @@ WARNED = re.compile(r"(?<!NCCL )\bWARN(?:ING)?\b|\bUserWarning\b|^W\d{4} ")
 """Marks of a line that a program writes as a warning; NCCL writes its errors so."""
 
 UNKNOWN = "not a known error; this is the first error of the failure"
-
-NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 class KnownError(msgspec.Struct, frozen=True):

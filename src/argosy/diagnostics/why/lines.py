@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -31,6 +32,13 @@ LSF_END = re.compile(r"TERM_|Exited|Successfully|User defined signal")
 MOST_AFTER_END = 100
 """Lines that one job writes at most after this message; more are those of a later job that appended to the log."""
 
+BEGIN = 2
+"""Lines at the beginning of a log that come again where the next run of the same script was appended to it."""
+LEAST_BEGIN = 12
+"""Characters of each of these lines: shorter ones are written more than once in a run."""
+TRACEBACK = "Traceback (most recent call last)"
+NO_DIGITS = str.maketrans("", "", "0123456789")
+
 
 class Line(msgspec.Struct, frozen=True):
     """A line of a log.
@@ -57,12 +65,29 @@ def split_lines(text: str) -> tuple[Line, ...]:
 
 
 def lines_of_last_job(lines: Sequence[Line]) -> Sequence[Line]:
-    """Return the lines of the last job of a log to which several jobs were appended, if the scheduler marks them."""
+    """Return the lines of the last job of a log to which several jobs were appended.
+
+    The scheduler marks the end of a job, or the log begins again with its first two lines after a traceback.
+    """
     ends = [(at, match[1] or str(at)) for at, line in enumerate(lines) if (match := JOB_ENDED.match(line.text))]
     earlier = [at for at, job in ends if job != ends[-1][1]]
     if ends and sum(bool(line.text.strip()) for line in lines[ends[-1][0] + 1 :]) > MOST_AFTER_END:
         earlier.append(ends[-1][0])
-    return lines[earlier[-1] + 1 :] if earlier else lines
+    return lines[earlier[-1] + 1 :] if earlier else lines[_last_beginning(lines) :]
+
+
+def _last_beginning(lines: Sequence[Line]) -> int:
+    """Return the line (from 0) at which the first two lines of a log come again, after a traceback; else 0."""
+    written = [(at, line.text.translate(NO_DIGITS)) for at, line in enumerate(lines) if line.text.strip()]
+    first = [text for _, text in written[:2]]
+    if len(first) < BEGIN or any(len(text) < LEAST_BEGIN or TRACEBACK in text for text in first):
+        return 0
+    begin, failed = 0, False
+    for (at, text), (_, following) in pairwise(written):
+        failed = failed or TRACEBACK in text
+        if failed and [text, following] == first:
+            begin, failed = at, False
+    return begin
 
 
 def text_of_last_job(text: str) -> str:

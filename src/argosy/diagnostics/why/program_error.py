@@ -14,9 +14,9 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.diagnostics.why.failure import CONSEQUENCE
+from argosy.diagnostics.why.lines import TRACEBACK
 from argosy.diagnostics.why.next_step import find_advice, next_step
 
-HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
 LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')
 """A frame after the label of a logger, for example that of vLLM."""
@@ -139,9 +139,9 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
     """
     shown = ["" if NO_ERROR.search(line) else line for line in lines]
     for start, line in enumerate(lines):
-        if HEADER not in line:
+        if TRACEBACK not in line:
             continue
-        label = line[: line.index(HEADER)]
+        label = line[: line.index(TRACEBACK)]
         raised = _read_traceback(lines, start, label)
         of_tracker = raised is not None and raised.file.endswith("multiprocessing/resource_tracker.py")
         if of_tracker or WARNED.search(label) or any(AT_EXIT.search(each) for each in lines[max(0, start - 2) : start]):
@@ -153,7 +153,7 @@ def hide_ignored(lines: Sequence[str]) -> list[str]:
 def find_raised(lines: Sequence[str]) -> list[Raised]:
     """Find the uncaught exceptions of a log: in Python those with a traceback, else those without one."""
     lines = [STAMP.sub("", line, count=1) if STAMP.match(line) else line for line in lines]
-    find = _find_tracebacks if any(HEADER in line for line in lines) else _find_bare
+    find = _find_tracebacks if any(TRACEBACK in line for line in lines) else _find_bare
     # A launcher, for example torchrun, prints a traceback of its own after a program refused its arguments.
     return sorted((*find(lines), *_find_thrown(lines), *_find_refused(lines)), key=lambda each: each.at)
 
@@ -185,10 +185,10 @@ def _find_tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
     """Find the last exception of each chain of tracebacks."""
     last: Raised | None = None
     for start, line in enumerate(lines):
-        if HEADER not in line:
+        if TRACEBACK not in line:
             continue
         boxed = BOXED.search(line)
-        raised = _read_box(lines, start) if boxed else _read_traceback(lines, start, line[: line.index(HEADER)])
+        raised = _read_box(lines, start) if boxed else _read_traceback(lines, start, line[: line.index(TRACEBACK)])
         if raised is None:
             continue
         between = lines[last.at + 1 : start] if last else ()
@@ -244,7 +244,7 @@ def _message_below(lines: Sequence[str], at: int, prefix: str) -> str:
         return ""
     below = (line.removeprefix(prefix).strip() for line in lines[at + 1 : at + 3])
     first = next(filter(None, below), "")
-    return "" if first.startswith("--") or HEADER in first else first
+    return "" if first.startswith("--") or TRACEBACK in first else first
 
 
 def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
