@@ -9,6 +9,8 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpich-business-card", "MPID_nem_tcp_post(46): Missing ifname or invalid host/port description in business card"),
+    ("torchrun-report", "Root Cause (first observed failure):"),
     ("nvshmem-bootstrap", "aborting due to error in nvshmemi_init_thread"),
     ("nvshmem-without-ibgda", "nvlink error   : Undefined reference to 'nvshmemi_ibgda_device_state_d' in 'll.o'"),
     ("nvshmem-not-mlx5", "WARN: device erdma_0 is not enumerated as an mlx5 device. init failed for transport: IBGDA"),
