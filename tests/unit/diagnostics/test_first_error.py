@@ -544,3 +544,21 @@ def test_of_several_runs_in_one_log_the_last_counts() -> None:
     assert (found.line, found.cause) == (12, "the program raised KeyError: 'width' at train.py:9")
     ranks = find_errors(loaded * 2 + frame + "ValueError: bad shape\n" + "Loaded module: python3/3.7.5\n", SIGNATURES)
     assert [each.line for each in ranks] == [8]
+
+
+def test_the_log_of_a_configure_that_succeeded_names_no_cause() -> None:
+    log = "gfortran: error: unrecognized command-line option '-V'\nconfigure: failed program was:\n| int main;\n"
+    tried = find_errors(log + "configure: exit 0\n", SIGNATURES)
+    assert not {"cause", "symptom"} & {each.level for each in tried}
+    failed = find_errors(log + "configure: exit 77\n", SIGNATURES)
+    assert failed[0].name == "unknown-option"
+
+
+def test_a_comparison_that_the_shell_takes_as_false_does_not_end_a_run() -> None:
+    log = "run_stop success\n./run.sh: line 20: [: 313.62: binary operator expected\nRESULT,DLRM,313.62\n"
+    assert [(each.name, each.level) for each in find_errors(log, SIGNATURES)] == [("shell-test", "warning")]
+
+
+def test_an_assertion_of_the_host_in_cuda_code_is_not_one_of_a_kernel() -> None:
+    log = "dock: ./cuda/kernels.cu:130: void Set(GpuData*): Assertion `0' failed.\nAborted\n"
+    assert "device-assert" not in {each.name for each in find_errors(log, SIGNATURES)}

@@ -9,6 +9,21 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("ranks-apart", "cma_ep.c:84   process_vm_readv(pid=7 {0x2,12}-->{0x1,12}) returned -1: Operation not permitted"),
+    (
+        "overlay-in-use",
+        "FATAL:   error while locking ext3 overlay partition from /data/store.img: can't open /data/store.img",
+    ),
+    ("batch-refused", " 'qsub: Job exceeds queue resource limits MSG=cannot satisfy queue max walltime requirement'"),
+    ("pmix-no-munge", "[n1:00085] psec: munge failed to create credential: Socket communication error"),
+    ("mpirun-without-srun", "The SLURM process starter for OpenMPI was unable to locate a usable srun"),
+    ("spack-without-mpirun", "is installed without the mpiexec/mpirun commands to prevent"),
+    ("hdf5-versions", "Headers are 1.10.6, library is 1.10.7"),
+    ("nvcc-missing", 'raise_if_cuda_home_none("flash_attn")'),
+    ("bitsandbytes-not-built", "/src/bitsandbytes/libbitsandbytes_cpu.so: cannot open shared object file"),
+    ("gpu-target-missing", "SetKernelsGpuData copy to cData failed invalid device symbol"),
+    ("dask-scheduler", "Timed out connecting Nanny '<Nanny: None, threads: 2>' to scheduler 'tcp://10.33.12.15:45049'"),
+    ("relion-gpu-memory", "ERROR: out of memory in /src/acc/cuda/custom_allocator.cuh at line 436 (error-code 2)"),
     ("mpich-business-card", "MPID_nem_tcp_post(46): Missing ifname or invalid host/port description in business card"),
     ("torchrun-report", "Root Cause (first observed failure):"),
     ("nvshmem-bootstrap", "aborting due to error in nvshmemi_init_thread"),

@@ -76,6 +76,8 @@ WELL = re.compile(
     r"(?!.*(?:error|fail|code [1-9]|with))"
 )
 """Lines that end a run without a failure."""
+CONFIGURED = re.compile(r"configure: exit 0$")
+"""The end of a config.log whose configure succeeded: the errors above are those of its tests."""
 DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
 """Lines that end a run or only its script, which continues after a program that failed."""
 
@@ -181,6 +183,8 @@ def went_on(lines: Sequence[str], *, uncaught: bool) -> bool:
     uncaught
         Whether the error is an exception, which usually ends a program.
     """
+    if CONFIGURED.match(next((line for line in reversed(lines) if line.strip()), "")):
+        return True
     if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
         return False
     return sum(map(_is_ordinary, lines)) > WENT_ON or any(
