@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("one-rank-each", "I am 0 of 1, on host n1\nI am 0 of 1, on host n2"),
+    (
+        "lightning-rank-twice",
+        "initializing ddp: GLOBAL_RANK: 2, MEMBER: 3/8\ninitializing ddp: GLOBAL_RANK: 2, MEMBER: 3/8",
+    ),
     ("slurm-cpu-bind", "srun: error: Task launch for StepId=7.0 failed on node n1: Unable to satisfy cpu bind request"),
     ("ranks-apart", "cma_ep.c:84   process_vm_readv(pid=7 {0x2,12}-->{0x1,12}) returned -1: Operation not permitted"),
     (
