@@ -562,3 +562,14 @@ def test_a_comparison_that_the_shell_takes_as_false_does_not_end_a_run() -> None
 def test_an_assertion_of_the_host_in_cuda_code_is_not_one_of_a_kernel() -> None:
     log = "dock: ./cuda/kernels.cu:130: void Set(GpuData*): Assertion `0' failed.\nAborted\n"
     assert "device-assert" not in {each.name for each in find_errors(log, SIGNATURES)}
+
+
+def test_the_next_step_of_full_memory_names_the_gpu_and_not_the_disk() -> None:
+    step = next_step("out of memory in alloc.cuh at line 436")
+    assert "nvidia-smi" in step
+    assert "df -h" not in step
+    assert "df -h" in next_step("write /scratch/x: No space left on device")
+
+
+def test_the_next_step_of_a_forbidden_call_does_not_only_look_at_files() -> None:
+    assert "container" in next_step("process_vm_writev(7) returned -1: Operation not permitted")

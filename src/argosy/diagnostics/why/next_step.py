@@ -18,16 +18,20 @@ SHOWN = 160
 STEPS = (
     (r"No such file or directory|does ?n[o']t exist|[Cc]annot (?:open|find|stat) |command not found",
      "check with 'ls -l PATH' on the node that it has what the line names; a container sees bound folders only"),
-    (r"[Pp]ermission denied|[Oo]peration not permitted|[Rr]ead-only file system",
+    (r"[Pp]ermission denied|[Rr]ead-only file system",
      "check who may use what the line names, with 'namei -l PATH' on the node"),
+    (r"[Oo]peration not permitted",
+     "the system forbids this call: of a file check the owner ('namei -l PATH'), else try it outside of the container"),
     (r"unrecognized (?:option|argument)|unknown (?:option|flag|argument)|invalid (?:option|argument|choice):",
      "correct the option that the line names; '--help' lists those that this version knows"),
     (r"[Vv]ersions? (?:mismatch|conflict|\S+ (?:is|does|required))|[Ii]ncompatible|no attribute|unexpected keyword",
      "compare the versions that the line is about, and install the one that the other side expects"),
     (r"[Tt]imed out|[Uu]nreachable|No route to host|Connection refused|Couldn't reach|could not resolve",
      "check on the node that the address in the line can be reached, and that its server runs"),
-    (r"[Oo]ut of memory|[Cc]annot allocate|No space left|[Qq]uota",
-     "compare the limit that the line is about with what the job has (--mem, df -h, ulimit -a)"),
+    (r"[Oo]ut of memory|[Cc]annot allocate",
+     "the line names what was full: memory of the GPU ('nvidia-smi', 'rocm-smi') or of the job (--mem, 'ulimit -a')"),
+    (r"No space left|[Qq]uota",
+     "compare the limit that the line is about with what the job has ('df -h', 'df -i', the quota of the project)"),
 )  # fmt: skip
 """The next step by the words of the message; the first that matches counts."""
 OTHERWISE = "read the lines around it, and search for its text in the documentation of the program that wrote it"
