@@ -27,7 +27,7 @@ CAUSES = [
     ("hdf5-versions", "Headers are 1.10.6, library is 1.10.7"),
     ("nvcc-missing", 'raise_if_cuda_home_none("flash_attn")'),
     ("bitsandbytes-not-built", "/src/bitsandbytes/libbitsandbytes_cpu.so: cannot open shared object file"),
-    ("gpu-target-missing", "SetKernelsGpuData copy to cData failed invalid device symbol"),
+    ("autodock-gpu-target", "SetKernelsGpuData copy to cData failed invalid device symbol"),
     ("dask-scheduler", "Timed out connecting Nanny '<Nanny: None, threads: 2>' to scheduler 'tcp://10.33.12.15:45049'"),
     ("relion-gpu-memory", "ERROR: out of memory in /src/acc/cuda/custom_allocator.cuh at line 436 (error-code 2)"),
     ("mpich-business-card", "MPID_nem_tcp_post(46): Missing ifname or invalid host/port description in business card"),
@@ -392,6 +392,11 @@ CAUSES = [
     ("gpu-fell-off", "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error"),
     ("gpu-hang", "HW Exception by GPU node-4 (Agent handle: 0x1) reason :GPU Hang"),
     ("collective-timeout", "Exception raised from checkTimeout at /build/ProcessGroupNCCL.cpp:565"),
+    (
+        "collective-timeout",
+        "Exception raised from ncclCommWatchdog at ../ProcessGroupNCCL.cpp:1521 (most recent call first):",
+    ),
+    ("device-assert", "/src/Loss.cu:9: f: block: [0,0,0], thread: [1,0,0] Assertion `x < y` failed."),
     (
         "open-files",
         "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files",
