@@ -174,6 +174,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("run", "nothing.sif", ""), 125, "the command is empty"),
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
         (("why", ""), 2, "there is no log ''"),
+        (("why", "/usr"), 2, "'/usr' is a folder, not a log\n  -> name a file in it"),
         (("cache", "ls"), 2, "argosy cache has no command 'ls'\n  known: gc, info"),
         (("images", "export", "x.sif", "-o", "y"), 2, "--format is missing\n  choose one of: sif, sqsh,"),
         (("build", "numpy", "--base", "debian:bookworm", "-o", "x.sif"), 2, "echo numpy > requirements.txt"),

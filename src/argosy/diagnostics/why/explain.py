@@ -165,6 +165,8 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
         if stat.S_ISREG(path.stat().st_mode):
             return path, None
     if not names_run(session, log):
+        if log and path.is_dir():
+            raise UsageError(f"{log!r} is a folder, not a log", hint="name a file in it")
         near = suggest_word(log, (LAST, *recorded_names(session)))
         hint = "give a file, the number or name of a job, last, or - for standard input"
         raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
