@@ -33,11 +33,17 @@ start_machine() {
 
 # Power off: everything on it dies at once, as when a node's mains fail.
 kill_machine() {
-  local pid group
+  local pid
   pid=$(pid_of "$1") || die "$1 is down already"
+  power_off "$1" "$pid"
+}
+
+# power_off MACHINE PID.  The process may be dying already, after a crash or a signal of somebody else.
+power_off() {
+  local group
   group=$(machine_cgroup "${1#fabric}")
-  kill -s KILL "$pid"
-  wait_until "$POWER_SECONDS" is_down "$1" "$group" || die "$1 (process $pid) does not die"
+  kill -s KILL "$2" 2> /dev/null || :
+  wait_until "$POWER_SECONDS" is_down "$1" "$group" || die "$1 (process $2) does not die"
 }
 
 is_down() {
@@ -75,8 +81,9 @@ fail_with_logs() {
 
 # One kill: the kernel ends every process, mount and cable of the fabric's namespaces.  Right after a crash as well.
 stop_cluster() {
+  local pid
   [ -r "$RUN/pid/fabric" ] || return 0
-  if pid_of fabric > /dev/null; then kill_machine fabric; fi
+  if pid=$(pid_of fabric); then power_off fabric "$pid"; fi
   wait_until "$POWER_SECONDS" remove_cgroups "$(machine_cgroup)" || die "$(machine_cgroup) stays in use"
   rm -rf "$RUN/pid"
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.conftest import REPO, run_program
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -214,6 +215,28 @@ def test_down_leaves_nothing_after_a_crash_of_the_fabric(new_cluster: NewCluster
         os.kill(int((own.run / "pid" / "fabric").read_text().split()[0]), signal.SIGKILL)
     assert not new_since(before)
     assert not processes_that_name(str(own.run))
+
+
+def test_down_accepts_a_fabric_that_dies_while_it_looks(tmp_path: Path) -> None:
+    (tmp_path / "pid").mkdir()
+    (tmp_path / "pid" / "fabric").touch()
+    # The process is there at the first look only, and has ended at the second one.
+    script = """
+        set -eu
+        . "$1/lab/lib/power.sh"
+        die() { echo "$*"; exit 1; }
+        pid_of() { [ ! -e "$RUN/looked" ] && touch "$RUN/looked" && echo "$gone"; }
+        machine_cgroup() { echo group; }
+        thaw_cgroups() { :; }
+        remove_cgroups() { :; }
+        wait_until() { shift; "$@"; }
+        true & gone=$!
+        wait "$gone"
+        stop_cluster
+    """
+    done = run_program(["env", f"RUN={tmp_path}", "bash", "-c", script, "bash", str(REPO)], check=False)
+    assert (done.code, done.stdout) == (0, "")
+    assert not (tmp_path / "pid").exists()
 
 
 def test_a_cluster_ends_with_the_process_that_holds_its_lifeline(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
