@@ -9,6 +9,18 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    (
+        "configure-gave-up",
+        "configure: WARNING: external PMIx is not found\nchecking for pmix.h... no\nconfigure: error: Cannot continue",
+    ),
+    ("assembler-too-old", "cc4.s:28178: Error: no such instruction: `vmovw %xmm0,%eax'"),
+    ("assembler-too-old", "cc4.s:149: Error: suffix or operands invalid for `vpmaxsd'"),
+    ("fftw-single", "/usr/bin/ld: step.o: undefined reference to `fftwf_plan_many_dft_r2c'"),
+    ("fftw-single", "-- Could NOT find FFTW (missing: FLOAT_LIB FLOAT_OPENMP_LIB)"),
+    ("fftw-single", "  Cannot find FFTW 3 (with correct precision - libfftw3f for mixed-precision"),
+    ("fftw-single", "/usr/bin/ld: cannot find -lfftw3f: No such file or directory"),
+    ("wps-input", "ERROR: Couldn't open ./geo_em.d02.nc for input"),
+    ("wrf-no-netcdf", "** WARNING: No path to NETCDF: NETCDF not set in environment"),
     ("one-rank-each", "I am 0 of 1, on host n1\nI am 0 of 1, on host n2"),
     (
         "lightning-rank-twice",
