@@ -9,6 +9,15 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("image-read-only", "ERROR  : Unable to open squashfs image in read-write mode: Read-only file system"),
+    ("rocm-device-library", "clang: error: cannot find ROCm installation; provide its path via '--rocm-path'"),
+    (
+        "build-needs-git",
+        "fatal: not a git repository (or any of the parent directories): .git\nFATAL:   While performing build: exit 128",
+    ),
+    ("cxi-resources", "PE 12: UNEXPECTED MESSAGE: Flow control not enabled, LEs exhausted"),
+    ("driver-too-old", "Error loading CUDA module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
+    ("nextflow-work-folder", "FATAL:   could not open .command.run: no such file or directory"),
     (
         "configure-gave-up",
         "configure: WARNING: external PMIx is not found\nchecking for pmix.h... no\nconfigure: error: Cannot continue",
