@@ -13,7 +13,7 @@ CAUSES = [
     ("rocm-device-library", "clang: error: cannot find ROCm installation; provide its path via '--rocm-path'"),
     (
         "build-needs-git",
-        "fatal: not a git repository (or any of the parent directories): .git\nFATAL:   While performing build: exit 128",
+        "fatal: not a git repository (or any of the parent directories): .git\nFATAL:   While performing build: exit 1",
     ),
     ("cxi-resources", "PE 12: UNEXPECTED MESSAGE: Flow control not enabled, LEs exhausted"),
     ("driver-too-old", "Error loading CUDA module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
