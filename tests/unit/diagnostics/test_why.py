@@ -35,12 +35,14 @@ def test_there_are_enough_known_errors_and_each_is_complete() -> None:
 
 
 def test_each_known_error_matches_its_own_example_only() -> None:
-    found = {known.name: find_errors(f"epoch 1\n{known.example}\n", SIGNATURES) for known in SIGNATURES}
-    assert len(found) == len(SIGNATURES)
-    wrong = {
-        name: errors for name, errors in found.items() if [(e.name, e.line, e.times) for e in errors] != [(name, 2, 1)]
-    }
+    """The further lines of an example, which ``also`` asks for, may be errors of their own; they come later."""
+    wrong = {}
+    for known in SIGNATURES:
+        found = [(each.name, each.line, each.times) for each in find_errors(f"epoch 1\n{known.example}\n", SIGNATURES)]
+        if found[:1] != [(known.name, 2, 1)] or (found[1:] and not known.also):
+            wrong[known.name] = found
     assert wrong == {}
+    assert len({known.name for known in SIGNATURES}) == len(SIGNATURES)
 
 
 @pytest.mark.parametrize("log", CORPUS, ids=lambda path: path.stem)

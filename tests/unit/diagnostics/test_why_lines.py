@@ -9,6 +9,10 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("podman-open-files", "Error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied"),
+    ("slurm-zero-bytes", "sinfo: error: Zero Bytes were transmitted or received"),
+    ("slurm-job-memory", "salloc: error: Job submit/allocate failed: Memory required by task is not available"),
+    ("permission-denied-path", "PermissionError: [Errno 13] Permission denied: 'parts/part 3.dat'"),
     ("image-read-only", "ERROR  : Unable to open squashfs image in read-write mode: Read-only file system"),
     ("rocm-device-library", "clang: error: cannot find ROCm installation; provide its path via '--rocm-path'"),
     (

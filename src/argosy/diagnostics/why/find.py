@@ -91,12 +91,15 @@ def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError,
     if not unknown and _all_went_on(texts, found, places, raised):
         found = [replace(each, level="survived") if each.level in SURVIVABLE else each for each in found]
 
-    def importance(error: KnownError) -> tuple[int, bool, bool, int]:
+    late = {each.name for each in signatures if each.late}
+
+    def importance(error: KnownError) -> tuple[int, bool, bool, bool, int]:
         survived = error.name in ended and error.level in BLAMED and bool(unknown)
         return (
             LEVELS.index("unexplained" if survived else error.level),
             error.name in ended,
             error.name in TELL_LEAST,
+            error.name not in late,
             error.line,
         )
 

@@ -50,6 +50,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     level
         ``cause``, ``maybe`` (not always the reason), ``end`` (the cause unless an unknown error precedes it),
         ``symptom`` (follows from another error) or ``warning`` (programs print it and go on).
+    late
+        Whether the scheduler writes the line only when the job ends, so that other errors precede what caused them.
     example
         A line as a program prints it.
     """
@@ -64,6 +66,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fix: str
     source: str = ""
     level: Level = "cause"
+    late: bool = False
     example: str = ""
 
     def __post_init__(self) -> None:
