@@ -9,6 +9,14 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("bus-error", "worker exit codes [-7, -7]"),
+    ("bus-error", "exitcode  : -7 (pid: 4242)"),
+    ("slurm-launch-failure", "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:53"),
+    ("container-interpreter", "exec /app/start.sh: no such file or directory"),
+    (
+        "container-interpreter",
+        "standard_init_linux.go:228: exec user process caused: no such file or directory",
+    ),
     ("podman-open-files", "Error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied"),
     ("slurm-zero-bytes", "sinfo: error: Zero Bytes were transmitted or received"),
     ("slurm-job-memory", "salloc: error: Job submit/allocate failed: Memory required by task is not available"),
@@ -447,9 +455,9 @@ CAUSES = [
     ("file-missing", "FileNotFoundError: [Errno 2] No such file or directory: '/data/a.json'"),
     ("loss-scale", "Exception: Current loss scale already at minimum - cannot decrease scale anymore."),
     ("module-system-missing", "environment: line 17: /usr/share/lmod/lmod/libexec/lmod: No such file or directory"),
-    ("slurm-refused", "srun: error: Unable to create step for job 7: Job/step already completing or completed"),
+    ("slurm-step-too-late", "srun: error: Unable to create step for job 7: Job/step already completing or completed"),
     ("collective-timeout", "[rank1]:[E307] Received a dump signal due to a collective timeout from this local rank"),
-    ("segfault", "  traceback : Signal 7 (SIGBUS) received by PID 7"),
+    ("bus-error", "  traceback : Signal 7 (SIGBUS) received by PID 7"),
     ("ib-no-answer", f"{NCCL}NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129"),
     ("missing-driver-library", "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
     ("no-gpu-seen", "No devices were found"),
