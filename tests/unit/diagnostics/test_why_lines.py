@@ -461,7 +461,7 @@ CAUSES = [
     ("ib-no-answer", f"{NCCL}NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129"),
     ("missing-driver-library", "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
     ("no-gpu-seen", "No devices were found"),
-    ("segfault", "Command terminated by signal 7"),
+    ("bus-error", "Command terminated by signal 7"),
     ("cuda-initialization-forked", f"{NCCL}Cuda failure 'initialization error'"),
     ("registry-denied", "Requesting bearer token: invalid status code from registry 403 (Forbidden)"),
     ("build-file-system", "FATAL: error extracting layer: link /tmp/b/a /tmp/b/c: operation not permitted"),
