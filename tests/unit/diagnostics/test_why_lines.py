@@ -9,6 +9,18 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("gromacs-append", "Some output files listed in the checkpoint file run.cpt are not present or not"),
+    (
+        "numpy-other-python",
+        "ImportError: Error importing numpy: you should not try to import numpy from its source directory",
+    ),
+    ("gloo-mismatch", "Received data size doesn't match. Is there a distributed collective mismatch in your code?"),
+    ("hdf5-without-mpi", "RuntimeError: Parallel I/O feature is not enabled in the HDF5 library"),
+    (
+        "version-from-git",
+        "Versioning for this project requires either an sdist tarball, or access to an upstream git repository",
+    ),
+    ("script-permission", "bash: ./run.sh: Permission denied"),
     ("bus-error", "worker exit codes [-7, -7]"),
     ("bus-error", "exitcode  : -7 (pid: 4242)"),
     ("slurm-launch-failure", "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:53"),

@@ -176,8 +176,11 @@ def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]
 
 
 def _level(signature: Signature, texts: Sequence[str]) -> str:
-    """Return the level of an error. One that appears only in warnings may be the cause, but an exception is first."""
-    only_warned = signature.level == "cause" and all(WARNED.search(text) for text in texts)
+    """Return the level of an error. One that appears only in warnings may be the cause, but an exception is first.
+
+    If the signature asks for further lines, they prove that the program did not continue.
+    """
+    only_warned = signature.level == "cause" and not signature.also and all(WARNED.search(text) for text in texts)
     return "maybe" if only_warned else signature.level
 
 
