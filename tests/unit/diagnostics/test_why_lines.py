@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("r-columns", "  line 4 did not have 7 elements"),
+    ("snakemake-rule", "Error in rule align:"),
+    ("jupyter-kernel", "nbclient: No such kernel named gpu"),
+    ("command-missing", "job.sh: line 6: snakemake: command not found"),
+    ("petsc-preallocation", "Use MatSetOption(A, MAT_NEW_NONZERO_ALLOCATION_ERR, PETSC_FALSE) to turn off this check"),
     ("gromacs-append", "Some output files listed in the checkpoint file run.cpt are not present or not"),
     (
         "numpy-other-python",
