@@ -401,9 +401,7 @@ def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[Locked
         if name not in there or name in ours or meets(there[name], demand.requirement):
             continue
         conda = next((p for p in held if p.name == name and p.kind is PackageKind.CONDA), None)
-        installed = (
-            f"conda installed {conda.name} {conda.version} {conda.build}" if conda else f"conda installed {name}"
-        )
+        installed = f"{conda.name} {conda.version} {conda.build}" if conda else name
         raise CheckFailed(
             f"pip would replace the conda package {name}",
             evidence=f"{demand.by}: {demand.requirement}\n"

@@ -403,7 +403,18 @@ class TestPipBesideConda:
         with pytest.raises(CheckFailed, match="pip would replace the conda package torch") as caught:
             refuse_pip_over_conda(recipe, self.PYTHON, self.HELD)
         assert "environment.yml:3" in caught.value.evidence
-        assert "torch==2.5.1" in caught.value.evidence
+        assert caught.value.evidence.splitlines()[-1] == "conda installed torch (for Python: torch==2.5.1)"
+
+    def test_the_conda_package_in_the_way_is_named_once_with_its_build(self, tmp_path: Path) -> None:
+        held = (LockedPackage("numpy", "2.1.0", kind=PackageKind.CONDA, build="py311_0"),)
+        python = replace(self.PYTHON, packages=(("numpy", "2.1.0"),))
+        recipe = recipe_of(tmp_path, "dependencies:\n  - pip:\n      - numpy<2\n")
+        with pytest.raises(CheckFailed) as caught:
+            refuse_pip_over_conda(recipe, python, held)
+        assert caught.value.evidence.splitlines() == [
+            "environment.yml:3: numpy<2",
+            "conda installed numpy 2.1.0 py311_0 (for Python: numpy==2.1.0)",
+        ]
 
     @pytest.mark.parametrize("line", ["torch", "torch>=2.5", "own==2.0", "other==9"])
     def test_other_pip_requirements_pass(self, tmp_path: Path, line: str) -> None:
