@@ -60,14 +60,13 @@ COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
 GPU_HINT = "GPUs are available in the container without an option; --gpu {} forces this method"
 TERMINAL_HINT = "no option is needed: the container uses your terminal"
 SITE_FLAGS_HINT = "the site's profile adds the flags of podman-hpc: argosy launch IMAGE --site NAME -- COMMAND"
-INDEX_HINT = "write the line --extra-index-url URL into the requirements file; for PyTorch, use --torch-backend NAME"
+INDEX_HINT = "write it on a line of requirements.txt, as for pip; for PyTorch's own index use --torch-backend"
 COMMAND_HINT = "argosy wrap selects programs with -w PROGRAM,…; other commands accept a command after --"
 ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
 
 OPTION_HINTS: Mapping[str, str] = MappingProxyType(
     {
-        "--index-url": INDEX_HINT,
-        "--extra-index-url": INDEX_HINT,
+        **dict.fromkeys(("--index-url", "--extra-index-url", "--find-links"), INDEX_HINT),
         "--dev": "start argosy shell IMAGE --dev, or argosy run IMAGE --dev, in the allocation; launch has --with",
         "--explain": "argosy explain, with the arguments of the launch, prints the source of each value",
         "--nv": GPU_HINT.format("nv"),
@@ -116,10 +115,6 @@ OPTION_HINTS: Mapping[str, str] = MappingProxyType(
         "--max-restarts": "use --torchrun-arg=--max-restarts=N",
         "--tee": "use --torchrun-arg=--tee=3, or --log-dir DIR",
         "--tag": "use -o FILE; 'argosy images pull FILE NAME:TAG' adds it to the catalog",
-        **dict.fromkeys(
-            ("--index-url", "--extra-index-url", "--find-links"),
-            "write it on a line of requirements.txt, as for pip; for PyTorch's own index use --torch-backend",
-        ),
         **dict.fromkeys(("-r", "--requirement"), "give the file itself: argosy build requirements.txt -o IMAGE"),
         "--prefix": "argosy wrap FILE --prefix DIR installs into a folder",
     }
