@@ -90,11 +90,10 @@ def _open_sif(path: Path) -> OpenedImage:
     part = sif.part_named(LOCK_NAME)
     lock = parse_lock(read_part(path, part, limit=LOCK_LIMIT).decode(errors="replace"), str(path)) if part else None
     layer = sif.overlays[0] if lock is not None and sif.overlays else None
-    torch, nccl = listed_versions(lock)
     image = Image(
         path=str(path),
         kind=ImageKind.SIF,
-        digest=lock.content if lock else "",
+        digest="",
         arch=partition.arch,
         base_offset=system.offset,
         base_size=system.size,
@@ -103,13 +102,10 @@ def _open_sif(path: Path) -> OpenedImage:
         layer_part=layer.id if layer else 0,
         base_spans=find_base_spans(sif, system),
         argosy=lock is not None,
-        packages=_package_names(lock),
-        complete=lock is not None and lists_all_python(lock),
-        torch=torch,
-        nccl=nccl,
+        # Only a SIF file keeps the layer apart from its base.
         system=bool(lock and lock.system),
     )
-    return OpenedImage(image, lock, sif)
+    return OpenedImage(_with_lock(image, lock), lock, sif)
 
 
 def _open_tree(path: Path) -> OpenedImage:
@@ -119,28 +115,28 @@ def _open_tree(path: Path) -> OpenedImage:
         if lock_file.is_file()
         else None
     )
+    image = Image(str(path), ImageKind.TREE, digest="", arch="", argosy=resolve_in_root(path, ENTER).is_file())
+    return OpenedImage(_with_lock(image, lock), lock)
+
+
+def _with_lock(image: Image, lock: Lock | None) -> Image:
+    """Return an image with the digest of its content and the packages that its lock lists."""
+    if lock is None:
+        return image
     torch, nccl = listed_versions(lock)
-    image = Image(
-        path=str(path),
-        kind=ImageKind.TREE,
-        digest=lock.content if lock else "",
-        arch="",
-        argosy=resolve_in_root(path, ENTER).is_file(),
-        packages=_package_names(lock),
-        complete=lock is not None and lists_all_python(lock),
+    return replace(
+        image,
+        digest=lock.content,
+        packages=python_names(lock),
+        complete=lists_all_python(lock),
         torch=torch,
         nccl=nccl,
     )
-    return OpenedImage(image, lock)
 
 
-def _package_names(lock: Lock | None) -> frozenset[str]:
-    return python_names(lock) if lock else frozenset()
-
-
-def listed_versions(lock: Lock | None) -> tuple[str, str]:
+def listed_versions(lock: Lock) -> tuple[str, str]:
     """Return the versions of torch and NCCL in a lock. The name of NCCL's package depends on the CUDA version."""
-    found = {package.name: package.version for package in lock.packages} if lock else {}
+    found = {package.name: package.version for package in lock.packages}
     nccl = next((version for name, version in found.items() if re.fullmatch(r"nccl|nvidia-nccl-cu\d+", name)), "")
     return found.get("torch", ""), nccl
 
@@ -200,12 +196,7 @@ def inspect_squashfs(opened: OpenedImage, session: Session) -> OpenedImage:
         return opened
     reply = session.runner.run(Command(("unsquashfs", "-no-progress", "-cat", image.path, lock_path)))
     lock = parse_lock(reply.stdout, f"{image.path}:{LOCK}") if lock_path in names and reply.code == 0 else None
-    packages = python_names(lock) if lock else frozenset()
-    torch, nccl = listed_versions(lock)
-    content = lock.content if lock else ""
-    whole = lock is not None and lists_all_python(lock)
-    known = replace(image, argosy=True, digest=content, packages=packages, complete=whole, torch=torch, nccl=nccl)
-    return replace(opened, image=known, lock=lock)
+    return replace(opened, image=_with_lock(replace(image, argosy=True), lock), lock=lock)
 
 
 def refuse_layer(opened: OpenedImage, session: Session) -> None:

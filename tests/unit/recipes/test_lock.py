@@ -68,7 +68,6 @@ def test_a_lock_gives_the_versions_that_site_conditions_need() -> None:
     nccl = LockedPackage("nvidia-nccl-cu12", "2.21.5")
     assert listed_versions(replace(LOCK, packages=(*LOCK.packages, nccl))) == ("2.6.0+rocm6.2.4", "2.21.5")
     assert listed_versions(LOCK) == ("2.6.0+rocm6.2.4", "")
-    assert listed_versions(None) == ("", "")
 
 
 @given(LOCKS)
