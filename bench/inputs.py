@@ -21,7 +21,7 @@ from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.process import RealRunner
 from argosy.core.session import Paths, PlainReporter, QuietReporter, Session
-from argosy.core.store import fill_once, remove_tree, work_folder
+from argosy.core.store import fill_once, remove_path, work_folder
 from argosy.host.probe import probe_host
 from argosy.images.flat import FlatLayer, base_source, layer_source
 from argosy.images.open import open_image
@@ -150,7 +150,7 @@ def made_base(recipe: Recipe, session: Session) -> Path:
             part = FileSlice(work / "base.sqfs", 0, (work / "base.sqfs").stat().st_size)
             system = plan_system_part(part, arch=image.arch)
             write_sif(folder / "base.sif", [system], uuid=uuid.uuid4(), time=0, arch=image.arch)
-            remove_tree(session.paths.cache / "trees" / f"{work.name}-vendor")
+            remove_path(session.paths.cache / "trees" / f"{work.name}-vendor")
     return place / "base.sif"
 
 
@@ -167,7 +167,7 @@ def _into_system_python(tree: Path) -> None:
         tree / "etc/profile.d/zz-argosy.sh",
     ):
         own.unlink(missing_ok=True)
-    remove_tree(tree / "opt/argosy")
+    remove_path(tree / "opt/argosy")
 
 
 def _made_image(inputs: Inputs, name: str) -> Path:
@@ -189,7 +189,7 @@ def _remove_others(prefix: str, session: Session) -> None:
     old = [*bench_folder().glob(f"{prefix}*"), *(session.paths.cache / "trees").glob("*")]
     for folder in old:
         if folder.is_dir():
-            remove_tree(folder)
+            remove_path(folder)
 
 
 def _build(lines: tuple[str, ...], base: str, output: Path, session: Session, *, flatten: bool) -> Path:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from argosy.core.store import remove_tree, work_folder
+from argosy.core.store import remove_path, work_folder
 from bench.inputs import bench_folder
 
 REPO = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def open_folder() -> Iterator[Path]:
         try:
             yield folder
         finally:
-            remove_tree(folder)
+            remove_path(folder)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from argosy.core.errors import ArgosyError
 from argosy.core.layout import LOCK
 from argosy.core.model import Attach, ContainerRequest, Image
 from argosy.core.session import Session
-from argosy.core.store import link_or_copy, remove_tree
+from argosy.core.store import link_or_copy, remove_path
 from argosy.images.flat import layer_source
 from argosy.images.open import OpenedImage, layer_key, open_image
 from argosy.images.rootfs_cache import LayerTree, link_layer, link_unchanged
@@ -130,7 +130,7 @@ def _unpack_entries(base: Base, session: Session, tree: Path) -> Entries:
         return {}
     unpack_source(session, layer, tree, "-no-xattrs", doing="reading the base's layer")
     entries = {name: entry for name, entry in describe_entries(tree).items() if name != LOCK.lstrip("/")}
-    remove_tree(tree)
+    remove_path(tree)
     return entries
 
 

@@ -42,7 +42,7 @@ from argosy.core.errors import CheckFailed, NoVersions
 from argosy.core.layout import ENV_PREFIX, Activation, render_env_script
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.recipes.conda_answer import CondaPackage
 from argosy.recipes.conda_request import CondaTarget, parse_cuda, parse_glibc, plan_conda, requested_specs
 from argosy.recipes.condarc import read_condarc
@@ -243,7 +243,7 @@ def _link_packages(
     if not whole and needs_all_linked(packages, meta, for_site=context.for_site):
         whole = True
         if len(wanted) < len(packages):
-            remove_tree(context.prefix)
+            remove_path(context.prefix)
             client.install(packages, context.prefix)
             meta |= read_meta(context.prefix, missing)
     packable = packable_names(packages, meta)

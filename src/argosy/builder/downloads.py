@@ -29,7 +29,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.redact import redact
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, fill_once, remove_tree
+from argosy.core.store import atomic_file, fill_once, remove_path
 from argosy.images.part_digest import remembered
 from argosy.recipes.uv_options import UvSettings
 
@@ -180,7 +180,7 @@ def static_uv(session: Session, settings: UvSettings) -> Path:
     if folder is None:
         return installed
     if not _runs(folder / "bin/uv", session):
-        remove_tree(folder)  # an existing uv that does not run is damaged
+        remove_path(folder)  # an existing uv that does not run is damaged
         _, version, platform = folder.name.split("-", 2)
         fetched = _fetch(session, installed, settings, f"uv=={version}", platform, folder)
         if not fetched:

@@ -33,7 +33,7 @@ from argosy.core.model import Bind, Choice
 from argosy.core.process import LAST_LINES, Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.images.rootfs import find_link, locate_in_root
 from argosy.recipes.lock import Lock, LockedStage
 from argosy.recipes.project_file import Project, StageTable, StepTable, words
@@ -306,7 +306,7 @@ def take_changes(build_container: BuildContainer, work: Path, tree: Path, base: 
     for name in NO_CHANGES:
         path = locate_in_root(upper, name)
         if path.is_dir() and not path.is_symlink():
-            remove_tree(path)
+            remove_path(path)
     if link := find_link(upper, ROOT):
         raise UsageError(
             f"a step replaced /{link} by a symbolic link",

@@ -50,7 +50,7 @@ def part_name(path: Path) -> Path:
 def _remove_parts(path: Path) -> None:
     """Remove what killed processes left under the names of `part_name`."""
     for part in files_beside(path, rf"\.{re.escape(path.name)}\.{PART}"):
-        remove_tree(part) if part.is_dir() and not part.is_symlink() else part.unlink(missing_ok=True)
+        remove_path(part)
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
                     beside.rename(path)
     finally:
         with deferred_signals():
-            remove_tree(beside)
+            remove_path(beside)
 
 
 def _replace_folder(beside: Path, path: Path) -> None:
@@ -122,7 +122,7 @@ def _replace_folder(beside: Path, path: Path) -> None:
     except OSError:
         old.rename(path)
         raise
-    remove_tree(old)
+    remove_path(old)
 
 
 def _rename_new(beside: Path, path: Path) -> None:
@@ -165,7 +165,7 @@ def sweep_parts(path: Path) -> None:
     If a process was killed while it replaced a folder, the old folder gets its name back.
     """
     for old in files_beside(path, rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.old"):
-        remove_tree(old) if os.path.lexists(path) else old.rename(path)
+        remove_path(old) if os.path.lexists(path) else old.rename(path)
     _remove_parts(path)
 
 
@@ -271,7 +271,7 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
                 beside.rename(path)
         finally:
             with deferred_signals():
-                remove_tree(beside)
+                remove_path(beside)
 
 
 def sweep_unfilled(folder: Path) -> None:
@@ -280,7 +280,7 @@ def sweep_unfilled(folder: Path) -> None:
         name = re.fullmatch(rf"\.(.+)\.{PART}", part.name)
         lease = folder / f"{name[1] if name else part.name}.lease"
         with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
-            remove_tree(part)
+            remove_path(part)
 
 
 class _BeingFilled(Exception):
@@ -324,11 +324,9 @@ def _remove_work(folder: Path) -> None:
     """Remove a work folder, its owner record last, so that the next process can finish an interrupted removal."""
     with contextlib.suppress(OSError):  # another process may remove it, too
         for entry in folder.iterdir():
-            if entry.is_dir():
-                remove_tree(entry)
-            elif entry.name != OWNER_FILE:
-                entry.unlink(missing_ok=True)
-    remove_tree(folder)
+            if entry.name != OWNER_FILE:
+                remove_path(entry)
+    remove_path(folder)
 
 
 def _sweep_work(parent: Path) -> None:
@@ -364,11 +362,12 @@ def _remove_foreign(path: Path) -> bool:
     return True
 
 
-def remove_tree(path: Path) -> None:
-    """Remove a tree, including read-only folders, if it exists; a symbolic link is unlinked."""
-    if path.is_symlink():
+def remove_path(path: Path) -> None:
+    """Remove a file, a symbolic link or a folder with its contents, also read-only ones, if it exists."""
+    if not os.path.lexists(path):
+        return  # on a read-only file system, Linux refuses to unlink even what does not exist
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
-    if not path.exists():
         return
 
     opened: set[str] = set()

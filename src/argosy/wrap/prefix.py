@@ -13,7 +13,7 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.images.open import open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
@@ -272,16 +272,14 @@ def _reason(request: UpdateRequest) -> str:
 def _remove(folder: Path) -> None:
     """Rename a folder, then remove it, so that a killed removal never leaves half a version."""
     beside = folder.with_name(f".{folder.name}.gone.part")
-    remove_tree(beside)
+    remove_path(beside)
     folder.rename(beside)
-    remove_tree(beside)
+    remove_path(beside)
 
 
 def _clear(prefix: Path) -> None:
     """Remove everything of a locked new prefix whose creation failed."""
     if current_version(prefix) is not None:
         return
-    for name in (VERSIONS, CACHE, MODULES):
-        remove_tree(prefix / name)
-    for name in (ACTIVATE, ACTIVATE_FISH):
-        (prefix / name).unlink(missing_ok=True)
+    for name in (VERSIONS, CACHE, MODULES, ACTIVATE, ACTIVATE_FISH):
+        remove_path(prefix / name)

@@ -16,7 +16,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import part_name, remove_tree, sweep_unfilled
+from argosy.core.store import part_name, remove_path, sweep_unfilled
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -153,8 +153,5 @@ def sweep(prefix: Path) -> None:
     """Remove temporary files of killed processes; the caller holds the lock of the prefix."""
     for folder in (prefix, prefix / VERSIONS, prefix / MODULES):
         for left in folder.glob(".*.part"):
-            if left.is_dir() and not left.is_symlink():
-                remove_tree(left)
-            else:
-                left.unlink(missing_ok=True)
+            remove_path(left)
     sweep_unfilled(prefix / CACHE / "trees")

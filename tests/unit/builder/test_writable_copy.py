@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from argosy.builder.backends.writable_copy import apply_changes, drop_mount_points
+import pytest
+
+from argosy.builder.backends.writable_copy import apply_changes, drop_mount_points, move_changes
 from argosy.images.squashfs.pack import write_whiteout
 
 
@@ -42,3 +47,31 @@ def test_an_empty_folder_below_a_link_is_not_removed_on_this_machine(tmp_path: P
     (upper / "data").symlink_to(outside)
     drop_mount_points(upper, ("/data/wheels",))
     assert (outside / "wheels").is_dir()
+
+
+@contextmanager
+def without_privileges(folder: Path) -> Iterator[None]:
+    """Own a folder as a user whom modes of folders bind; root becomes such a user for the block."""
+    if os.geteuid() != 0:
+        yield
+        return
+    nobody = 65534
+    os.chown(folder, nobody, -1)
+    os.seteuid(nobody)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_change_replaces_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the folders above may be closed to other users
+    upper, tree = Path("upper"), Path("tree")
+    with without_privileges(tmp_path):
+        upper.mkdir()
+        (upper / "data").write_text("a file now")
+        (tree / "data").mkdir(parents=True)
+        (tree / "data/file").touch()
+        (tree / "data").chmod(0o555)
+        assert move_changes(upper, tree)
+    assert (tree / "data").read_text() == "a file now"

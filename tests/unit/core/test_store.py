@@ -22,7 +22,7 @@ from argosy.core.store import (
     atomic_file,
     fill_once,
     final_name,
-    remove_tree,
+    remove_path,
     sweep_parts,
     sweep_unfilled,
     work_folder,
@@ -241,14 +241,14 @@ def test_a_work_folder_keeps_its_owner_until_all_else_is_gone(tmp_path: Path, mo
 
     def watched(path: Path) -> None:
         there.append((folder / OWNER_FILE).exists() or path == folder)
-        remove_tree(path)
+        remove_path(path)
 
     with work_folder(tmp_path) as folder:
         for name in ("layer", "mount"):
             (folder / name).mkdir()
         (folder / "layer" / "file").touch()
         (folder / "link").symlink_to(tmp_path)
-        monkeypatch.setattr("argosy.core.store.remove_tree", watched)
+        monkeypatch.setattr("argosy.core.store.remove_path", watched)
     assert there == [True, True, True, True]
     assert list(tmp_path.iterdir()) == []
 
@@ -266,13 +266,13 @@ def test_a_work_folder_is_removed_with_its_contents_when_the_block_fails(tmp_pat
     assert names(tmp_path / "new") == []
 
 
-def test_removing_a_tree_follows_no_link(tmp_path: Path) -> None:
+def test_removing_a_folder_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep/file").touch()
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/link").symlink_to(tmp_path / "keep")
-    remove_tree(tmp_path / "tree")
-    remove_tree(tmp_path / "tree")
+    remove_path(tmp_path / "tree")
+    remove_path(tmp_path / "tree")
     assert names(tmp_path) == ["keep"]
     assert names(tmp_path / "keep") == ["file"]
 

@@ -12,7 +12,6 @@ such a folder gets a whiteout instead.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ import msgspec
 
 from argosy.builder.backends.plan import NAMES
 from argosy.core.session import Session
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.images.rootfs import locate_in_root
 from argosy.images.squashfs.pack import FUSE_WHITEOUT, is_whiteout, run_unsquashfs, write_whiteout
 
@@ -89,11 +88,7 @@ def apply_changes(upper: Path, tree: Path) -> None:
             if not is_whiteout(mark):
                 continue
             mark.unlink()
-            gone = locate_in_root(tree, f"{Path(folder).relative_to(upper)}/{name}")
-            if gone.is_dir() and not gone.is_symlink():
-                remove_tree(gone)
-            else:
-                gone.unlink(missing_ok=True)
+            remove_path(locate_in_root(tree, f"{Path(folder).relative_to(upper)}/{name}"))
     move_changes(upper, tree)
 
 
@@ -190,8 +185,7 @@ def move_changes(upper: Path, tree: Path) -> bool:
         if both:
             found = move_changes(entry, there) or found
             continue
-        if there.is_symlink() or there.exists():
-            shutil.rmtree(there) if there.is_dir() and not there.is_symlink() else there.unlink()
+        remove_path(there)
         entry.rename(there)
         found = True
     return found

@@ -19,7 +19,7 @@ from argosy.core.model import Image, ImageKind
 from argosy.core.os_errors import suggest_file
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.host.emulation import machine_named
 from argosy.images.catalog import find_in_catalog, suggest_catalog_name
 from argosy.images.flat import base_source, layer_source
@@ -276,7 +276,7 @@ def _debian_base(reference: str, session: Session, needs: tuple[str, ...]) -> Ba
         opened = open_image(file)
     except ImageError as damaged:
         session.reporter.note(f"the base in the cache is damaged and is created again: {damaged.what}")
-        remove_tree(file.parent)
+        remove_path(file.parent)
         opened = open_image(make_debian(reference, session, needs)[0])
     opened = _with_arch(opened, session)
     _refuse_other_target(opened.image, session)

@@ -14,7 +14,7 @@ from argosy.builder.bases.base import Base
 from argosy.core.layout import DEFAULT_PATH, GPU_LIBRARIES, ROOT
 from argosy.core.session import Session
 from argosy.core.shell import NAME
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.images.flat import FlatLayer, layer_source, plan_base_part
 from argosy.images.open import LOCK_NAME, SBOM_NAME
 from argosy.images.rootfs import resolve_in_root
@@ -110,7 +110,7 @@ def _unpack_whole(content: Content, work: Path, session: Session) -> Path:
     whole = unpack_base(content, work, session)
     layer = unpack_layer(content, work, session)
     if content.older:
-        remove_tree(resolve_in_root(whole, ROOT))
+        remove_path(resolve_in_root(whole, ROOT))
     if layer is not None:
         merge_trees(layer, whole, root=whole)
     return whole
@@ -123,11 +123,7 @@ def merge_trees(source: Path, target: Path, *, root: Path) -> None:
     """
     for entry in source.iterdir():
         if is_whiteout(entry):
-            removed = target / entry.name
-            if removed.is_dir() and not removed.is_symlink():
-                remove_tree(removed)
-            else:
-                removed.unlink(missing_ok=True)
+            remove_path(target / entry.name)
             continue
         existing = follow_inside(target / entry.name, root)
         if entry.is_dir() and not entry.is_symlink() and existing.is_dir():

@@ -30,7 +30,7 @@ from argosy.core.model import Bind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Step
-from argosy.core.store import link_or_copy, part_name, remove_tree
+from argosy.core.store import link_or_copy, part_name, remove_path
 
 BYTECODE = "bytecode"
 """Folder of the cache."""
@@ -115,11 +115,11 @@ class BytecodeCache(msgspec.Struct, frozen=True):
                         cached.append(CachedFile(code, zlib.crc32(_read(f"{root}/{code}"))))
                         link_or_copy(f"{root}/{code}", f"{beside}/{len(cached) - 1}")
                 (beside / MODULE_LIST).write_bytes(msgspec.json.encode(cached))
-                remove_tree(entry)
+                remove_path(entry)
                 with suppress(FileExistsError):  # another build stored the same meanwhile
                     beside.rename(entry)
         finally:
-            remove_tree(beside)
+            remove_path(beside)
 
     def _codes(self, package: Modules) -> Iterator[str]:
         """Return the paths of a package's byte code files below its root."""

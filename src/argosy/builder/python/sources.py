@@ -21,7 +21,7 @@ from argosy.core.model import Bind, Host
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.shell import quote
-from argosy.core.store import remove_tree
+from argosy.core.store import remove_path
 from argosy.recipes.recipe import PipKind, PipLine, Recipe
 from argosy.recipes.uv_options import UvSettings
 
@@ -69,7 +69,7 @@ def bring_in(paths: tuple[str, ...], build_container: BuildContainer, work: Path
                 _copy(Path(path), copy)
             binds.append(Bind(str(copy), path))
         except _TooMuch:
-            remove_tree(copy)
+            remove_path(copy)
             build_container.session.reporter.note(
                 f"{path} is large and is built in place; its build may leave files there"
             )

@@ -22,7 +22,7 @@ from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step
-from argosy.core.store import fill_once, remove_tree, work_folder
+from argosy.core.store import fill_once, remove_path, work_folder
 from argosy.images.identify import FileKind, read_tar_names
 from argosy.images.oci import (
     OciConfig,
@@ -146,12 +146,12 @@ def convert_layers(
     tree = work / "tree"
     with watch_growth(session.meter("unpacking the layers"), tree):
         _unpack(reference, work / "layout", tree, session)
-    remove_tree(work / "layout")
+    remove_path(work / "layout")
     prepare_rootfs(tree, config)
     step.say("packing")
     packed = work / "image.sqfs"
     run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
-    remove_tree(tree)
+    remove_path(tree)
     _write(packed, config, out)
 
 
@@ -169,7 +169,7 @@ def _unpack(reference: Reference, layout: Path, tree: Path, session: Session) ->
     command = Command((*argv, f"{layout}:image", str(tree)))
     reply = session.runner.run(command)
     if reply.code != 0 and ZSTD in reply.stderr:
-        remove_tree(tree)
+        remove_path(tree)
         plain = _decompressed(reference, layout, session)
         command = Command((*argv, f"{plain}:image", str(tree)))
         reply = session.runner.run(command)
