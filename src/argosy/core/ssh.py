@@ -7,6 +7,7 @@ login shell's profile ends at a marker line and is dropped. Keys, ports, jump ho
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 
@@ -158,6 +159,19 @@ def _given(text: str | None) -> str:
         end += "-"
     body = text.removesuffix("\n")
     return f"<<'{end}'\n{body}\n{end}"
+
+
+def render_block(path: str, offset: int, count: int) -> str:
+    """Render the sh command that prints bytes of a file for `parse_base64`: replies are text."""
+    return f"tail -c +{offset + 1} -- {quote(path)} | head -c {count} | base64"
+
+
+def parse_base64(text: str) -> bytes:
+    """Return the bytes in base64; a text that a lost connection cut has no bytes."""
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return b""
 
 
 def run_text(runner: Runner, program: str) -> Reply:

@@ -7,7 +7,6 @@ are, and the tables apart. The sha256 is compared at the end, and the file gets 
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import time
@@ -23,7 +22,7 @@ from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.core.shell import CALL, quote, read_function
-from argosy.core.ssh import OverSsh, Remote, parse_remote, run_text
+from argosy.core.ssh import OverSsh, Remote, parse_base64, parse_remote, render_block, run_text
 from argosy.core.store import digest_of_file, work_folder
 from argosy.images.find import find_image
 from argosy.images.flat import base_source, find_base_spans, source_of
@@ -195,8 +194,8 @@ def _find_donor(runner: Runner, base_here: Source, there: Target, base: str, wor
     if base and not rows:
         raise UsageError(f"there is no image {base} on the host", hint="pass its path on that host")
     for size, name, head in (row for row in rows if len(row) == 3):  # noqa: PLR2004 - as printed
-        path = str(PurePosixPath(there.folder, base64.b64decode(name).decode()))
-        base_there = _remote_base(base64.b64decode(head), int(size), work / "head.sif")
+        path = str(PurePosixPath(there.folder, parse_base64(name).decode()))
+        base_there = _remote_base(parse_base64(head), int(size), work / "head.sif")
         if base_there and base_there.length == base_here.length:
             return _plan_donor(path, base_here, base_there)
     if base:
@@ -286,8 +285,6 @@ def _blocks(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
 REMOTE_HEAD_BYTES = 65_536
 """Bytes at the start of an image that contain more than a SIF file's header and all descriptors."""
 
-NOTHING = Reply(0, "", "")
-
 
 def open_remote(runner: Runner, name: str, path: str, size: int, work: Path) -> OpenedImage:
     """Open an image on another machine, through a local sparse file with its size, header and lock.
@@ -334,8 +331,10 @@ def fetch_bytes(runner: Runner, path: str, offset: int, count: int) -> bytes:
     ToolFailed
         If the bytes cannot be read.
     """
-    reply = run_text(runner, f"tail -c +{offset + 1} -- {quote(path)} | head -c {count} | base64") if count else NOTHING
-    data = base64.b64decode(reply.stdout)
+    if not count:
+        return b""
+    reply = run_text(runner, render_block(path, offset, count))
+    data = parse_base64(reply.stdout)
     if len(data) != count:
         seen = reply.stderr.strip() or f"{len(data)} of {count} bytes"
         raise ToolFailed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +10,7 @@ from argosy.core.process import Runner
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.ssh import OverSsh, parse_remote, run_text
+from argosy.core.ssh import OverSsh, parse_base64, parse_remote, render_block, run_text
 from argosy.core.store import write_text
 from argosy.jobs.record import read_submitted
 
@@ -54,15 +53,7 @@ def copy_notes(runner: Runner, record: Path) -> None:
     for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():
         name, _, data = line.partition(" ")
         if NAME.match(name):
-            write_text(record / name, _decode(data).decode(errors="replace"))
-
-
-def _decode(text: str) -> bytes:
-    """Decode base64; a text that a lost connection cut has no bytes."""
-    try:
-        return base64.b64decode(text)
-    except ValueError:
-        return b""
+            write_text(record / name, parse_base64(data).decode(errors="replace"))
 
 
 def copy_output(runner: Runner, record: Path, path: str) -> str:
@@ -79,7 +70,7 @@ def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
     A file that is shorter than its copy was written again from the start.
     """
     have = copy.stat().st_size if copy.is_file() else 0
-    block = f"tail -c +{have + 1} -- {quote(path)} | head -c {BLOCK_BYTES} | base64"
+    block = render_block(path, have, BLOCK_BYTES)
     reply = run_text(runner, f"[ -f {quote(path)} ] || exit 0\nwc -c < {quote(path)}\n{block}")
     size, _, text = reply.stdout.partition("\n")
     length = parse_int(size, -1)
@@ -88,7 +79,7 @@ def _copy_growth(runner: Runner, path: str, copy: Path) -> bool:
     if length < have:
         copy.unlink()
         return True
-    data = _decode(text)
+    data = parse_base64(text)
     with copy.open("ab") as file:
         file.write(data)
     return len(data) == BLOCK_BYTES

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ToolFailed, UsageError
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.session import Session
 from argosy.images.send import SMALLEST_SAVED, fetch_bytes, send_image
 from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part, whole_of, write_sif
@@ -123,3 +124,10 @@ def test_bytes_of_a_remote_file_are_read(tmp_path: Path, session: Session) -> No
     file = tmp_path / "some file"
     file.write_bytes(bytes(range(100)))
     assert fetch_bytes(session.runner, str(file), 10, 5) == bytes(range(10, 15))
+
+
+def test_bytes_that_a_lost_connection_cut_are_reported() -> None:
+    runner = FakeRunner([(("sh",), Reply(255, "AAECA", "client_loop: send disconnect: Broken pipe"))])
+    with pytest.raises(ToolFailed, match="cannot read /far/image by ssh") as caught:
+        fetch_bytes(runner, "/far/image", 0, 5)
+    assert "Broken pipe" in caught.value.evidence
