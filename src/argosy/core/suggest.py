@@ -35,7 +35,8 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str, *, form: str =
         How the name is written, for example ``--runtime {}``.
     """
     near = suggest_word(word, known)
-    return f"did you mean {form.format(near)}?" if near else otherwise
+    # Not format(): the form may contain the name of a file, and that a brace.
+    return f"did you mean {form.replace('{}', near)}?" if near else otherwise
 
 
 def count_edits(one: str, other: str) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.suggest import did_you_mean, suggest_word
+from argosy.core.suggest import did_you_mean
 
 HEADER = re.compile(r"^\s*\[(\[?)\s*([^\]]+?)\s*\]")
 PART = re.compile(r"""\s*"[^"]*"\s*|\s*'[^']*'\s*|[^.]+""")
@@ -74,8 +74,7 @@ def find_fault(text: str, message: str, kind: type[msgspec.Struct], within: Sequ
     shown = ".".join("KEY" if key == "..." else key for key in keys)
     if choice := re.search(r"Invalid enum value '?(.*?)'?(?: - at|$)", message):
         allowed = _values(_type_at(kind, keys))
-        near = suggest_word(choice[1], allowed)
-        hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(allowed)}"
+        hint = did_you_mean(choice[1], allowed, f"use one of {', '.join(allowed)}", form="'{}'")
         return Fault(find_line(text, keys), shown, f"{choice[1]!r} is not one of its values", hint=hint)
     unknown = re.search(r"unknown field `(.*?)`", message)
     if not unknown:

@@ -23,7 +23,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import part_name
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
@@ -196,7 +196,11 @@ def list_folders(session: Session) -> list[CatalogImage]:
 
 def suggest_catalog_name(text: str, session: Session) -> str:
     """Return the most similar name in the catalog; empty if no name is similar."""
-    return suggest_word(text, [str(each.name) for each in list_catalog(session)])
+    return suggest_word(text, _catalog_names(session))
+
+
+def _catalog_names(session: Session) -> list[str]:
+    return [str(each.name) for each in list_catalog(session)]
 
 
 def new_file(text: str, session: Session) -> Path:
@@ -259,12 +263,10 @@ def _image_file(image: str, session: Session) -> Path:
     path = Path(image).expanduser()
     found = path.absolute() if path.is_file() else find_in_catalog(image, session)
     if found is None or found.is_dir():
-        meant = suggest_catalog_name(image, session)
+        otherwise = "'argosy images ls' lists images; 'argosy images pull' adds one"
         raise UsageError(
             f"there is no image {image!r} in the catalog",
-            hint=f"did you mean {meant}?"
-            if meant
-            else "'argosy images ls' lists images; 'argosy images pull' adds one",
+            hint=did_you_mean(image, _catalog_names(session), otherwise),
         )
     return found.resolve() if found.is_symlink() else found
 
@@ -294,11 +296,11 @@ def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     """Return the file of an image, and the folder of images that contains it."""
     path = find_in_catalog(name, session) or _dangling(name, session)
     if path is None:
-        meant = suggest_catalog_name(name, session)
+        otherwise = "'argosy images ls' lists images; remove other files with rm"
         raise UsageError(
             f"there is no image {name!r} in the catalog",
             evidence=f"searched {', '.join(map(str, session.paths.images))}",
-            hint=f"did you mean {meant}?" if meant else "'argosy images ls' lists images; remove other files with rm",
+            hint=did_you_mean(name, _catalog_names(session), otherwise),
         )
     folder = next((each for each in session.paths.images if path.is_relative_to(each)), None)
     if folder is None:

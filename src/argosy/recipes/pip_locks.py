@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from argosy.core.errors import UsageError
 from argosy.core.parse import decode_json
 from argosy.core.records import replace
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import PYPI, Asked, Note, Part, PipKind, PipLine, PipOption, Where
 from argosy.recipes.requirements import parse_package
@@ -108,11 +108,10 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
 
 
 def _unknown_group(file: str, name: str, known: Sequence[str]) -> UsageError:
-    near = suggest_word(name, known)
     return UsageError(
         f"{file} has no extra or group '{name}'",
         evidence=f"known: {', '.join(known) or 'none'}",
-        hint=f"did you mean {file}[{near}]?" if near else f"choose one of them, or write {file} without brackets",
+        hint=did_you_mean(name, known, f"choose one of them, or write {file} without brackets", form=f"{file}[{{}}]"),
     )
 
 

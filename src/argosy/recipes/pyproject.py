@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
 from argosy.recipes.recipe import Asked, Include, Note, Part, PipIndex, PipKind, PipLine, PipOption, Where, bad_line
 from argosy.recipes.requirements import parse_package
@@ -226,13 +226,11 @@ def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list
     if key := groups.get(name):
         return _group_requirements(here.table("dependency-groups")[key], key, here, seen), ()
     known = ", ".join((*extras, *late)) or "none"
-    near = suggest_word(name, (*extras, *late, *groups))
+    otherwise = f"choose one of them, or write {here.file} without brackets"
     raise UsageError(
         f"{here.file} has no extra '{name}'" + (" and no group of that name" if groups else ""),
         evidence=f"it has {known}" + (f"; groups: {', '.join(groups)}" if groups else ""),
-        hint=f"did you mean {here.file}[{near}]?"
-        if near
-        else f"choose one of them, or write {here.file} without brackets",
+        hint=did_you_mean(name, (*extras, *late, *groups), otherwise, form=f"{here.file}[{{}}]"),
     )
 
 

@@ -13,7 +13,7 @@ from argosy.core.errors import SiteError
 from argosy.core.model import Bind, Choice, ChoiceKey, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word, in_double_quotes
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.sites.conditions import Facts, evaluate_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
 from argosy.sites.profile_parts import BRACES, Avoid, Cache, Conditional, Evident, Option, Setting
@@ -107,12 +107,10 @@ def choose_mode(site: Site, asked: str, image: str = "") -> tuple[Site, str]:
         When the site has no such mode; the hint suggests the most similar one.
     """
     if asked and asked not in site.modes:
-        near = suggest_word(asked.upper(), [name.upper() for name in site.modes])
-        meant = next((name for name in site.modes if name.upper() == near), "")
         raise SiteError(
             f"{site.name} has no mode {asked!r}",
             evidence=f"its modes: {', '.join(site.modes) or 'none'}",
-            hint=f"did you mean --mode {meant}?" if meant else "remove --mode",
+            hint=did_you_mean(asked, site.modes, "remove --mode", form="--mode {}"),
         )
     of_image = (name for name, mode in site.modes.items() if any(fnmatchcase(image, known) for known in mode.images))
     default = (name for name, mode in site.modes.items() if mode.default)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.suggest import count_edits, suggest_word
+from argosy.core.suggest import count_edits, did_you_mean, suggest_word
 
 KNOWN = ("lumi-g", "mn5-acc", "Dawn")
 
@@ -33,3 +33,8 @@ def test_two_swapped_letters_are_one_typing_error(one: str, other: str, edits: i
 
 def test_the_name_with_the_fewest_typing_errors_wins() -> None:
     assert suggest_word("stie", ["time", "site"]) == "site"
+
+
+def test_the_form_of_a_hint_may_contain_a_name_with_braces() -> None:
+    assert did_you_mean("tset", ["test"], "no", form="a{b}.toml[{}]") == "did you mean a{b}.toml[test]?"
+    assert did_you_mean("other", ["test"], "no", form="a{b}.toml[{}]") == "no"

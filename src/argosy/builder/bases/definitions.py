@@ -14,7 +14,7 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.shell import quote
-from argosy.core.suggest import suggest_word
+from argosy.core.suggest import did_you_mean
 from argosy.recipes.source_text import decode
 
 SECTIONS = [
@@ -156,13 +156,12 @@ def read_definition(path: Path, kind: Format) -> None:
     found = list(rows)
     for number, word, shown, keywords in found:
         if word not in (keywords or known):
-            near = suggest_word(word, keywords or known)
             mark = "%" if shown.startswith("%") else ""
-            other = f"known: {', '.join(keywords or known)}" if word else _INDENTED
+            otherwise = f"known: {', '.join(keywords or known)}" if word else _INDENTED
             raise UsageError(
                 f"a {kind} has no {shown!r}" if word else f"{shown!r} is not a section",
                 evidence=f"{path}:{number}: {text.splitlines()[number - 1].strip()}",
-                hint=f"did you mean {mark}{near}?" if near else other,
+                hint=did_you_mean(word, keywords or known, otherwise, form=f"{mark}{{}}"),
             )
     needed = "Bootstrap:" if kind is Format.DEFINITION else "FROM"
     if not any(shown.lower() == needed.rstrip(":").lower() for _, _, shown, _ in found):
