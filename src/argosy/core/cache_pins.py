@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from argosy.core.locks import READABLE, Owner, hold_lock, is_alive, is_older, read_owner, this_owner
+from argosy.core.locks import READABLE, Owner, hold_lock, is_abandoned, read_owner, this_owner
 from argosy.core.records import asdict
 from argosy.core.store import make_folder
 
@@ -20,8 +20,6 @@ USES = "uses"
 COLLECTOR = "gc.lease"
 BUILD = "build"
 """Pin of a build: it protects all kinds of entries except trees, which have pins of their own."""
-FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
-"""Maximal age of a pin of another machine: longer than any job."""
 
 
 def pin_entry(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> None:
@@ -52,8 +50,7 @@ def read_pins(cache: Path) -> dict[str, Owner]:
     with contextlib.suppress(FileNotFoundError):
         for record in sorted((cache / USES).iterdir()):
             owner, _ = read_owner(record)
-            alive = is_alive(owner) if owner else None
-            if alive is False or (alive is None and is_older(record, FORGOTTEN_AFTER_SECONDS)):
+            if is_abandoned(owner, record):
                 with contextlib.suppress(OSError):
                     record.unlink()
             elif owner:

@@ -22,10 +22,14 @@ import msgspec
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.records import asdict, replace
+from argosy.core.render import DAY
 
 HEARTBEAT_SECONDS = 10.0
 STALE_AFTER_SECONDS = 120.0
 """A lock of another host belongs to a dead process if its file was not touched for this time."""
+
+FORGOTTEN_AFTER_SECONDS = 7 * DAY
+"""Maximal age of what a process of another or unknown host left: longer than any build or job."""
 
 NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 """Errors of `os.link` on file systems without hard links: vfat, some FUSE."""
@@ -87,6 +91,12 @@ def is_alive(owner: Owner) -> bool | None:
     if (owner.host, owner.boot) != (here.host, here.boot):
         return None
     return _started(owner.pid) == owner.started != ""
+
+
+def is_abandoned(owner: Owner | None, path: Path) -> bool:
+    """Return whether the owner of a path has ended; if only time can tell, whether the path is old."""
+    alive = is_alive(owner) if owner else None
+    return alive is False or (alive is None and is_older(path, FORGOTTEN_AFTER_SECONDS))
 
 
 def is_of_this_boot(owner: Owner) -> bool:

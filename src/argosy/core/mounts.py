@@ -9,6 +9,9 @@ from pathlib import Path
 ESCAPED = re.compile(r"\\([0-7]{3})")
 """The kernel writes blanks, tabs, line breaks and backslashes in octal, and other bytes unchanged; see proc(5)."""
 
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+"""Types of file systems in memory, where gigabytes of packages could crash a node."""
+
 
 def file_system_type(path: Path) -> str:
     """Return the type of the file system of a path, for example ``nfs4``; empty if it is not known."""
@@ -25,5 +28,5 @@ def file_system_type(path: Path) -> str:
 
 
 def in_memory(path: Path) -> bool:
-    """Return whether a folder is in memory (tmpfs, ramfs), where gigabytes of packages could crash a node."""
-    return file_system_type(path) in {"tmpfs", "ramfs"}
+    """Return whether a folder is in memory."""
+    return file_system_type(path) in IN_MEMORY

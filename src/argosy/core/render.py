@@ -24,11 +24,11 @@ def render_seconds(seconds: float) -> str:
 def render_duration(seconds: float) -> str:
     """Render a duration in its two largest units, for example ``75 s``, ``12 min 5 s`` or ``3 h 20 min``."""
     whole = round(seconds)
-    if whole < 120:  # noqa: PLR2004 - up to two minutes
+    if whole < 2 * MINUTE:
         return f"{whole} s"
-    if whole < 7200:  # noqa: PLR2004 - up to two hours
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 2 * HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
 
 
 def render_size(size: int) -> str:

@@ -21,19 +21,16 @@ from argosy.core.locks import (
     deferred_signals,
     files_beside,
     hold_lock,
-    is_alive,
+    is_abandoned,
     is_older,
     read_owner,
     this_owner,
 )
 from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
 from argosy.core.records import asdict
+from argosy.core.render import DAY
 
 HASHED_BYTES = 1 << 22
-FORGOTTEN_AFTER_SECONDS = 7 * 86400.0
-"""Maximal age of a work folder of another or unknown host: longer than any build."""
-
-DAY_SECONDS = 86400.0
 
 WORK_PREFIX = "argosy-work-"
 OWNER_FILE = "owner.json"
@@ -294,7 +291,7 @@ def _leave(owner: Owner) -> None:
 def mark_used(path: Path) -> None:
     """Set the time of the last use of a cache entry, at most once a day: reading it often must not cost a write."""
     with contextlib.suppress(OSError):  # another user's entry
-        if is_older(path, DAY_SECONDS):
+        if is_older(path, DAY):
             os.utime(path)
 
 
@@ -334,8 +331,7 @@ def _sweep_work(parent: Path) -> None:
         if is_foreign(folder):
             continue
         owner, _ = read_owner(folder / OWNER_FILE)
-        alive = is_alive(owner) if owner else None
-        if alive is False or (alive is None and is_older(folder, FORGOTTEN_AFTER_SECONDS)):
+        if is_abandoned(owner, folder):
             _remove_work(folder)
 
 

@@ -11,14 +11,11 @@ from packaging.version import InvalidVersion, Version
 
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.records import replace
-from argosy.core.render import align_rows, render_size
+from argosy.core.render import DAY, HOUR, MINUTE, align_rows, render_size
 from argosy.core.shell import safe_path
 from argosy.images.catalog import CatalogImage
 from argosy.images.open import OpenedImage, open_image
 from argosy.recipes.lock import PYTHON_NAMES, Lock, LockedPackage
-
-DAY_SECONDS = 86400.0
-HOUR_SECONDS = 3600.0
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -199,9 +196,9 @@ def _short(entry: CatalogEntry) -> str:
 
 def render_age(seconds: float) -> str:
     """Render a duration, for example ``3 d``."""
-    if seconds >= 2 * DAY_SECONDS:
-        return f"{seconds / DAY_SECONDS:.0f} d"
-    return f"{seconds / HOUR_SECONDS:.0f} h" if seconds >= HOUR_SECONDS else f"{max(0.0, seconds) / 60:.0f} min"
+    if seconds >= 2 * DAY:
+        return f"{seconds / DAY:.0f} d"
+    return f"{seconds / HOUR:.0f} h" if seconds >= HOUR else f"{max(0.0, seconds) / MINUTE:.0f} min"
 
 
 def parse_requirements(texts: tuple[str, ...]) -> tuple[Requirement, ...]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from argosy.core.mounts import IN_MEMORY
 from argosy.core.parse import render_cpulist
 from argosy.diagnostics.discover.questions import asked
 from argosy.diagnostics.discover.replies import (
     DISK_KINDS,
-    MEMORY_KINDS,
     Cores,
     Gpus,
     NodeShape,
@@ -192,9 +192,9 @@ def _read_gpus(answers: Mapping[str, str]) -> tuple[str, Gpus]:
 def _draft_folders_and_network(answers: Mapping[str, str], host: str) -> Draft:
     kind = parse_filesystem(answers.get("mounts", ""), "/tmp")  # noqa: S108 - only a name
     facts = []
-    if kind in MEMORY_KINDS | DISK_KINDS:
+    if kind in IN_MEMORY | DISK_KINDS:
         why = f"/tmp is {kind}"  # noqa: S108 - only a text
-        facts.append(Fact("node", "tmp_in_memory", kind in MEMORY_KINDS, asked("mounts", host), why))
+        facts.append(Fact("node", "tmp_in_memory", kind in IN_MEMORY, asked("mounts", host), why))
         if kind in DISK_KINDS:
             facts.append(Fact("node", "local_disk", value=True, source=asked("mounts", host)))
     count, link, rate = parse_links(answers.get("infiniband", ""))
@@ -214,6 +214,6 @@ def _draft_folders_and_network(answers: Mapping[str, str], host: str) -> Draft:
         questions.append(
             f"the network between nodes: {host} has {', '.join(answers.get('net', '').split())}; no InfiniBand"
         )
-    if kind not in MEMORY_KINDS | DISK_KINDS:
+    if kind not in IN_MEMORY | DISK_KINDS:
         questions.append(f"whether /tmp of compute nodes is in memory: its file system is {kind or 'unknown'}")
     return Draft(tuple(facts), questions=tuple(questions))

@@ -12,7 +12,6 @@ from argosy.core.parse import parse_cpulist, parse_int
 from argosy.slurm.text import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
-MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})
 DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
 
 

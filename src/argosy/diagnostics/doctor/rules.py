@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.mounts import IN_MEMORY
 from argosy.core.render import render_size
 from argosy.core.session import Session
 from argosy.diagnostics.doctor.collect import Folder, MachineFacts, collect_facts
@@ -19,7 +20,6 @@ from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
 from argosy.sites.load import load_site, sites_here
 from argosy.sites.profile import Site
 
-IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "ceph", "fuse.ceph", "panfs", "afs", "9p"})
 GIGABYTE = 10**9
 LOW_SPACE = 10 * GIGABYTE

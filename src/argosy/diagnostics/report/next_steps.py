@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from argosy.core.findings import has_failed
-from argosy.core.render import count, render_duration
+from argosy.core.render import HOUR, count, render_duration
 from argosy.core.shell import join, quote
 from argosy.diagnostics.report.cause import describe_difference
 from argosy.diagnostics.report.evidence import CARDS
@@ -24,8 +24,6 @@ BILLED = ("--partition=", "--account=", "--qos=", "--reservation=")
 
 DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
 """The device files that a hint names, and the folder with the names of the cards."""
-
-SECONDS_OF_HOUR = 3600
 
 
 def list_steps(evidence: Evidence) -> Iterator[Step]:
@@ -167,7 +165,7 @@ def _cost(case: Case) -> str:
     size = count(shape.nodes, "node") + (f", {count(gpus, 'GPU')} in all" if gpus else "")
     if not compared.seconds:
         return f"Type it on {_place(case)}; submits a job: {size}."
-    hours = compared.seconds / SECONDS_OF_HOUR * (gpus or shape.nodes)
+    hours = compared.seconds / HOUR * (gpus or shape.nodes)
     unit = "GPU" if gpus else "node"
     took = f"{render_duration(compared.seconds)} in job {compared.job}"
     return f"Type it on {_place(case)}; costs about {hours:.2g} {unit} hours ({size}, {took})."

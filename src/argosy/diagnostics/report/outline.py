@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from argosy.core.render import count, render_duration
+from argosy.core.render import HOUR, count, render_duration
 from argosy.diagnostics.report.model import Phase, Report
 from argosy.diagnostics.report.timeline import render_time
 from argosy.jobs.launch_plan import LaunchPlan
@@ -14,8 +14,6 @@ from argosy.slurm.text import ENDED
 
 SIGNALLED = 128
 """An exit code above this is 128 and the number of a signal."""
-
-SECONDS_OF_HOUR = 3600
 
 NO_LIMIT = {"UNLIMITED": "none", "365-00:00:00": "none"}
 """Forms in which Slurm shows a job without a time limit: before and after it starts."""
@@ -63,7 +61,7 @@ def _resources(facts: JobFacts, plan: LaunchPlan | None) -> str:
     seconds = sum(run.ended - run.started for run in facts.runs if run.started and run.ended)
     if not seconds or _has_tasks(facts) or plan is None or not plan.is_job:
         return ""
-    hours = seconds * plan.shape.nodes / SECONDS_OF_HOUR
+    hours = seconds * plan.shape.nodes / HOUR
     gpus = hours * plan.shape.gpus_per_node
     return f"{hours:.2g} node hours" + (f", {gpus:.2g} GPU hours" if gpus else "")
 

@@ -15,6 +15,7 @@ import tomlkit.exceptions
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.findings import Finding, State
+from argosy.core.mounts import IN_MEMORY
 from argosy.core.os_errors import reading
 from argosy.core.parse import decode_json, parse_int, parse_toml
 from argosy.sites.profile import Site
@@ -177,7 +178,7 @@ def _boolean(text: str) -> bool | None:
 
 
 def _in_memory(text: str) -> bool | None:
-    return None if not text or "|" in text else text in {"tmpfs", "ramfs"}
+    return None if not text or "|" in text else text in IN_MEMORY
 
 
 def _version(text: str) -> str | None:
