@@ -92,9 +92,8 @@ def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
         found = list(find_cases(target, session))
         cases = [case for case in found if isinstance(case, Case)]
         notes = [note for note in found if isinstance(note, str)]
-        with session.step("start", f"{len(cases)} cases, alternately") as step:
+        with session.step("start", f"{len(cases)} cases, alternately"):
             seconds = _measure(request, cases, work, session)
-            step.result = f"{len(cases)} cases, alternately"
         calls: tuple[Calls, ...] = ()
         if request.count and find_program("strace"):
             calls = tuple(_trace(case, work / "trace", session) for case in cases)

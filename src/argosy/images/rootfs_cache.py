@@ -102,7 +102,7 @@ def _unpacked(session: Session, entry: Path, key: str, what: str, fill: Callable
     pin_entry(session.paths.cache, f"trees/{entry.name}", waiting=session.waiting)
     with fill_once(entry, what=f"unpacking {what}", waiting=session.waiting) as folder:
         if folder is not None:
-            with session.step("unpack", f"{what} into the cache, once") as step:
+            with session.step("unpack", f"{what} into the cache, once"):
                 # A folder created in a setgid folder has the project's group, which a user namespace does not map.
                 os.chown(folder, -1, os.getegid())
                 mode = stat.S_IMODE(folder.stat().st_mode) & ~stat.S_ISGID & ~CHANGED_BY_OTHERS
@@ -110,7 +110,6 @@ def _unpacked(session: Session, entry: Path, key: str, what: str, fill: Callable
                 (folder / KEY).write_text(key, encoding="utf-8")
                 fill(folder / "root")
                 folder.chmod(mode)
-                step.result = f"{what} into the cache, once"
     return entry / "root"
 
 

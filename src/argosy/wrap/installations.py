@@ -136,9 +136,8 @@ def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
             _refuse_other_arch(source, needs, base)
             inside = _list_installation(tree / at.lstrip("/"), at)
             step.result = f"{source} to {at}"
-        with session.step("pack", "the layer") as step:
+        with session.step("pack", "the layer"):
             _finish(tree, at, base, folder / "image.sif", session)
-            step.result = "the layer"
     return Placed(folder / "image.sif", at, needs, inside, base.reference)
 
 

@@ -188,13 +188,13 @@ def write_search_path(layer: Path) -> None:
         write_in_root(folder, FILE, TEXT)
 
 
-CONSTRAINTS = "/.argosy/constraints.txt"
-"""Path of the file in the container."""
+BASE_CONSTRAINTS = "/.argosy/constraints.txt"
+"""Path of the constraint file with the base's packages in the container of a build."""
 
 FREE = frozenset({"pip", "setuptools", "wheel"})
 """Build tools: pip's constraints also apply to isolated builds, which need other versions."""
 
-HOLD = f"export PIP_CONSTRAINT={CONSTRAINTS} UV_CONSTRAINT={CONSTRAINTS}"
+HOLD = f"export PIP_CONSTRAINT={BASE_CONSTRAINTS} UV_CONSTRAINT={BASE_CONSTRAINTS}"
 
 
 def protecting_base_packages(
@@ -210,7 +210,7 @@ def protecting_base_packages(
     python = ask_python(build_container)
     file = work / "base-packages.txt"
     file.write_text(_render_constraints(python.without(replaceable)) if python else "", encoding="utf-8")
-    return build_container.with_mounts(Bind(str(file), CONSTRAINTS, read_only=True))
+    return build_container.with_mounts(Bind(str(file), BASE_CONSTRAINTS, read_only=True))
 
 
 def _render_constraints(python: BasePython) -> str:
@@ -222,4 +222,4 @@ def _render_constraints(python: BasePython) -> str:
 
 def hold_line(build_container: BuildContainer) -> str:
     """Return the shell line that sets the constraints for pip and uv; it does nothing without a constraint file."""
-    return HOLD if any(bind.target == CONSTRAINTS for bind in build_container.binds) else ":"
+    return HOLD if any(bind.target == BASE_CONSTRAINTS for bind in build_container.binds) else ":"

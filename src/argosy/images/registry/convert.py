@@ -108,8 +108,10 @@ def fetch_sif(
     entry = session.paths.cache / "fetched" / f"sif-{name}"
     with fill_once(entry, what=f"fetching {reference}", waiting=session.waiting) as folder:
         if folder is not None:
-            what = f"{reference} {render_size(layer.size)}"
-            with session.step("fetch", what) as step, work_folder(session.work_parent()) as work:
+            with (
+                session.step("fetch", f"{reference} {render_size(layer.size)}") as step,
+                work_folder(session.work_parent()) as work,
+            ):
                 command = plan_files(chosen, settings, str(work / "files"))
                 with watch_growth(session.meter("downloading", layer.size), work / "files"):
                     reply = session.runner.run(command, step.say)
@@ -117,7 +119,6 @@ def fetch_sif(
                     raise explain_failure(reference, command, reply)
                 shutil.move(work / "files" / name, folder / IMAGE_NAME)
                 verify_sif(folder / IMAGE_NAME)
-                step.result = what
     return entry / IMAGE_NAME
 
 

@@ -263,7 +263,6 @@ def _make(
                 _build_by_runtime(chosen, folder / IMAGE_NAME, session, work, missing="umoci and mksquashfs")
             else:
                 convert_layers(reference, chosen, config, work, folder / IMAGE_NAME, session, step, whole)
-            step.result = f"{reference} {size}".strip()
 
 
 def _size(chosen: Reference, manifest: Manifest, session: Session) -> int:
