@@ -276,16 +276,13 @@ def compile_wheels(
     """
     groups = list[tuple[int, str]]()
     for name, tree in trees.items():
-        root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
         for site in site_folders(tree):
             packages = _wheels(site, {name})
             for package in packages:
                 cache.drop(package)
             sizes = {path: size for size, path, _ in _modules(str(site), cache.tag)}
-            for group in _groups(sizes, packages):
-                groups.append((sum(sizes[path] for path in group), render_group(root, prefix, group)))
-    if groups:
-        run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
+            groups += _render_groups(sizes, packages, tree, work)
+    _compile_groups(build_container, work, groups)
 
 
 def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, Path], work: Path, python: str) -> None:
@@ -305,13 +302,26 @@ def compile_conda_packages(build_container: BuildContainer, trees: Mapping[str, 
     """
     cache, groups = BytecodeCache(Path(), python), list[tuple[int, str]]()
     for tree in trees.values():
-        root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
+        prefix = tree / ENV_PREFIX.lstrip("/")
         for library in library_folders(tree):
             sizes = {path: size for size, path, _ in _modules(str(library), cache.tag)}
             package = Modules(prefix, tuple(path[len(f"{prefix}/") :] for path in sizes))
             cache.drop(package)
-            for group in _groups(sizes, [package]):
-                groups.append((sum(sizes[path] for path in group), render_group(root, prefix, group)))
+            groups += _render_groups(sizes, [package], tree, work)
+    _compile_groups(build_container, work, groups)
+
+
+def _render_groups(
+    sizes: Mapping[str, int], packages: Iterable[Modules], tree: Path, work: Path
+) -> Iterator[tuple[int, str]]:
+    """Render the groups of the modules in an unpacked tree, each with its size."""
+    root, prefix = f"{WORK_INSIDE}/{tree.relative_to(work)}", tree / ENV_PREFIX.lstrip("/")
+    for group in _groups(sizes, packages):
+        yield sum(sizes[path] for path in group), render_group(root, prefix, group)
+
+
+def _compile_groups(build_container: BuildContainer, work: Path, groups: Collection[tuple[int, str]]) -> None:
+    """Compile rendered groups, the largest first."""
     if groups:
         run_compiler(build_container, work, [text for _, text in sorted(groups, reverse=True)])
 

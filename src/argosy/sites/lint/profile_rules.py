@@ -190,20 +190,12 @@ def _slingshot_without_plugin(profile: Profile) -> Iterator[Fault]:
 
 
 def _misspelt_setting(profile: Profile) -> Iterator[Fault]:
-    names = [(("settings", s), s.name) for s in profile.site.settings]
-    for (key, part), name in names:
+    site = profile.site
+    settings = ((each.name, profile.line("settings", str(profile.index("settings", each)))) for each in site.settings)
+    caches = ((name, profile.line("caches")) for cache in site.caches for name in cache.variables)
+    for name, line in (*settings, *caches):
         if near := meant_variable(name):
-            yield Fault(
-                profile.line(key, str(profile.index(key, part))),
-                f"no library reads {name}",
-                f"did you mean {near}?",
-                documented(near),
-            )
-    for cache in profile.site.caches:
-        for name in cache.variables:
-            if near := meant_variable(name):
-                what = f"no library reads {name}"
-                yield Fault(profile.line("caches"), what, f"did you mean {near}?", documented(near))
+            yield Fault(line, f"no library reads {name}", f"did you mean {near}?", documented(near))
 
 
 def _phb_with_new_rocm(profile: Profile) -> Iterator[Fault]:
