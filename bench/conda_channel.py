@@ -33,7 +33,7 @@ def conda_channel(wheels: Path) -> Path | None:
 
 def _fill_channel(channel: Channel, python: CondaPackage, wheels: Collection[Path]) -> None:
     site = f"lib/python{'.'.join(python.version.split('.')[:2])}/site-packages"
-    names = {str(canonicalize_name(wheel.name.split("-")[0])) for wheel in wheels}
+    names = {canonicalize_name(wheel.name.split("-")[0]) for wheel in wheels}
     channel.add(python, *(_package_of(wheel, site, names) for wheel in wheels), form="conda")
 
 
@@ -50,7 +50,7 @@ def _package_of(wheel: Path, site: str, names: Collection[str]) -> CondaPackage:
         if not pure:
             files |= {f"bin/{name}": _start(value) for name, value in points.items()}
         return CondaPackage(
-            str(canonicalize_name(dist.metadata["Name"])),
+            canonicalize_name(dist.metadata["Name"]),
             dist.version,
             depends=("python", *depends),
             files=files,
@@ -76,7 +76,7 @@ def _required(dist: Distribution) -> Iterator[str]:
     for text in dist.requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield str(canonicalize_name(requirement.name))
+            yield canonicalize_name(requirement.name)
 
 
 def _start(value: str) -> File:

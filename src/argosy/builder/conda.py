@@ -397,7 +397,7 @@ def refuse_pip_over_conda(recipe: Recipe, python: BasePython, held: tuple[Locked
     there = dict(python.packages)
     ours = {package.name for package in held if package.kind is PackageKind.PYPI}
     for demand in asked_demands(recipe):
-        name = str(canonicalize_name(demand.requirement.name))
+        name = canonicalize_name(demand.requirement.name)
         if name not in there or name in ours or meets(there[name], demand.requirement):
             continue
         conda = next((p for p in held if p.name == name and p.kind is PackageKind.CONDA), None)

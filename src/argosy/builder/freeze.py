@@ -73,7 +73,7 @@ def parse_dist(text: str) -> Iterator[LockedPackage]:
     """Read a Python package's METADATA or PKG-INFO."""
     head = dict(re.findall(r"^(Name|Version): *(\S+)", text.partition("\n\n")[0], re.MULTILINE))
     if "Name" in head and "Version" in head:
-        yield LockedPackage(str(canonicalize_name(head["Name"])), head["Version"])
+        yield LockedPackage(canonicalize_name(head["Name"]), head["Version"])
 
 
 def parse_dpkg(text: str) -> Iterator[LockedPackage]:

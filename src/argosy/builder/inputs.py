@@ -118,10 +118,8 @@ def _read_files(request: BuildRequest, session: Session) -> Recipe:
     if not request.sources:
         return Recipe()
     recipe = read_recipe(map(str, request.sources), environment=host.environment, subdir=subdir)
-    options = (request.unisolated, request.replaceable)
-    unisolated, replaceable = (tuple(str(canonicalize_name(name)) for name in names) for names in options)
-    unisolated = tuple(dict.fromkeys((*recipe.unisolated, *unisolated)))
-    recipe = replace(recipe, unisolated=unisolated, replaceable=replaceable)
+    unisolated = tuple(dict.fromkeys((*recipe.unisolated, *map(canonicalize_name, request.unisolated))))
+    recipe = replace(recipe, unisolated=unisolated, replaceable=tuple(map(canonicalize_name, request.replaceable)))
     return with_own_python(recipe) if request.prefix_layout.own_python else recipe
 
 

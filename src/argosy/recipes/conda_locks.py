@@ -235,7 +235,7 @@ def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> 
             name, version = name or found, str(number)
         except InvalidWheelFilename:
             version = ""
-    name = str(canonicalize_name(name))
+    name = canonicalize_name(name)
     hashes = (f"sha256:{digests['sha256']}",) if digests.get("sha256") else ()
     if url.startswith("git+"):
         return PipLine(f"{name} @ {url}", name, PipKind.VCS, where, spec=f"{name} @ {url}")

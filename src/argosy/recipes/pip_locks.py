@@ -57,7 +57,7 @@ def _without_groups(marker: str, wanted: frozenset[str]) -> str:
     """Replace conditions on extras and groups in a marker by their results; the rest depends only on the machine."""
 
     def answer(found: re.Match[str]) -> str:
-        return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) != bool(found["not"]) else NEVER
+        return ALWAYS if (canonicalize_name(found["name"]) in wanted) != bool(found["not"]) else NEVER
 
     return _LOCK_CONDITION.sub(answer, marker)
 
@@ -90,7 +90,7 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     pip: list[PipLine] = []
     default = data.get("default-groups", [])
     names = (*extras, *(default if isinstance(default, list) else ()))
-    wanted = frozenset(str(canonicalize_name(str(name))) for name in names)
+    wanted = frozenset(canonicalize_name(str(name)) for name in names)
     _refuse_unknown(extras, data, file)
     for package in shaped(data, _Pylock, file).get("packages", ()):
         here = where(f'name = "{package.get("name")}"')
@@ -119,14 +119,14 @@ def _refuse_unknown(extras: tuple[str, ...], data: Mapping[str, Any], file: str)
     """Raise `UsageError` for an extra or group that the lock does not have."""
     lists = [data.get(key, []) for key in ("extras", "dependency-groups")]
     known = [str(name) for each in lists if isinstance(each, list) for name in each]
-    normal = {str(canonicalize_name(name)) for name in known}
+    normal = {canonicalize_name(name) for name in known}
     for extra in extras:
-        if str(canonicalize_name(extra)) not in normal:
+        if canonicalize_name(extra) not in normal:
             raise _unknown_group(file, extra, known)
 
 
 def _pylock_line(package: _PylockPackage, marker: str, where: Where) -> PipLine:
-    name = str(canonicalize_name(str(package["name"])))
+    name = canonicalize_name(str(package["name"]))
     suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     if "directory" in package:
         path = str(package["directory"].get("path", "."))
@@ -212,8 +212,8 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
             f"{file} has version {version}, which does not record the groups of packages",
             hint="lock again with Poetry 2, or pass the file that 'poetry export -o requirements.txt' writes",
         )
-    groups = {str(canonicalize_name(group)): None for package in packages for group in package.get("groups", ())}
-    extras = {str(canonicalize_name(name)): None for name in data.get("extras", {})}
+    groups = {canonicalize_name(group): None for package in packages for group in package.get("groups", ())}
+    extras = {canonicalize_name(name): None for name in data.get("extras", {})}
     wanted = _chosen(asked, (*extras, *(name for name in groups if name != MAIN)), file)
     read = [(package, _poetry_line(package, wanted, where(f'name = "{package["name"]}"'))) for package in packages]
     sources = [package.get("source", {}) for package, line in read if line]
@@ -239,9 +239,9 @@ def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[
     """
     names = list(known)
     for name in asked:
-        if str(canonicalize_name(name)) not in names:
+        if canonicalize_name(name) not in names:
             raise _unknown_group(file, name, names)
-    return frozenset((MAIN, *(str(canonicalize_name(name)) for name in asked)))
+    return frozenset((MAIN, *(canonicalize_name(name) for name in asked)))
 
 
 def _left_out(names: Iterable[str], where: Where) -> tuple[Note, ...]:
@@ -252,7 +252,7 @@ def _left_out(names: Iterable[str], where: Where) -> tuple[Note, ...]:
 def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> PipLine | None:
     """Return the line of a package; None if none of its groups or extras is requested."""
     markers = package.get("markers", "")
-    chosen_groups = [group for group in package.get("groups", [MAIN]) if str(canonicalize_name(group)) in wanted]
+    chosen_groups = [group for group in package.get("groups", [MAIN]) if canonicalize_name(group) in wanted]
     texts = [markers if isinstance(markers, str) else markers.get(group, "") for group in chosen_groups]
     answered = [_EXTRA.sub(lambda found: _answer(found, wanted), text) for text in texts]
     holding = [text for text in answered if not (text and _is_never(checked_marker(text, where).replace('"', "'")))]
@@ -265,11 +265,11 @@ def _poetry_line(package: _Package, wanted: frozenset[str], where: Where) -> Pip
 
 
 def _answer(found: re.Match[str], wanted: frozenset[str]) -> str:
-    return ALWAYS if (str(canonicalize_name(found["name"])) in wanted) == (found["op"] == "==") else NEVER
+    return ALWAYS if (canonicalize_name(found["name"]) in wanted) == (found["op"] == "==") else NEVER
 
 
 def _source_line(package: _Package, source: _Source, suffix: str, hashes: tuple[str, ...], where: Where) -> PipLine:
-    name = str(canonicalize_name(package["name"]))
+    name = canonicalize_name(package["name"])
     part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
     kind, url = source.get("type", ""), source.get("url", "")
     if kind in ("directory", "file"):
@@ -323,7 +323,7 @@ def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environm
         )
     where = finder(text, file)
     wanted = _chosen(asked, (name for name in tables if name != DEFAULT), file)
-    chosen = [name for name in tables if name == DEFAULT or str(canonicalize_name(name)) in wanted]
+    chosen = [name for name in tables if name == DEFAULT or canonicalize_name(name) in wanted]
     named = {key: row for name in chosen for key, row in tables[name].items()}
     unrequested = [name for name in tables if name not in chosen and tables[name]]
     return Part(
@@ -354,7 +354,7 @@ def _pipenv_indexes(meta: Mapping[str, Any], where: Finder, environment: Mapping
 
 
 def _pipenv_line(name: str, row: _Locked, where: Where) -> PipLine:
-    name = str(canonicalize_name(name))
+    name = canonicalize_name(name)
     marker = row.get("markers", "")
     suffix = f" ; {checked_marker(marker, where)}" if marker else ""
     part = f"#subdirectory={row['subdirectory']}" if row.get("subdirectory") else ""

@@ -59,7 +59,7 @@ class _Project(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Return the normalised name of the project; may be empty."""
-        return str(canonicalize_name(str(self.table("project").get("name", ""))))
+        return canonicalize_name(str(self.table("project").get("name", "")))
 
     def table(self, *keys: str) -> dict[str, Any]:
         """Return a table of the file; empty if it does not exist."""
@@ -105,7 +105,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         If the TOML is invalid, there is no project, or only the project's build knows the dependencies.
     """
     data = load_toml(text, file)
-    here = _Project(data, file, finder(text, file), tuple(str(canonicalize_name(name)) for name in extras), workspace)
+    here = _Project(data, file, finder(text, file), tuple(canonicalize_name(name) for name in extras), workspace)
     project = here.table("project")
     if not project and not here.table("dependency-groups"):
         raise UsageError(f"{file} has no [project]", evidence=_other_tool(here), hint=_hint_for_tool(here))
@@ -113,7 +113,9 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
     if not wanted and not includes and not here.asked:
         _refuse_groups_alone(here)
     uv = here.uv
-    sources = {str(canonicalize_name(name)): _choose_source(source, here) for name, source in here.sources.items()}
+    sources: dict[str, Mapping[str, Any]] = {
+        canonicalize_name(name): _choose_source(source, here) for name, source in here.sources.items()
+    }
     python = str(project.get("requires-python", "")).replace(" ", "")
     lines = _lines(wanted, here)
     overrides = _lines(here.uv_texts("override-dependencies"), here)
@@ -125,7 +127,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
         pip=tuple(_sourced(line, sources.get(line.name, {}), here) for line in lines),
         constraints=tuple(_lines(here.uv_texts("constraint-dependencies"), here)),
         overrides=tuple(overrides),
-        unisolated=tuple(str(canonicalize_name(name)) for name in here.uv_texts("no-build-isolation-package")),
+        unisolated=tuple(canonicalize_name(name) for name in here.uv_texts("no-build-isolation-package")),
         options=tuple(_options(uv, set(used.values()), free, here)),
         includes=includes,
         notes=(
@@ -138,7 +140,7 @@ def parse_pyproject(text: str, file: str, *, extras: tuple[str, ...], workspace:
 
 def _note_builds(lines: list[PipLine], here: _Project) -> Iterator[Note]:
     """Yield a note for packages whose extra build requirements (mostly torch) are ignored."""
-    more = {str(canonicalize_name(name)): name for name in here.uv.get("extra-build-dependencies") or ()}
+    more = {canonicalize_name(name): name for name in here.uv.get("extra-build-dependencies") or ()}
     for name in sorted(more.keys() & {line.name for line in lines}):
         text = f"the extra-build-dependencies of {name} are ignored; --no-build-isolation {name} builds it against "
         yield Note(f"{text}the installed packages", here.where(more[name]))
@@ -212,10 +214,10 @@ def _extra_requirements(name: str, here: _Project, seen: set[str]) -> tuple[list
     if name in seen:
         return [], ()
     seen.add(name)
-    extras = {str(canonicalize_name(key)): key for key in here.table("project", "optional-dependencies")}
-    groups = {str(canonicalize_name(key)): key for key in here.table("dependency-groups")}
-    late = {
-        str(canonicalize_name(key)): key
+    extras: dict[str, str] = {canonicalize_name(key): key for key in here.table("project", "optional-dependencies")}
+    groups: dict[str, str] = {canonicalize_name(key): key for key in here.table("dependency-groups")}
+    late: dict[str, str] = {
+        canonicalize_name(key): key
         for table in (("tool", "setuptools", "dynamic", "optional-dependencies"), (*_HATCH, "optional-dependencies"))
         for key in here.table(*table)
     }
@@ -238,7 +240,7 @@ def _group_requirements(rows: Any, key: str, here: _Project, seen: set[str]) -> 
     wanted: list[str] = []
     for row in rows if isinstance(rows, list) else [rows]:
         if isinstance(row, dict) and isinstance(row.get("include-group"), str):
-            wanted += _extra_requirements(str(canonicalize_name(row["include-group"])), here, seen)[0]
+            wanted += _extra_requirements(canonicalize_name(row["include-group"]), here, seen)[0]
         else:
             wanted += here.texts([row], key)
     return wanted
@@ -249,11 +251,11 @@ def _without_self(texts: list[str], here: _Project, seen: set[str]) -> list[str]
     left: list[str] = []
     for text in texts:
         named = _named(text)
-        if named is None or str(canonicalize_name(named.name)) != here.name:
+        if named is None or canonicalize_name(named.name) != here.name:
             left.append(text)
             continue
         for extra in sorted(named.extras):
-            more, _ = _extra_requirements(str(canonicalize_name(extra)), here, seen)
+            more, _ = _extra_requirements(canonicalize_name(extra), here, seen)
             left += _without_self(more, here, seen)
     return left
 
@@ -274,7 +276,7 @@ def _choose_source(source: Any, here: _Project) -> dict[str, Any]:
 
 
 def _holds(source: Mapping[str, Any], here: _Project) -> bool:
-    needed = [str(canonicalize_name(str(source[key]))) for key in ("extra", "group") if source.get(key)]
+    needed = [canonicalize_name(str(source[key])) for key in ("extra", "group") if source.get(key)]
     if needed and not set(needed) & set(here.asked):
         return False
     marker = str(source.get("marker", ""))

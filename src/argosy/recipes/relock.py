@@ -118,12 +118,12 @@ def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
         If the lock does not have a package of `upgrade`.
     """
     where = Where("the lock", 1)
-    free = {str(canonicalize_name(name)) for name in upgrade}
-    names = {str(canonicalize_name(package.name)) for package in lock.packages}
+    free = {canonicalize_name(name) for name in upgrade}
+    names = {canonicalize_name(package.name) for package in lock.packages}
     for name in sorted(free - names):
         hint = did_you_mean(name, names, "the lock lists all packages by name")
         raise UsageError(f"the lock has no package {name}", hint=hint)
-    kept = [package for package in lock.packages if str(canonicalize_name(package.name)) not in free]
+    kept = [package for package in lock.packages if canonicalize_name(package.name) not in free]
     pip = [package for package in kept if package.kind is PackageKind.PYPI and package.source is SourceKind.INDEX]
     conda = [package for package in kept if package.kind is PackageKind.CONDA]
     return replace(

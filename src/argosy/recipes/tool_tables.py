@@ -105,7 +105,7 @@ def is_virtual(folder: Path) -> bool:
 
 def _name(folder: Path) -> str:
     project = _tables(folder).get("project")
-    return str(canonicalize_name(str(project.get("name", "")))) if isinstance(project, dict) else ""
+    return canonicalize_name(str(project.get("name", ""))) if isinstance(project, dict) else ""
 
 
 def _uv(tables: Mapping[str, Any]) -> Mapping[str, Any]:

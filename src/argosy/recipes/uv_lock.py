@@ -93,7 +93,7 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
         raise UsageError(f"{file} has the unknown version {data.get('version')}", hint="update argosy")
     where = finder(text, file)
     packages = _choose_versions(
-        shaped(data, _Lock, file).get("package", []), project, frozenset(str(canonicalize_name(x)) for x in asked)
+        shaped(data, _Lock, file).get("package", []), project, frozenset(canonicalize_name(x) for x in asked)
     )
     return Part(
         constraints=tuple(_version_line(package, where) for package in packages if _is_pin(package)),
@@ -102,7 +102,7 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return str(canonicalize_name(str(row.get("name", ""))))
+    return canonicalize_name(str(row.get("name", "")))
 
 
 def _is_pin(package: _Package) -> bool:
@@ -172,7 +172,7 @@ def _reach(root: _Package, named: Mapping[str, list[_Package]], asked: frozenset
         seen.add((id(package), extras))
         for row in _needs(package, extras):
             if _may_hold(str(row.get("marker", "")), active):
-                wanted = frozenset(str(canonicalize_name(extra)) for extra in row.get("extra", ()))
+                wanted = frozenset(canonicalize_name(extra) for extra in row.get("extra", ()))
                 waiting += [(one, wanted) for one in named.get(_name(row), ()) if _is_named(one, row)]
     return frozenset(number for number, _ in seen)
 
@@ -181,7 +181,7 @@ def _needs(package: _Package, extras: frozenset[str]) -> Iterator[Mapping[str, A
     yield from package.get("dependencies", ())
     for table in ("optional-dependencies", "dev-dependencies"):
         for key, rows in package.get(table, {}).items():
-            if str(canonicalize_name(key)) in extras:
+            if canonicalize_name(key) in extras:
                 yield from rows
 
 

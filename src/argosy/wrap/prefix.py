@@ -166,7 +166,7 @@ def _added(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
 
 def _name_of(text: str) -> str:
     try:
-        return str(canonicalize_name(Requirement(text).name))
+        return canonicalize_name(Requirement(text).name)
     except InvalidRequirement:
         return ""
 

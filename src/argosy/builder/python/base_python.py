@@ -90,7 +90,7 @@ class BasePython(msgspec.Struct, frozen=True):
 
 def _limited_package(line: str) -> str:
     """Return the package name in a line of a constraint file."""
-    return str(canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0]))
+    return canonicalize_name(re.split(r"[\s=<>!~@;\[]", line.strip(), maxsplit=1)[0])
 
 
 def ask_python(build_container: BuildContainer) -> BasePython | None:

@@ -381,7 +381,7 @@ def recompiling_changed_modules(
 
 
 def _name_of(record: Path) -> str:
-    return str(canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0]))
+    return canonicalize_name(record.parent.name.removesuffix(".dist-info").rpartition("-")[0])
 
 
 def _modules(folder: str, tag: str, *, tests: bool = False) -> Iterator[tuple[int, str, bool]]:

@@ -79,7 +79,7 @@ def _others(tree: Path, record: str, entries: Entries) -> Iterator[str]:
 
 def _name_of(record: str) -> str:
     """Return the name of the package with a ``RECORD``."""
-    return str(canonicalize_name(posixpath.basename(record.removesuffix(RECORD)).rpartition("-")[0]))
+    return canonicalize_name(posixpath.basename(record.removesuffix(RECORD)).rpartition("-")[0])
 
 
 def _rows(record: Path) -> Iterator[tuple[str, str]]:

@@ -56,10 +56,10 @@ def read_chosen(reply: Reply, asked: Mapping[str, str]) -> dict[str, Row]:
     asked
         Addresses from the user's files, because uv hides logins.
     """
-    shown = {str(canonicalize_name(found["name"])): found["url"] for found in ADDRESS.finditer(reply.stderr)}
+    shown = {canonicalize_name(found["name"]): found["url"] for found in ADDRESS.finditer(reply.stderr)}
     urls = {name: asked.get(name, url) if STARS in url else url for name, url in shown.items()}
     rows = [row for row in parse_json(reply.stdout).get("changes", []) if row["action"] == "installed"]
-    names = [str(canonicalize_name(row["name"])) for row in rows]
+    names = [canonicalize_name(row["name"]) for row in rows]
     return {
         name: {key: value for key, value in (("url", urls.get(name)), ("version", row.get("version"))) if value}
         for name, row in zip(names, rows, strict=True)
@@ -92,7 +92,7 @@ def parse_pin(line: str, versions: Mapping[str, str]) -> Pin:
     parts = line.split()
     hashes = tuple(sorted(w.removeprefix("--hash=sha256:") for w in parts if w.startswith("--hash=sha256:")))
     spec = " ".join(w for w in parts if not w.startswith("--hash="))
-    name = str(canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0]))
+    name = canonicalize_name(re.split(r"[\s=@;\[]", spec, maxsplit=1)[0])
     match = re.search(r"==\s*([^\s;]+)", spec)
     source = SourceKind.INDEX
     if " @ " in spec:

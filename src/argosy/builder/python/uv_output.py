@@ -86,7 +86,7 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
         yield
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
-            mentioned = {re.sub(r"[-_.]+", "-", word.lower()) for word in re.findall(r"[\w.-]+", error.evidence)}
+            mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
             named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in lines if line.name in mentioned]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
         raise
