@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.os_errors import translate_os_errors
+from argosy.core.os_errors import discard, translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.records import asdict, replace
 from argosy.core.render import DAY
@@ -157,8 +157,8 @@ def hold_lock(
         with deferred_signals():
             stop.set()
             if _is_mine(path, mine):
-                path.unlink(missing_ok=True)
-            mine.unlink(missing_ok=True)
+                discard(path)
+            discard(mine)
 
 
 def _take(

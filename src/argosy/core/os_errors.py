@@ -23,6 +23,15 @@ ELSEWHERE = "--work-dir, --output or ARGOSY_CACHE"
 """The usual options for another folder."""
 
 
+def discard(path: Path) -> None:
+    """Remove a file if it can be removed, at the end of work whose own error tells more.
+
+    On a file system that is read-only, Linux refuses to remove also a name that does not exist.
+    """
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
 @contextlib.contextmanager
 def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Translate an `OSError` from writing below `folder` into an `ArgosyError` with a hint.

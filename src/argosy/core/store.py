@@ -26,7 +26,7 @@ from argosy.core.locks import (
     read_owner,
     this_owner,
 )
-from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
+from argosy.core.os_errors import discard, refuse_unwritable_folder, translate_os_errors
 from argosy.core.records import asdict
 from argosy.core.render import DAY
 
@@ -81,7 +81,7 @@ def atomic_file(path: Path, *, force: bool, flush: bool = True) -> Iterator[Path
                 _rename_new(beside, path)
     finally:
         with deferred_signals():
-            beside.unlink(missing_ok=True)
+            discard(beside)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,42 @@ def test_a_file_does_not_appear_when_the_block_fails(tmp_path: Path, force: bool
     with pytest.raises(KeyboardInterrupt):
         half()
     assert names(tmp_path) == []
+
+
+WRITES_TWICE = """
+from pathlib import Path
+from argosy.core.errors import CheckFailed
+from argosy.core.locks import hold_lock
+from argosy.core.store import atomic_file
+
+for make in (lambda: atomic_file(Path("a"), force=True), lambda: hold_lock(Path("b"), what="a", waiting=print)):
+    try:
+        with make() as beside:
+            beside.write_text("text")
+    except CheckFailed as error:
+        print(error.evidence)
+"""
+
+
+def test_a_folder_on_a_read_only_file_system_is_one_message(tmp_path: Path) -> None:
+    """There, Linux refuses to remove also a name that does not exist."""
+    sandbox = (
+        "bwrap",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--chdir",
+        str(tmp_path),
+        sys.executable,
+        "-c",
+        WRITES_TWICE,
+    )
+    shown = subprocess.run(sandbox, capture_output=True, text=True, check=False)
+    if "bwrap:" in shown.stderr:
+        pytest.skip("this machine lets bubblewrap make no sandbox")
+    assert (shown.stderr, shown.stdout) == ("", 2 * "Read-only file system\n")
 
 
 def test_an_existing_file_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
