@@ -141,6 +141,25 @@ def test_ranks_are_in_the_timeline(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_report_and_verify_read_the_same_logs_of_the_network(tmp_path: Path) -> None:
+    state = "JobId=7 JobState=COMPLETED Reason=None Restarts=0 ExitCode=0:0 StdOut=/gone.out Power=\n"
+    session = make_session(tmp_path, make_host(), FakeRunner([(("scontrol",), Reply(0, state, ""))]))
+    asked = {"key": "NCCL_DEBUG_FILE", "value": f"{tmp_path}/train-nccl-%h-%p.log", "why": "asked", "source": "option"}
+    texts = {
+        "submitted.json": json.dumps({"job": "7", "output": "/gone.out"}),
+        "job.json": json.dumps(PLAN | {"choices": [asked]}),
+        "ends": "7 0 1 n1 0 0\n7 1 0 n2 0 0\n",
+        "nccl-0-n1.log": "n1:1:1 [0] NCCL INFO Using network IB\n",
+        "nccl-1-n2.log": "n2:1:1 [0] NCCL INFO Using network Socket\n",
+    }
+    keep(session, "20260102-030405-123456-abcd", **texts)
+    (tmp_path / "train-nccl-n3-9.log").write_text("n3:1:1 [0] NCCL INFO Using network Socket\n")
+    report = collect_report(session, "7")
+    evidence, _ = verify_runs(session, ("7",), site="", nodes=0)
+    assert set(report.case.net.hosts) == set(evidence.net.hosts) == {"n2", "n3"}
+    assert report.case.net.networks == evidence.net.networks == ("Socket",)
+
+
 @pytest.mark.parametrize("name", ["last", "20260102-030405-123456-abcd"])
 def test_why_and_verify_know_a_run_without_slurm_by_the_same_names(tmp_path: Path, name: str) -> None:
     session = make_session(tmp_path)

@@ -30,7 +30,7 @@ from argosy.diagnostics.report.summary import (
     summarize_results,
 )
 from argosy.diagnostics.report.timeline import plan_timeline, unknown_times
-from argosy.diagnostics.verify.evidence import find_passed
+from argosy.diagnostics.verify.evidence import find_network_logs, find_passed
 from argosy.diagnostics.verify.logs import NetFacts, parse_by_host, parse_netlog
 from argosy.diagnostics.verify.rules import name_network
 from argosy.diagnostics.verify.verify import planned_profile, verify_facts
@@ -43,7 +43,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import read_command_line, read_submitted
+from argosy.jobs.record import read_command_line, read_plan, read_submitted
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED
@@ -52,8 +52,8 @@ from argosy.version import VERSION
 OUTPUT_LINES, LONGEST_LINE = 200, 400
 """Lines of the output's end on the page, and characters of each."""
 
-MOST_PACKAGES, NETWORK_LINES, MOST_LOGS = 500, 12, 64
-"""Packages, lines about the network on the page, and logs that are read."""
+MOST_PACKAGES, NETWORK_LINES = 500, 12
+"""Packages, and lines about the network on the page."""
 
 NETWORK = re.compile(
     r"^.*(?:NET/OFI|NET/IB|NET/Socket|Using network|Selected [Pp]rovider|GPU Direct RDMA"
@@ -90,7 +90,7 @@ def collect_report(session: Session, job: str) -> Report:
     """
     facts = find_run(session, job)
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
-    logs = _network_logs(facts, output)
+    logs = "\n".join((output, *map(read_ends_of, find_network_logs(facts, read_plan(facts.record)))))
     case = _collect_case(session, facts, output, logs)
     evidence = find_evidence(case)
     missing = explain_missing_bandwidth(facts, case.compared)
@@ -244,12 +244,6 @@ def _describe_network(net: NetFacts) -> str:
     """Return the networks of a run with its cards, for example ``InfiniBand (mlx5_0 and mlx5_1)``; empty if unknown."""
     cards = f" ({join_names(net.cards)})" if net.cards else ""
     return f"{join_names([*map(name_network, net.networks)])}{cards}" if net.networks else ""
-
-
-def _network_logs(facts: JobFacts, output: str) -> str:
-    """Return the output with the logs of NCCL or RCCL that the ranks of the last run wrote."""
-    files = sorted(Path(facts.record).glob(f"nccl-{facts.restarts}-*.log"))[:MOST_LOGS] if facts.record else []
-    return "\n".join((output, *(read_ends_of(str(file)) for file in files)))
 
 
 def _network_lines(logs: str) -> tuple[str, ...]:

@@ -56,14 +56,21 @@ class Evidence(msgspec.Struct, frozen=True):
 def read_evidence(facts: JobFacts) -> Evidence:
     """Read the output of a job, the logs of NCCL or RCCL, and the records of its ranks."""
     plan = read_plan(facts.record)
-    restart = facts.runs[-1].restart if facts.runs else facts.restarts
-    own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
-    files = [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
-    files += [facts.output] if can_read(facts.output) else []
+    files = [*find_network_logs(facts, plan), *([facts.output] if can_read(facts.output) else [])]
     text = "\n".join(map(read_ends_of, files))
     is_node_test = any(row.get("key") == ChoiceKey.NODE_TEST for row in _rows(plan.get("choices")))
     node_tests = parse_node_tests(text) if is_node_test else None
     return Evidence(parse_netlog(text), facts.ranks, expect(plan, facts.ranks), tuple(files), node_tests)
+
+
+def find_network_logs(facts: JobFacts, plan: dict[str, object]) -> list[str]:
+    """Find the logs of NCCL or RCCL that the ranks of the last run wrote into the record, and those of ``--debug net``.
+
+    The record knows the number of the last run after Slurm has forgotten the job.
+    """
+    restart = facts.runs[-1].restart if facts.runs else facts.restarts
+    own = sorted(Path(facts.record).glob(f"nccl-{restart}-*.log")) if facts.record else []
+    return [str(path) for path in (*own, *_asked_logs(plan)) if path.is_file()][:MOST_LOGS]
 
 
 def _asked_logs(plan: dict[str, object]) -> list[Path]:
