@@ -24,7 +24,7 @@ from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
 from argosy.jobs.outputs import can_read, find_output
-from argosy.jobs.record import read_submitted
+from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site
 from argosy.slurm.text import is_job_id
@@ -121,14 +121,14 @@ def _output_here(session: Session, past: PastJob) -> str:
     """Return the output of a job; that of a job submitted by ssh is copied first."""
     record = Path(past.record)
     output = find_output(record, past.id, session.host.person.name)
-    if not read_submitted(record).get("ssh"):
+    if not read_submission(record).ssh:
         return output
     return copy_output(session_of(session, record).runner, record, output)
 
 
 def _expected(session: Session, past: PastJob, shape: Shape | None) -> dict[int, float]:
     """Return the bus bandwidth that a site's profile expects for nodes with so many GPUs, by the number of nodes."""
-    profile = read_submitted(Path(past.record)).get("profile") or past.site
+    profile = read_submission(past.record).profile_or_site
     try:
         known = load_site(profile, session.host).network.expected
     except ArgosyError:

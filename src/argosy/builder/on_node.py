@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +22,13 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
-from argosy.jobs.record import RECORD_NAME, SUBMITTED, make_private_folder, new_record_folder
+from argosy.jobs.record import (
+    RECORD_NAME,
+    make_private_folder,
+    new_record_folder,
+    new_submission,
+    write_submission,
+)
 from argosy.launch.script.helpers import render_script_functions
 from argosy.launch.script.parts import render_modules
 from argosy.launch.site_settings import refuse_missing_options
@@ -257,8 +261,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     refuse_existing(request.output, force=request.force)
     refuse_unwritable_folder(request.output.parent)
     folder, output = new_record_folder(session), f"{session.host.cwd}/argosy-build-%j.out"
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    submitted = {"job": "", "output": output, "site": site.name, "profile": request.site, "time": now}
+    submission = new_submission(session.host, site=site.name, profile=request.site, output=output)
     with _bundle_of_job(site, request, session, folder) as archive:
         command = _plan_command(arguments, site, archive)
         title = f"Builds {request.output.name}; made by argosy build --submit."
@@ -267,15 +270,15 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
             make_private_folder(folder)
             write_text(folder / "job.sh", script)
         # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
-        write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
+        write_submission(folder, submission)
         submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
         reply = run_slurm(session, submit)
         if reply.code != 0:
             raise explain_sbatch(submit, reply, site.name)
     job = parse_job_id(reply.stdout)
-    submitted |= {"job": job, "output": output.replace("%j", job)}
-    write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
-    return Submitted(job, submitted["output"], str(folder))
+    output = output.replace("%j", job)
+    write_submission(folder, replace(submission, job=job, output=output))
+    return Submitted(job, output, str(folder))
 
 
 @contextmanager

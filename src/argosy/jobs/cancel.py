@@ -11,7 +11,7 @@ from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.names import JOB, LAST, find_named, job_number, last_launch, unknown_name
 from argosy.jobs.query import ask_job, list_jobs
-from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submitted
+from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, JobRow, describe_state, parse_squeue, plan_squeue
@@ -37,7 +37,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
     """
     asked = {job: _look(session, job) for job in dict.fromkeys(_resolve(session, job) for job in jobs)}
     going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
-    near = tuple(job for job in going if not read_submitted(find_record(session, job)).get("ssh"))
+    near = tuple(job for job in going if not read_submission(find_record(session, job)).ssh)
     if near:
         ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN)
     for job in going:
@@ -115,7 +115,7 @@ def _list_alive_by_ssh(session: Session, name: str) -> dict[str, str]:
     """Return the waiting and running jobs with a name that were submitted by ssh; one question for each cluster."""
     records: dict[str, dict[str, Path]] = {}
     for launch in find_named(session, name):
-        host = read_submitted(launch.record).get("ssh", "")
+        host = read_submission(launch.record).ssh
         if host:
             records.setdefault(host, {})[launch.id] = launch.record
     alive: dict[str, str] = {}

@@ -28,7 +28,7 @@ from argosy.jobs.record import (
     read_first,
     read_plan,
     read_runs,
-    read_submitted,
+    read_submission,
 )
 from argosy.sites.partitions import parse_minutes
 from argosy.slurm.text import describe_state
@@ -174,7 +174,7 @@ def _jobs_of_now(session: Session) -> dict[str, str]:
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
     found: list[PastJob] = []
     for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
-        job = read_submitted(file.parent).get("job", "")
+        job = read_submission(file.parent).job
         if (job or damaged_files(file.parent)) and len(found) < most:
             found.append(_read(job, file.parent))
     return tuple(found)
@@ -215,16 +215,16 @@ def _settings(plan: dict[str, Any]) -> dict[str, str]:
 
 
 def _read(job: str, record: Path) -> PastJob:
-    submitted, runs = read_submitted(record), read_runs(record)
+    submission, runs = read_submission(record), read_runs(record)
     plan = read_plan(record)
     last = last_run(runs)
     first = read_first(record) if last and last.code else None
     code = first.code if first else last.code if last else 0
-    name, site, time = str(plan.get("name", "")), submitted.get("site", ""), submitted.get("time") or _made(record)
+    name, time = str(plan.get("name", "")), submission.time or _made(record)
     damaged = tuple(map(str, damaged_files(record)))
     is_cancelled = (record / CANCELLED).is_file()
     job = job or (last.job if last else "")
-    return PastJob(job, name, site, time, str(record), last, plan, code, is_cancelled, damaged=damaged)
+    return PastJob(job, name, submission.site, time, str(record), last, plan, code, is_cancelled, damaged=damaged)
 
 
 def _made(record: Path) -> str:

@@ -11,7 +11,7 @@ from argosy.core.parse import parse_int, read_json_object
 from argosy.core.session import Session
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import END, STARTED, Run, read_plan, read_submitted, recording_command
+from argosy.jobs.record import END, STARTED, Run, read_plan, read_submission, recording_command
 from argosy.slurm.text import ENDED, RUNNING
 
 HERE = "this machine"
@@ -62,7 +62,7 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     if not LOCAL_RUN.fullmatch(Path(name).name):
         return None
     record = next(filter(was_started, (Path(name), session.paths.state / "runs" / name)), None)
-    return None if record is None or read_submitted(record) else read_local_run(record, session.host.hostname)
+    return None if record is None or read_submission(record).is_known else read_local_run(record, session.host.hostname)
 
 
 def read_local_run(record: Path, hostname: str) -> JobFacts:

@@ -13,7 +13,7 @@ from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.query import list_jobs
-from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submitted
+from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
 from argosy.slurm.text import JobRow, is_job_id
 
 LAST = "last"
@@ -153,10 +153,10 @@ def _is_exact(name: str) -> bool:
 def _launches(session: Session) -> Iterator[Launch]:
     """Yield the launches in the records, the newest first; a refused launch is not one."""
     for record in sorted((session.paths.state / "runs").glob("*"), reverse=True):
-        submitted = read_submitted(record)
-        if submitted.get("job"):
-            yield Launch(submitted["job"], record, bool(submitted.get("in_allocation")))
-        elif not submitted and was_started(record):
+        submission = read_submission(record)
+        if submission.job:
+            yield Launch(submission.job, record, bool(submission.in_allocation))
+        elif not submission.is_known and was_started(record):
             yield Launch(record.name, record, in_allocation=False)
 
 

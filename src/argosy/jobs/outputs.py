@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argosy.core.parse import parse_int, read_tail
 from argosy.jobs.first_failure import RankEnd
-from argosy.jobs.record import read_plan, read_runs, read_submitted
+from argosy.jobs.record import read_plan, read_runs, read_submission
 
 LAST_LINES, LAST_BYTES = 12, 65_536
 WIDEST = 10
@@ -42,7 +42,7 @@ def find_output(record: Path | None, job: str, user: str, number: str = "") -> s
         text = known.get(match[2], "")
         return text.zfill(min(parse_int(match[1]), WIDEST)) if text else match[0]
 
-    return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submitted(record).get("output", ""))
+    return re.sub(r"%(\d*)([a-zA-Z%])", fill, read_submission(record).output)
 
 
 def find_outputs(record: Path | None, job: str, user: str) -> tuple[str, ...]:

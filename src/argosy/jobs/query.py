@@ -28,7 +28,7 @@ from argosy.jobs.record import (
     read_plan,
     read_ranks,
     read_runs,
-    read_submitted,
+    read_submission,
 )
 from argosy.jobs.remote_record import copy_notes, copy_output, session_of
 from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
@@ -208,7 +208,7 @@ def find_job(session: Session, job: str, *, or_record: bool = False) -> JobFacts
         )
     outputs = tuple(dict.fromkeys(of_batch(row) for row in sorted(rows, key=_task) if row.get("StdOut")))
     outputs = outputs or find_outputs(record, job, user)
-    if record and read_submitted(record).get("ssh"):
+    if record and read_submission(record).ssh:
         facts, outputs = _with_copies(session, facts, outputs, record, job)
     found = _join(_number(job, facts), facts, record, user)
     is_array = facts.get("ArrayJobId") == job
@@ -313,7 +313,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
 
     The tasks of an array share a record; each task has a number of its own there.
     """
-    submitted, number = read_submitted(record), facts.get("JobId", "")
+    number = facts.get("JobId", "")
     own = number if "ArrayTaskId" in facts else ""
     runs = tuple(run for run in read_runs(record) if own in ("", run.job))
     last = last_run(runs)
@@ -338,7 +338,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         record=str(record or ""),
         first=first,
         advice=_advise(job, facts, output, true, record) if code or kind == WAITING else "",
-        submitted=submitted.get("time", ""),
+        submitted=read_submission(record).time,
         runs=runs,
         ranks=read_ranks(record, own),
         start=_time(facts, "StartTime") if kind == WAITING else "",

@@ -7,13 +7,16 @@ import datetime as dt
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from argosy.core.model import Host
 from argosy.core.parse import parse_int, read_json_object
+from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
@@ -49,6 +52,63 @@ def make_private_folder(folder: Path) -> None:
     """Create the folder of a record, which only its owner may read: it may hold values of variables."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(mode=0o700)
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """The submission of a job; a record without one has the default values.
+
+    Attributes
+    ----------
+    job
+        Number of the job; empty until sbatch has printed it.
+    output
+        File of its output, with the patterns of sbatch(1).
+    site, profile
+        Name of the site, and the name or the absolute path of its profile.
+    time
+        Time of submission in ISO 8601.
+    in_allocation
+        Whether it ran as steps of an existing allocation; earlier versions wrote ``yes`` or an empty text.
+    ssh, there
+        Login node, and the folder of the record there, for a job submitted by ssh.
+    """
+
+    job: str = ""
+    output: str = ""
+    site: str = ""
+    profile: str = ""
+    time: str = ""
+    in_allocation: bool | str = False
+    ssh: str = ""
+    there: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the record has a submission that can be read."""
+        return self != Submission()
+
+    @property
+    def profile_or_site(self) -> str:
+        """The profile that the job was planned with; old records only have the name of its site."""
+        return self.profile or self.site
+
+
+def new_submission(host: Host, *, site: str, profile: str, output: str) -> Submission:
+    """Return a submission of now, without the number of the job.
+
+    Parameters
+    ----------
+    profile
+        Name or path of the profile, as typed; a path is stored as an absolute path, to be found from other folders.
+    """
+    if profile.endswith(".toml"):
+        profile = str(Path(host.cwd, profile))
+    return Submission("", output, site, profile, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+
+
+def write_submission(record: Path, submission: Submission) -> None:
+    """Write the submission of a job into its record."""
+    write_text(record / SUBMITTED, json.dumps(asdict(submission)) + "\n")
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -174,30 +234,34 @@ def find_record(session: Session, job: str) -> Path | None:
     steps: Path | None = None
     job = re.split("[_+]", job)[0]
     for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
-        submitted = read_submitted(file.parent)
-        if submitted.get("job") == job:
-            if not submitted.get("in_allocation"):
+        submission = read_submission(file.parent)
+        if submission.job == job:
+            if not submission.in_allocation:
                 return file.parent
             steps = steps or file.parent
     return steps
 
 
-def read_submitted(record: Path | None) -> dict[str, str]:
-    """Read the facts of a submission: the job's number, output, site and time.
+def read_submission(record: str | Path | None) -> Submission:
+    """Read the submission of a job.
 
     If Argosy was killed during the submission, the number is the one that the job itself recorded.
     """
-    submitted = _read_submission(record)
-    return submitted | {"job": _own_number(record)} if submitted.get("job") == "" else submitted
+    submission = _read_submission(record)
+    return replace(submission, job=_own_number(record)) if submission.is_known and not submission.job else submission
 
 
-def _read_submission(record: Path | None) -> dict[str, str]:
-    found = read_json_object(record / SUBMITTED) if record else {}
-    return found if all(isinstance(value, str | bool) for value in found.values()) else {}
+def _read_submission(record: str | Path | None) -> Submission:
+    found = read_json_object(Path(record) / SUBMITTED) if record else {}
+    try:
+        return msgspec.convert(found, Submission)
+    except msgspec.ValidationError:
+        return Submission()
 
 
-def _own_number(record: Path | None) -> str:
+def _own_number(record: str | Path | None) -> str:
     """Return the number that a job recorded at its end, or its first rank; empty if there is none."""
+    record = Path(record) if record else None
     if runs := read_runs(record):
         return runs[0].job
     files = sorted(record.glob("ranks-*")) if record else []
@@ -214,11 +278,11 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     job = facts.get("ArrayJobId") or facts.get("JobId", "")
     if not job or record.parent != session.paths.state / "runs":
         return None
-    submitted = _read_submission(record)
-    if submitted.get("job") != "":
+    submission = _read_submission(record)
+    if submission.job or not submission.is_known:
         return None
     with contextlib.suppress(OSError):
-        write_text(record / SUBMITTED, json.dumps(submitted | {"job": job}) + "\n")
+        write_submission(record, replace(submission, job=job))
     return record
 
 
@@ -235,7 +299,7 @@ def read_plan(record: str | Path | None) -> dict[str, Any]:
 
 def damaged_files(record: Path) -> tuple[Path, ...]:
     """Return the files of a job's record that are damaged."""
-    read = {SUBMITTED: _read_submission(record), PLAN: read_plan(record)}
+    read = {SUBMITTED: _read_submission(record).is_known, PLAN: read_plan(record)}
     return tuple(record / name for name, found in read.items() if not found and (record / name).exists())
 
 

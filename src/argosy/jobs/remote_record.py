@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.ssh import OverSsh, parse_base64, parse_remote, render_block, run_text
 from argosy.core.store import write_text
-from argosy.jobs.record import read_submitted
+from argosy.jobs.record import read_submission
 
 BLOCK_BYTES = 8 << 20
 """Bytes of an output that one command copies."""
@@ -41,13 +41,13 @@ NAME = re.compile(r"(?:ends|first|first-output|(?:ranks|nccl)-[\w.-]+)\Z")
 
 def session_of(session: Session, record: Path | None) -> Session:
     """Return the session that reaches a job submitted by ssh."""
-    host = read_submitted(record).get("ssh", "")
+    host = read_submission(record).ssh
     return replace(session, runner=OverSsh(session.runner, parse_remote(host))) if host else session
 
 
 def copy_notes(runner: Runner, record: Path) -> None:
     """Copy the files of a remote record, and logs that grew, into the local record."""
-    there = read_submitted(record).get("there", "")
+    there = read_submission(record).there
     known = " ".join(f"{path.name}:{path.stat().st_size}" for path in record.glob("nccl-*"))
     settings = f"known={quote(f' {known} ')} most_bytes={LOG_BYTES} most_logs={MOST_LOGS}"
     for line in run_text(runner, f"cd -- {quote(there)} || exit 1\n{settings}\n{NOTES}").stdout.splitlines():

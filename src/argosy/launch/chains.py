@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import Launch, job_number, list_launches
-from argosy.jobs.record import read_plan, read_submitted
+from argosy.jobs.record import read_plan, read_submission
 from argosy.slurm.calls import ask_slurm
 from argosy.slurm.text import ENDED, JobRow, describe_state, parse_squeue, plan_squeue
 
@@ -41,7 +41,7 @@ def refuse_shared_checkpoint(plan: LaunchPlan, session: Session, *, ssh: str = "
     own = find_checkpoint(plan.script)
     if not own:
         return
-    launches = [each for each in list_launches(session) if read_submitted(each.record).get("ssh", "") == ssh]
+    launches = [each for each in list_launches(session) if read_submission(each.record).ssh == ssh]
     others = [each for each in launches if _overlaps(own, _checkpoint_of(each), is_here=not ssh)]
     before = _jobs_before(plan.directives, launches)
     others = [each for each in others if each.id not in before]

@@ -15,7 +15,7 @@ from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import find_job
-from argosy.jobs.record import SUBMITTED, new_record_folder, read_submitted
+from argosy.jobs.record import SUBMITTED, new_record_folder, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
@@ -70,7 +70,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
             evidence=f"it runs on {facts.nodes}",
             hint="choose one of these nodes with --node",
         )
-    path = str(Path(read_submitted(script.parent).get("there") or facts.record, ATTACH))
+    path = str(Path(read_submission(script.parent).there or facts.record, ATTACH))
     node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
     step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "sh", path)

@@ -1,20 +1,18 @@
-"""Write the record of a launch: its plan and files before it starts, then its process or its job."""
+"""Write the record of a launch: its plan and files before it starts, then its process."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 from argosy.core.locks import this_owner
-from argosy.core.model import Host
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import COMMAND_LINE, STARTED, SUBMITTED, make_private_folder
+from argosy.jobs.record import COMMAND_LINE, STARTED, make_private_folder
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 
@@ -55,26 +53,3 @@ def _render_record(plan: LaunchPlan) -> str:
 def write_process(folder: Path) -> None:
     """Write the process of a run on this machine into its record, so that `argosy top` finds its ranks."""
     write_text(folder / STARTED, json.dumps(asdict(this_owner("launch"))) + "\n")
-
-
-def write_submission(
-    plan: LaunchPlan, folder: Path, job: str, *, profile: str, in_allocation: str = "", **more: str
-) -> None:
-    """Write the job's number into its record; `in_allocation` is ``yes`` for steps of an existing allocation."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    output = "" if in_allocation else plan.output
-    submitted = {
-        "job": job,
-        "output": output,
-        "site": plan.site,
-        "profile": profile,
-        "time": now,
-        "in_allocation": in_allocation,
-    }
-    submitted |= more
-    write_text(folder / SUBMITTED, json.dumps(submitted) + "\n")
-
-
-def absolute_profile(name: str, host: Host) -> str:
-    """Return a profile's path as an absolute path, so that it is found from other folders; a name stays unchanged."""
-    return str(Path(host.cwd, name)) if name.endswith(".toml") else name

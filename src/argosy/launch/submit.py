@@ -12,6 +12,7 @@ import msgspec
 from argosy.core.errors import ArgosyError, Interrupted, Stopped, ToolMissing, UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import write_text
 from argosy.jobs.command_files import write_command_files
@@ -20,15 +21,18 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
     END,
+    Submission,
     new_record_folder,
+    new_submission,
     recording_command,
+    write_submission,
 )
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest
 from argosy.launch.notes import note_target, warn_before_submission
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.output_folders import make_output_folders
-from argosy.launch.record import absolute_profile, write_process, write_record, write_submission
+from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.text import parse_job_id
@@ -81,12 +85,12 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
 
 def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: LaunchRequest) -> Launched:
     """Start the script of a record on this machine, or submit it as a job."""
-    profile = absolute_profile(request.site, session.host)
     if plan.is_job and not request.in_allocation:
-        return submit(plan, folder, session, profile=profile)
+        return submit(plan, folder, session, profile=request.site)
     if request.in_allocation:
+        submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
         job = session.host.environment["SLURM_JOB_ID"]
-        write_submission(plan, folder, job, profile=profile, in_allocation="yes")
+        write_submission(folder, replace(submission, job=job, in_allocation=True))
     else:
         write_process(folder)
     command = Command(("sh", str(folder / "job.sh")), env=dict(session.host.environment))
@@ -128,6 +132,11 @@ def _run_script(command: Command, session: Session, *, judge: bool) -> int:
 def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) -> Launched:
     """Submit the script in the record of a plan.
 
+    Parameters
+    ----------
+    profile
+        Name or path of the site's profile, as typed.
+
     Raises
     ------
     ArgosyError
@@ -139,18 +148,19 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
         session.reporter.note(line)
     argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))
-    write_submission(plan, folder, "", profile=profile)
+    submission = new_submission(session.host, site=plan.site, profile=profile, output=plan.output)
+    write_submission(folder, submission)
     try:
         reply = run_slurm(session, command)
     except Interrupted as stopped:
-        raise _explain_stop(session, plan, folder, stopped, profile=profile) from stopped
+        raise _explain_stop(session, folder, submission, stopped) from stopped
     if reply.code != 0:
         raise explain_sbatch(command, reply, plan.site, plan.choices)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
     try:
-        write_submission(plan, folder, job, profile=profile)
+        write_submission(folder, replace(submission, job=job))
     except (OSError, ArgosyError) as error:  # the job exists, and can be found by its script
         session.reporter.note(f"job {job} is submitted, but its number cannot be written to the record: {error}")
     return Launched(0, job, str(folder), plan.polling_seconds)
@@ -169,7 +179,7 @@ PATIENCE_S = "10"
 """Time limit of one query, in seconds: the user who stopped the command waits for the answer."""
 
 
-def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Interrupted, *, profile: str) -> Stopped:
+def _explain_stop(session: Session, folder: Path, submission: Submission, stopped: Interrupted) -> Stopped:
     """Ask whether Slurm has the job already, write its number into the record, and return the error to raise."""
     job = _find_job(session, folder)
     if not job:
@@ -178,7 +188,7 @@ def _explain_stop(session: Session, plan: LaunchPlan, folder: Path, stopped: Int
             "stopped while the job was submitted; Slurm lists no such job",
             hint="check with 'argosy jobs' before you launch it again",
         )
-    write_submission(plan, folder, job, profile=profile)
+    write_submission(folder, replace(submission, job=job))
     return Stopped(
         stopped.signal_number,
         f"stopped; job {job} is submitted and continues",

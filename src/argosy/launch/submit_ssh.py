@@ -25,12 +25,12 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import new_record_folder
+from argosy.jobs.record import new_record_folder, new_submission, write_submission
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
 from argosy.launch.output_folders import output_folders
-from argosy.launch.record import absolute_profile, write_record, write_submission
+from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE
@@ -186,8 +186,9 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    far = {"ssh": remote.host, "there": record, "output": str(PurePosixPath(there.cwd, plan.output))}
-    write_submission(plan, folder, job, profile=absolute_profile(request.site, session.host), **far)
+    output = str(PurePosixPath(there.cwd, plan.output))
+    submission = new_submission(session.host, site=plan.site, profile=request.site, output=output)
+    write_submission(folder, replace(submission, job=job, ssh=remote.host, there=record))
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -129,13 +130,13 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     monkeypatch.setenv("STATE", str(tmp_path / "state"))
     monkeypatch.setattr(on_node, "bundle", lambda request, _: request.output.write_bytes(b"gigabytes"))
 
-    def submit(**programs: str) -> Path:
+    def submit(profile: str = str(site), **programs: str) -> Path:
         for name, text in programs.items():
             (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
             (tmp_path / "bin" / name).chmod(0o755)
         (tmp_path / "bin/timeout").symlink_to(str(shutil.which("timeout")))
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-        request = BuildRequest((), "b", tmp_path / "work/x.sif", site=str(site))
+        request = BuildRequest((), "b", tmp_path / "work/x.sif", site=profile)
         with suppress(ArgosyError):
             submit_build(("-o", "x.sif"), NodeOptions(), request, real_session(tmp_path))
         return tmp_path / "work"
@@ -171,6 +172,15 @@ def test_the_bundle_of_a_job_that_was_cancelled_in_the_queue_is_removed_by_the_n
         (tmp_path / f"work/.x.sif.{record}.bundle").touch()
     folder = submission(sbatch="exit 1", squeue=SQUEUE)
     assert [path.name for path in folder.iterdir()] == [f".x.sif.{QUEUED}.bundle"]
+
+
+def test_the_record_of_a_build_has_a_profile_that_is_found_from_other_folders(
+    submission: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    submission("site.toml", sbatch="echo 4711")
+    (record,) = (tmp_path / "state/runs").iterdir()
+    assert json.loads((record / "submitted.json").read_text())["profile"] == str(tmp_path / "site.toml")
 
 
 def test_modules_that_break_builds_are_unloaded_if_there_are_modules() -> None:

@@ -397,7 +397,8 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
 
 def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job() -> None:
     search = search_arguments("/x/train.py", CHANGED.changes[0])
-    slow = Case(replace(GOOD, record="/r"), COMMAND, (SLOW,), compared=CHANGED, search=search)
+    facts = replace(GOOD, record="/r")
+    slow = Case(facts, COMMAND, (SLOW,), compared=CHANGED, search=search, profile="lumi-g")
     find, repeat, check, devices = list_steps(find_evidence(slow))
     assert find.command == "grep -nF -e sockets -e NCCL_ /x/train.py"
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"

@@ -22,7 +22,7 @@ from argosy.jobs.history import past_jobs
 from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.jobs.logs import RankLines, follow_job, read_output
 from argosy.jobs.query import JobFacts, find_job, list_jobs
-from argosy.jobs.record import find_record, read_submitted
+from argosy.jobs.record import Submission, find_record, read_submission
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit import start_launch, submit
 from tests.unit.machines import make_host, make_session
@@ -394,7 +394,7 @@ def test_a_job_without_a_recorded_number_is_found_by_its_script(tmp_path: Path) 
     found = find_job(session(tmp_path, [(("scontrol", "show", "job"), Reply(0, line, ""))]), "7")
     assert found.record == str(record)
     assert find_record(make_session(tmp_path), "7") == record
-    assert read_submitted(record) == {"job": "7", "output": "/x.out", "site": "lab"}
+    assert read_submission(record) == Submission("7", "/x.out", "lab")
 
 
 def test_a_record_matches_its_own_job_only(tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_an_interrupted_submission_reports_whether_the_job_is_queued(tmp_path: P
         submit(plan, folder, there, profile="lab")
     assert said in str(caught.value)
     assert caught.value.code == 143
-    assert read_submitted(folder)["job"] == seen
+    assert read_submission(folder).job == seen
 
 
 @pytest.mark.parametrize("word", ["", "0", "abc", "7.0", "-1", "7_", "7;id"])

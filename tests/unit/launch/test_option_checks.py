@@ -19,7 +19,7 @@ from argosy.core.shell import Helpers, render_helpers
 from argosy.core.store import write_script
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import read_command_line
+from argosy.jobs.record import Submission, read_command_line, write_submission
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
@@ -29,7 +29,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import UNUSED, doubtful_choices, unused_options
 from argosy.launch.output_folders import make_output_folders, output_folders
 from argosy.launch.plan import plan_launch
-from argosy.launch.record import write_record, write_submission
+from argosy.launch.record import write_record
 from argosy.launch.request import make_request
 from argosy.launch.script.helpers import CREATE_STAGE, render_script_functions
 from argosy.launch.script.parts import render_elastic_verdict, render_staging
@@ -570,7 +570,7 @@ def test_a_submitted_job_is_explained_by_its_number(tmp_path: Path) -> None:
     session = make_session(tmp_path)
     folder = tmp_path / "runs/1"
     write_record(made, folder, session)
-    write_submission(made, folder, "7", profile="gpus")
+    write_submission(folder, Submission("7", site="gpus"))
     assert explain_plan(kept_plan(session, "7")) == explain_plan(made)
     with pytest.raises(UsageError, match="there is no record of job 8"):
         kept_plan(session, "8")

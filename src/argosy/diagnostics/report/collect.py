@@ -43,7 +43,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import read_command_line, read_plan, read_submitted
+from argosy.jobs.record import read_command_line, read_plan, read_submission
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.text import ENDED
@@ -119,7 +119,7 @@ def collect_report(session: Session, job: str) -> Report:
 
 def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> Case:
     """Collect what decides what the report says."""
-    plan, submitted = _plan(facts.record), read_submitted(Path(facts.record)) if facts.record else {}
+    plan, submission = _plan(facts.record), read_submission(facts.record)
     net = parse_netlog(logs)
     compared = _compared(session, facts, net)
     case = Case(
@@ -133,8 +133,8 @@ def _collect_case(session: Session, facts: JobFacts, output: str, logs: str) -> 
         results=_measured(session, facts.id, compared.job) if not facts.is_local else (),
         output=output,
         typed=redact(read_command_line(facts.record)),
-        profile=submitted.get("profile", ""),
-        ssh=submitted.get("ssh", ""),
+        profile=submission.profile_or_site or (plan.site if plan else ""),
+        ssh=submission.ssh,
     )
     case = replace(case, search=_search(case))
     return replace(case, excerpt=_excerpt(case))
@@ -191,7 +191,7 @@ def _errors(session: Session, facts: JobFacts) -> tuple[KnownError, ...]:
 def _site(session: Session, case: Case) -> Site:
     """Return the profile of a job's site; its file may lie outside the folders of profiles."""
     try:
-        return load_site(case.profile or case.plan.site, session.host) if case.plan else Site()
+        return load_site(case.profile, session.host) if case.plan else Site()
     except ArgosyError:
         return Site()
 
@@ -223,7 +223,7 @@ def _measured(session: Session, job: str, passed: str) -> tuple[BenchResult, ...
 
 def _compared(session: Session, facts: JobFacts, net: NetFacts) -> Comparison:
     """Compare the job with the last run that passed; runs without a submission are not compared."""
-    if not facts.record or not read_submitted(Path(facts.record)):
+    if not read_submission(facts.record).is_known:
         return Comparison()
     try:
         passed = find_passed(session, Path(facts.record), planned_profile(session, facts))

@@ -239,7 +239,7 @@ class Case(msgspec.Struct, frozen=True):
     typed
         Command line that launched the job; empty if it was launched from Python.
     profile
-        Name or file of the site's profile.
+        Name or file of the site's profile; empty for a job that Argosy did not plan.
     ssh
         Login node, for a job that was submitted by ssh.
     """

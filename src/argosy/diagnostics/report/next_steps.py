@@ -82,9 +82,8 @@ def _steps_of_check(evidence: Evidence) -> Iterator[Step]:
     if not compared.changes and failed and DEVICES not in failed.hint:
         steps.append(Step(f"{sentence(fill_names(failed.hint, case.facts))}."))
     if "/" in case.plan.image:
-        profile = case.profile or case.plan.site
         when = f"If the run of step {len(steps)} fails its checks: check" if compared.changes else "Check"
-        line = f"argosy check {quote(case.plan.image)} --site {quote(profile)}"
+        line = f"argosy check {quote(case.plan.image)} --site {quote(case.profile)}"
         steps.append(Step(f"{when} the libraries of the image.", line, _free(case)))
     if failed and DEVICES in failed.hint:
         steps.append(_probe(case, len(steps)))
@@ -192,7 +191,7 @@ def _probe(case: Case, number: int) -> Step:
     gpus, cards = case.plan.shape.gpus_per_node, case.compared.cards
     billed = [option for option in case.plan.directives if option.startswith(BILLED)]
     argv = [
-        *("argosy", "launch", case.plan.image, "--site", case.profile or case.plan.site),
+        *("argosy", "launch", case.plan.image, "--site", case.profile),
         *("--nodes", "1", "--ranks", "1", *(("--gpus-per-node", str(gpus)) if gpus else ()), *billed),
         *(("--nodelist", case.facts.ranks[0].host) if case.facts.ranks else ()),
         *("--follow", "--", "ls", CARD_NAMES),

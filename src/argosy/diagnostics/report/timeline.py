@@ -16,7 +16,7 @@ from argosy.core.render import count, render_duration
 from argosy.diagnostics.report.model import Moment, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import Run, read_first_output, read_submitted
+from argosy.jobs.record import Run, read_first_output, read_submission
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""
@@ -62,7 +62,7 @@ def _warning(plan: LaunchPlan) -> str:
 
 
 def _knows_rank_times(facts: JobFacts) -> bool:
-    return bool(facts.record) and not read_submitted(Path(facts.record)).get("ssh")
+    return bool(facts.record) and not read_submission(facts.record).ssh
 
 
 def _moments(facts: JobFacts, output: str) -> Iterator[Moment]:

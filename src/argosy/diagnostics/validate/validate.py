@@ -17,7 +17,7 @@ from argosy.diagnostics.validate.plan import ValidationPlan, plan_validation, va
 from argosy.jobs.logs import follow_job
 from argosy.jobs.record import new_record_folder
 from argosy.launch.model import Purpose
-from argosy.launch.record import absolute_profile, write_record
+from argosy.launch.record import write_record
 from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import submit
 from argosy.sites.load import load_profile, sites_here
@@ -115,7 +115,7 @@ def validate_site(
     plan = _prepare_job(session, site, image=image, options=options, gpus=gpus, record=str(folder))
     launch = replace(plan.launch, script=plan.script, attach="")
     script = write_record(launch, folder, session)
-    launched = submit(launch, folder, session, profile=absolute_profile(site, session.host))
+    launched = submit(launch, folder, session, profile=site)
     session.reporter.note(f"job {launched.job} is submitted; its script: {script}")
     facts = follow_job(session, launched.job, pause=launch.polling_seconds, stream=stream)
     file = Path(session.host.cwd, f"argosy-validate-{launched.job}.json")

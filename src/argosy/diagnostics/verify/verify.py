@@ -22,7 +22,7 @@ from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import names_run
 from argosy.jobs.query import JobFacts, find_job
-from argosy.jobs.record import read_submitted, recording_command
+from argosy.jobs.record import read_submission, recording_command
 from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
@@ -162,9 +162,8 @@ def _find_failed_rank(text: str) -> Iterator[Finding]:
 
 def planned_profile(session: Session, facts: JobFacts) -> Site:
     """Return the profile that a job was planned with, or an empty one if it does not exist any more."""
-    submitted = read_submitted(Path(facts.record)) if facts.record else {}
     try:
-        return _profile(session, submitted.get("profile", "") or submitted.get("site", ""))
+        return _profile(session, read_submission(facts.record).profile_or_site)
     except SiteError as error:
         session.reporter.note(f"{error.what}; the run is checked without a profile")
         return _profile(session, "")

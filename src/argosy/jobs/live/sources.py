@@ -21,7 +21,7 @@ from argosy.jobs.live.probe import Target
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
-from argosy.jobs.record import END, STARTED, read_plan, read_submitted
+from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.text import ENDED, RUNNING, WAITING, describe_state
 
@@ -90,7 +90,7 @@ class SlurmJob:
         self._name = str(plan.get("name", ""))
         self.session = session_of(session, record)
         self.target = Target()
-        self.asks_first = bool(read_submitted(record).get("ssh"))  # this also copies the output
+        self.asks_first = bool(read_submission(record).ssh)  # this also copies the output
         self.every = polling_seconds(plan)
         self._logs = str(plan.get("logs") or "")
         self.output = OutputWatch(facts.output, None)
