@@ -16,7 +16,7 @@ from argosy.core.shell import ShellExpr, Word, in_double_quotes
 from argosy.core.suggest import did_you_mean
 from argosy.sites.conditions import Facts, evaluate_condition, render_condition, unknown_facts
 from argosy.sites.profile import Mode, Partition, Site
-from argosy.sites.profile_parts import BRACES, Avoid, Cache, Conditional, Evident, Option, Setting
+from argosy.sites.profile_parts import BRACES, Avoid, Cache, Evident, Option, Setting, SiteBind
 
 INFINIBAND = "/sys/class/infiniband_mad /dev/infiniband/rdma_cm"
 """Files of a node with InfiniBand: enroot's hook 99-mellanox.sh fails without them."""
@@ -27,6 +27,10 @@ JOB_NAMES = {
     "infiniband": f"$(ls {INFINIBAND} >/dev/null 2>&1 && echo all || echo void)",
 }
 """Name in a ``late`` text -> its shell form in a job script. ``{devices}`` is replaced when planning."""
+
+
+Part = Setting | Cache | SiteBind | Option
+"""A part of a profile that may add something to a job."""
 
 
 class SiteSettings(msgspec.Struct, frozen=True):
@@ -197,13 +201,7 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
     folders = tuple(late_word(cache.path, devices) for cache in caches)
     cached = [Variable(name, folder) for cache, folder in zip(caches, folders, strict=True) for name in cache.variables]
     plain = [Bind(path, path) for bind in binds for path in bind.paths if not (bind.if_there or "*" in path)]
-    rows = (
-        *(evident_choice(site, s, s.name, s.value or s.late) for s in settings),
-        *(evident_choice(site, c, ", ".join(c.variables), c.path) for c in caches),
-        *(evident_choice(site, bind, ChoiceKey.BIND, ", ".join(bind.paths)) for bind in binds),
-        *(evident_choice(site, option, _option_key(option), option.word) for option in options),
-        *_left_out(site, facts),
-    )
+    parts: tuple[Part, ...] = (*settings, *caches, *binds, *options)
     return SiteSettings(
         variables=(*(Variable(s.name, late_word(s.late, devices) if s.late else s.value) for s in settings), *cached),
         binds=tuple(plain),
@@ -214,15 +212,35 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
         srun_always=_arguments(options, "srun-always"),
         runtime=_arguments(options, "runtime"),
         annotations=tuple(_pair(word) for word in _arguments(options, "annotation")),
-        choices=rows,
+        choices=(*(evident_choice(site, part, _key(part), _value(part)) for part in parts), *_left_out(site, facts)),
         avoided=tuple(avoid for avoid in site.avoid if evaluate_condition(avoid.condition, facts) is not False),
     )
 
 
-def _option_key(option: Option) -> str:
-    """Return the key of the choice for an argument that the profile adds: the program that it is for."""
-    program = option.to.partition("-")[0]
-    return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
+def _key(part: Part) -> str:
+    """Return the key of the choice for a part; for an argument, it is the program that gets it."""
+    match part:
+        case Setting():
+            return part.name
+        case Cache():
+            return ", ".join(part.variables)
+        case SiteBind():
+            return ChoiceKey.BIND
+        case Option():
+            program = part.to.partition("-")[0]
+            return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
+
+
+def _value(part: Part) -> str:
+    match part:
+        case Setting():
+            return part.value or part.late
+        case Cache():
+            return part.path
+        case SiteBind():
+            return ", ".join(part.paths)
+        case Option():
+            return part.word
 
 
 def _arguments(options: list[Option], to: str) -> tuple[str, ...]:
@@ -242,25 +260,12 @@ def _settings(site: Site, facts: Facts) -> list[Setting]:
 
 def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
     """Yield a choice for each part whose condition depends on an unknown fact."""
-    parts: tuple[Conditional, ...] = (*site.settings, *site.caches, *site.binds, *site.options)
+    parts: tuple[Part, ...] = (*site.settings, *site.caches, *site.binds, *site.options)
     for part in parts:
         if evaluate_condition(part.condition, facts) is None:
             missing = ", ".join(unknown_facts(part.condition, facts))
             why = f"only for {render_condition(part.when)}, and {missing} is unknown"
-            yield replace(evident_choice(site, part, _part_name(part), "not set", why=why), mark=Mark.UNSET)
-
-
-def _part_name(part: Conditional) -> str:
-    """Return the name of a part for explanations."""
-    match part:
-        case Setting():
-            return part.name
-        case Cache():
-            return ", ".join(part.variables)
-        case Option():
-            return part.to
-        case _:
-            return "bind"
+            yield replace(evident_choice(site, part, _key(part), "not set", why=why), mark=Mark.UNSET)
 
 
 def late_word(text: str, devices: int) -> Word:

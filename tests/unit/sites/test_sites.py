@@ -30,7 +30,7 @@ from argosy.sites.job_settings import (
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
-from argosy.sites.profile_parts import Evident
+from argosy.sites.profile_parts import Evident, Option
 from argosy.sites.read import DATA, read_site, read_table, search_path, site_names
 from argosy.sites.show import explain_site
 from tests.unit.machines import make_host
@@ -400,6 +400,17 @@ def test_undecided_settings_are_omitted_with_a_row() -> None:
     site_settings = choose_site_settings(read_site("lumi-g"), facts, 8)
     assert "NCCL_NET_GDR_LEVEL" not in {variable.name for variable in site_settings.variables}
     assert [row.value for row in site_settings.choices if row.key == "NCCL_NET_GDR_LEVEL"] == ["not set"]
+
+
+@pytest.mark.parametrize(
+    ("to", "key"),
+    [("runtime", "runtime-option"), ("srun-always", "srun"), ("sbatch", "sbatch"), ("annotation", "annotation")],
+)
+def test_an_option_has_the_same_key_whether_it_is_set_or_not(to: str, key: str) -> None:
+    option = Option(to=to, word="--x", when={"nodes": "> 1"})  # type: ignore[arg-type]  # one of the words
+    site = Site(name="lab", title="t", options=(option,))
+    shown = [choose_site_settings(site, facts, 0).choices for facts in (Facts(nodes="2"), Facts())]
+    assert [(row.key, row.value) for rows in shown for row in rows] == [(key, "--x"), (key, "not set")]
 
 
 @pytest.mark.parametrize(("rocm", "is_set"), [("6.1.3", True), ("6.2", False), ("6.2.4", False), ("7.0.2", False)])
