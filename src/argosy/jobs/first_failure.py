@@ -38,6 +38,8 @@ BEFORE_RANKS = re.compile(
     r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
 )
 """The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
+OF_ENDED = frozenset({143, 137})
+"""Exit codes of shells whose ranks srun ended."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
 STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
@@ -117,50 +119,72 @@ def last_runs(text: str) -> tuple[tuple[int, str], ...]:
 
 
 def _find_in_run(text: str) -> RankEnd | None:
-    """Return the rank that failed first in one run.
-
-    Reports of torchrun and of ranks in one container come first, because srun sees a node as one task.  The earliest of
-    several reports counts; nodes that only lost the others report later.
-    """
+    """Return the rank that failed first in one run."""
     if BEFORE_RANKS.search(text):
         return None
+    return next(filter(None, (find(text) for find in FINDERS)), None)
+
+
+def exit_code(number: int, *, by_signal: bool) -> int:
+    """Return the exit code of a process that ended with a code, or by a signal: 128 + its number."""
+    return number + (128 if by_signal else 0)
+
+
+def _find_in_torchrun(text: str) -> RankEnd | None:
+    """Return the earliest of several reports of torchrun; nodes that only lost the others report later."""
     blocks = list(zip(TORCHRUN.finditer(text), TORCHRUN_TIME.findall(text), strict=False))
     own = [pair for pair in blocks if pair[0][3] != "-15"] or blocks  # TERM came from outside
-    if own:
-        match, _ = min(own, key=lambda pair: pair[1])
-        code = parse_int(match[3].removeprefix("-")) + (128 if match[3].startswith("-") else 0)
-        return RankEnd(parse_int(match[2]), match[1], code)
-    started = STARTER.search(text)
-    if started:
-        return RankEnd(
-            parse_int(started[1]), started[2], parse_int(started[4]) + (128 if started[3] == "signal" else 0)
-        )
-    copy = COPY.search(text)
-    if copy:
-        return RankEnd(parse_int(copy[1]), "this machine", parse_int(copy[3]) + (128 if copy[2] == "signal" else 0))
-    noticed = MPIRUN.search(text)
-    if noticed:
-        return RankEnd(parse_int(noticed[1]), noticed[2], 128 + parse_int(noticed[3]))
+    if not own:
+        return None
+    match, _ = min(own, key=lambda pair: pair[1])
+    code = exit_code(parse_int(match[3].removeprefix("-")), by_signal=match[3].startswith("-"))
+    return RankEnd(parse_int(match[2]), match[1], code)
+
+
+def _find_in_starter(text: str) -> RankEnd | None:
+    match = STARTER.search(text)
+    code = exit_code(parse_int(match[4]), by_signal=match[3] == "signal") if match else 0
+    return RankEnd(parse_int(match[1]), match[2], code) if match else None
+
+
+def _find_in_copy(text: str) -> RankEnd | None:
+    match = COPY.search(text)
+    code = exit_code(parse_int(match[3]), by_signal=match[2] == "signal") if match else 0
+    return RankEnd(parse_int(match[1]), "this machine", code) if match else None
+
+
+def _find_in_mpirun(text: str) -> RankEnd | None:
+    match = MPIRUN.search(text)
+    return RankEnd(parse_int(match[1]), match[2], exit_code(parse_int(match[3]), by_signal=True)) if match else None
+
+
+def _find_in_srun(text: str) -> RankEnd | None:
+    """Return the first rank in the messages of srun that it did not end itself; else the first one."""
     stopped = STOPPED.search(text)
     text = text[: stopped.start()] if stopped else text
-    others, aborted = ENDED_BY_OTHERS.search(text), ABORTED.search(text)
-    signals = (
-        match
-        for match in SRUN_SIGNAL.finditer(text)
-        if match[3] != "Terminated" or others is None or match.start() < others.start()
-    )
-    ends = [(match.start(), _of_srun(match)) for match in (*SRUN_CODE.finditer(text), *signals)]
-    ends = [(at, end) for at, end in ends if not aborted or at < aborted.start() or end.code not in {143, 137}]
-    # 143 and 137 are the codes of shells whose ranks srun ended.
-    first = [end for end in sorted(ends, key=lambda end: end[0]) if end[1].code not in {143, 137}] or sorted(
-        ends, key=lambda end: end[0]
-    )
-    return first[0][1] if first else None
+    others, aborted = _find_start(ENDED_BY_OTHERS, text), _find_start(ABORTED, text)
+    signals = (match for match in SRUN_SIGNAL.finditer(text) if match[3] != "Terminated" or match.start() < others)
+    matches = sorted((*SRUN_CODE.finditer(text), *signals), key=re.Match.start)
+    ends = [(match.start(), _of_srun(match)) for match in matches]
+    ends = [(at, end) for at, end in ends if at < aborted or end.code not in OF_ENDED]
+    first = [end for _, end in ends if end.code not in OF_ENDED] or [end for _, end in ends]
+    return first[0] if first else None
+
+
+def _find_start(message: re.Pattern[str], text: str) -> int:
+    """Return where a message begins; the end of the text if it is missing."""
+    match = message.search(text)
+    return match.start() if match else len(text)
 
 
 def _of_srun(match: re.Match[str]) -> RankEnd:
-    code = parse_int(match[3]) if match[3].isdecimal() else 128 + SIGNALS[match[3]]
+    is_signal = match[3] in SIGNALS
+    code = exit_code(SIGNALS[match[3]] if is_signal else parse_int(match[3]), by_signal=is_signal)
     return RankEnd(parse_int(re.split("[,-]", match[2])[0]), match[1], code)
+
+
+FINDERS = (_find_in_torchrun, _find_in_starter, _find_in_copy, _find_in_mpirun, _find_in_srun)
+"""Reports of torchrun and of ranks in one container come first, because srun sees a node as one task."""
 
 
 def true_state(state: str, output: str) -> str:

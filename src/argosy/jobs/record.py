@@ -20,7 +20,7 @@ from argosy.core.records import asdict, replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
-from argosy.jobs.first_failure import RankEnd
+from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
 
 SUBMITTED, PLAN, COMMAND_LINE = "submitted.json", "job.json", "command-line.sh"
@@ -221,8 +221,8 @@ def read_first(record: Path | None, job: str = "") -> RankEnd | None:
     if not whole or (runs and parse_int(whole[-1][1]) != runs[-1].restart):
         return None
     _, _, rank, host, code = whole[-1]
-    signal_or_code = parse_int(code.removeprefix("-"), 1)
-    return RankEnd(parse_int(rank), host, signal_or_code + (128 if code.startswith("-") else 0))
+    number = parse_int(code.removeprefix("-"), 1)
+    return RankEnd(parse_int(rank), host, exit_code(number, by_signal=code.startswith("-")))
 
 
 def find_record(session: Session, job: str) -> Path | None:
