@@ -33,7 +33,7 @@ from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id
+from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id, known_value
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
@@ -126,17 +126,12 @@ def _render_job(row: JobRow, width: int) -> Iterator[str]:
     nodes = "1 node" if row.nodes == "1" else f"{row.nodes} nodes"
     head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {nodes:>10}  {row.elapsed:>10}"
     yield render_table([(head, meaning)], width)
-    known = (_known(row.reason), f"expected start {row.start}" if _known(row.start) else "")
+    known = (known_value(row.reason), f"expected start {row.start}" if known_value(row.start) else "")
     where = row.node_list or ", ".join(filter(None, known))
     advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
     details = [where] if where and kind != ENDED else []
     for text in (*details, *([f"-> {advice}"] if advice else [])):
         yield from (" " * 11 + line for line in wrap_text(text, width - 11))
-
-
-def _known(text: str) -> str:
-    """Return a value of Slurm; empty if Slurm does not know it."""
-    return "" if text in {"None", "N/A", "(null)"} else text
 
 
 def _list_past(most: int, *, as_json: bool) -> None:
@@ -183,7 +178,7 @@ def show_job(job: str, *, as_json: bool) -> None:
         return
     hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
     for name, value in (asdict(facts) | {"failed_tasks": facts.failed_ranges}).items():
-        text = ", ".join(value) if name == "outputs" else _known(str(value))
+        text = ", ".join(value) if name == "outputs" else known_value(str(value))
         if text and name not in hidden:
             click.echo(f"{name:<9} {text}")
     for run in facts.runs:

@@ -14,7 +14,7 @@ from argosy.jobs.query import ask_job, list_jobs
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, describe_state, parse_squeue, plan_squeue
+from argosy.slurm.text import ENDED, JobRow, describe_state, known_value, parse_squeue, plan_squeue
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
@@ -168,5 +168,5 @@ def _look(session: Session, job: str) -> tuple[str, str]:
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:
-    nodes = facts.get("NodeList", "")
-    return f"it ran on {nodes}" if nodes and nodes != "(null)" else f"it {meaning}".replace("it waits", "it waited")
+    nodes = known_value(facts.get("NodeList", ""))
+    return f"it ran on {nodes}" if nodes else f"it {meaning}".replace("it waits", "it waited")

@@ -41,6 +41,7 @@ from argosy.slurm.text import (
     describe_state,
     exit_code_of_state,
     is_job_id,
+    known_value,
     parse_exit_code,
     parse_sacct,
     parse_scontrol_jobs,
@@ -321,10 +322,9 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
     kind, _ = describe_state(state)
     code = exit_code_of_state(state, _exit_code(facts, last)) if kind == ENDED else 0
     output = of_batch(facts) if facts.get("StdOut") else find_output(record, job, user, number)
-    true = true_state(state, read_tail(output, LAST_BYTES)) if code else state
-    # A job that ended at its time limit or was cancelled has no rank that failed first.
-    failed_itself = code and state.partition(" ")[0] == "FAILED"
-    first = (find_first_failure(read_tail(output, LAST_BYTES)) or read_first(record, own)) if failed_itself else None
+    tail = read_tail(output, LAST_BYTES) if code else ""
+    true = true_state(state, tail)
+    first = _find_first(state, tail, record, own) if code else None
     return JobFacts(
         id=job,
         state=state,
@@ -345,15 +345,16 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         began=_time(facts, "StartTime") if kind != WAITING else "",
         ended=_time(facts, "EndTime") if kind == ENDED else "",
         last_lines=read_last_lines(output, record, number or job, first) if code else (),
-        partition=_known(facts, "Partition"),
-        account=_known(facts, "Account"),
-        time_limit=_known(facts, "TimeLimit"),
+        partition=known_value(facts.get("Partition", "")),
+        account=known_value(facts.get("Account", "")),
+        time_limit=known_value(facts.get("TimeLimit", "")),
     )
 
 
-def _known(facts: dict[str, str], name: str) -> str:
-    """Return a value of Slurm; empty if Slurm has none."""
-    return "" if facts.get(name) in {"(null)", "None", "N/A"} else facts.get(name, "")
+def _find_first(state: str, tail: str, record: Path | None, job: str) -> RankEnd | None:
+    """Find the rank that failed first; a job that ended at its time limit or was cancelled has none."""
+    failed_itself = state.partition(" ")[0] == "FAILED"
+    return (find_first_failure(tail) or read_first(record, job)) if failed_itself else None
 
 
 def _time(facts: dict[str, str], name: str) -> str:
@@ -393,7 +394,7 @@ def _advise_from_record(state: str, record: Path | None) -> str:
 def describe_waiting(facts: JobFacts) -> str:
     """Describe a waiting job: the reason, the expected start if Slurm estimates one, and what to do if it is stuck."""
     parts = (
-        f"{facts.meaning} ({facts.reason})" if facts.reason not in {"", "None"} else facts.meaning,
+        f"{facts.meaning} ({facts.reason})" if known_value(facts.reason) else facts.meaning,
         f"expected start {facts.start.replace('T', ' ')}" if facts.start else "",
         facts.advice,
     )

@@ -8,6 +8,7 @@ from argosy.core.parse import parse_int
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
+from argosy.slurm.text import known_value
 
 SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 """Partition, state, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
@@ -88,7 +89,7 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     """Parse the rows of sinfo; a partition with different nodes has several rows."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(
-        Queue(name, state == "up", limit, sizes, _number(nodes, 1), _number(nodes, 3), cpus, memory, _gres(gres))
+        Queue(name, state == "up", limit, sizes, _number(nodes, 1), _number(nodes, 3), cpus, memory, known_value(gres))
         for name, state, limit, sizes, nodes, cpus, memory, gres in (row for row in rows if len(row) == 8)  # noqa: PLR2004
     )
 
@@ -96,10 +97,6 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
 def _number(slashed: str, index: int) -> int:
     parts = slashed.split("/")
     return parse_int(parts[index]) if len(parts) > index else 0
-
-
-def _gres(text: str) -> str:
-    return "" if text == "(null)" else text
 
 
 def parse_associations(text: str) -> tuple[Account, ...]:

@@ -206,6 +206,11 @@ def render_directive(option: str) -> str:
     return f'#SBATCH {name}{equals}"{escaped}"'
 
 
+def known_value(text: str) -> str:
+    """Return a value that Slurm shows; empty for its words for no value."""
+    return "" if text in {"(null)", "None", "N/A"} else text
+
+
 def is_job_id(text: str) -> bool:
     """Return whether a text is the number of a job, a task of an array or a component: ``7``, ``7_2``, ``7+1``."""
     return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
