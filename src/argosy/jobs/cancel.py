@@ -6,17 +6,34 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from argosy.core.errors import ToolMissing, UsageError
 from argosy.core.session import Session
 from argosy.core.store import write_text
-from argosy.jobs.names import JOB, LAST, find_named, job_number, last_launch, unknown_name
+from argosy.jobs.names import JOB, LAST, find_named, last_launch, unknown_name
 from argosy.jobs.query import ask_job, list_jobs
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, describe_state, known_value, parse_squeue, plan_squeue
+from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, known_value, parse_squeue, plan_squeue
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A job before it is cancelled.
+
+    Attributes
+    ----------
+    text
+        How it ended, or its name and what it does.
+    """
+
+    job: str
+    record: Path | None
+    has_ended: bool
+    text: str
 
 
 def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,26 +52,23 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
     UsageError
         If a job is unknown, or several waiting and running jobs have the name.
     """
-    asked = {job: _look(session, job) for job in dict.fromkeys(_resolve(session, job) for job in jobs)}
-    going = tuple(job for job, (kind, _) in asked.items() if kind != ENDED)
-    near = tuple(job for job in going if not read_submission(find_record(session, job)).ssh)
+    asked = tuple(_look(session, job) for job in dict.fromkeys(_resolve(session, job) for job in jobs))
+    going = tuple(each for each in asked if not each.has_ended)
+    near = tuple(each.job for each in going if not read_submission(each.record).ssh)
     if near:
         ask_slurm(session, ("scancel", *near), doing="cancelling", otherwise=NOT_KNOWN)
-    for job in going:
-        if job not in near:
-            ask_slurm(
-                session_of(session, find_record(session, job)),
-                ("scancel", job),
-                doing="cancelling",
-                otherwise=NOT_KNOWN,
-            )
-    for job in going:
-        record = find_record(session, job)
-        if record and job.isdigit():  # a task of an array does not end the array
-            write_text(record / CANCELLED, "")
+    for each in going:
+        if each.job not in near:
+            there = session_of(session, each.record)
+            ask_slurm(there, ("scancel", each.job), doing="cancelling", otherwise=NOT_KNOWN)
+    for each in going:
+        if each.record and each.job.isdigit():  # a task of an array does not end the array
+            write_text(each.record / CANCELLED, "")
     return tuple(
-        f"job {job} had ended already: {text}" if kind == ENDED else f"job {job} is cancelled{text}"
-        for job, (kind, text) in asked.items()
+        f"job {each.job} had ended already: {each.text}"
+        if each.has_ended
+        else f"job {each.job} is cancelled{each.text}"
+        for each in asked
     )
 
 
@@ -123,7 +137,7 @@ def _list_alive_by_ssh(session: Session, name: str) -> dict[str, str]:
         there = session_of(session, next(iter(jobs.values())))
         # The user may have another name there.
         rows = parse_squeue(ask_slurm(there, plan_squeue(), doing="asking for your jobs"))
-        alive |= _describe(row for row in rows if job_number(row) in jobs)
+        alive |= _describe(row for row in rows if base_number(row.id) in jobs)
     return alive
 
 
@@ -133,12 +147,12 @@ def _describe(rows: Iterable[JobRow]) -> dict[str, str]:
     for row in rows:
         kind, meaning = describe_state(row.state)
         if kind != ENDED:
-            found.setdefault(job_number(row), []).append(meaning)
+            found.setdefault(base_number(row.id), []).append(meaning)
     return {number: " and ".join(dict.fromkeys(meanings)) for number, meanings in found.items()}
 
 
-def _look(session: Session, job: str) -> tuple[str, str]:
-    """Return a job's kind before it is cancelled, and a text about it.
+def _look(session: Session, job: str) -> Asked:
+    """Ask for a job before it is cancelled.
 
     Raises
     ------
@@ -146,25 +160,22 @@ def _look(session: Session, job: str) -> tuple[str, str]:
         If the job is unknown.
     """
     record = find_record(session, job)
-    number = job if re.fullmatch(r"\d+_\d+", job) else re.split("[_+]", job)[0]
+    number = job if re.fullmatch(r"\d+_\d+", job) else base_number(job)
     facts = ask_job(session_of(session, record), number)
     if facts:
         state = facts.get("JobState", "")
         kind, meaning = describe_state(state)
         where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
-        return kind, meaning if kind == ENDED else f" ({text})"
+        has_ended = kind == ENDED
+        return Asked(job, record, has_ended, meaning if has_ended else f" ({text})")
     if record is None:
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
     last = last_run(read_runs(record))
-    return (
-        ENDED,
-        f"Slurm does not list it any more; it ended with code {last.code}"
-        if last
-        else "Slurm does not list it any more",
-    )
+    code = f"; it ended with code {last.code}" if last else ""
+    return Asked(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:

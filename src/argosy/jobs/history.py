@@ -31,7 +31,7 @@ from argosy.jobs.record import (
     read_submission,
 )
 from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import describe_state
+from argosy.slurm.text import base_number, describe_state
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -166,7 +166,7 @@ def past_jobs(session: Session, *, most: int) -> tuple[PastJob, ...]:
 def _jobs_of_now(session: Session) -> dict[str, str]:
     """Return what each waiting or running job does; empty without Slurm, or if it does not answer."""
     try:
-        return {re.split("[_+]", row.id)[0]: describe_state(row.state)[1] for row in list_jobs(session)}
+        return {base_number(row.id): describe_state(row.state)[1] for row in list_jobs(session)}
     except ArgosyError:
         return {}
 

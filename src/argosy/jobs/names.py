@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
-from argosy.slurm.text import JobRow, is_job_id
+from argosy.slurm.text import base_number, is_job_id
 
 LAST = "last"
 """The word for the newest job or run."""
@@ -111,7 +111,7 @@ def find_named(session: Session, name: str) -> tuple[Launch, ...]:
 
 def _find_in_queue(session: Session, name: str) -> tuple[str, ...]:
     """Return the numbers of the waiting and running jobs that have a name, the newest first."""
-    numbers = {job_number(row) for row in list_jobs(session) if name and row.name == name}
+    numbers = {base_number(row.id) for row in list_jobs(session) if name and row.name == name}
     return tuple(sorted(numbers, key=int, reverse=True))
 
 
@@ -133,11 +133,6 @@ def unknown_name(session: Session, name: str, problem: str = "") -> UsageError:
     searched = f"searched in {session.paths.state / 'runs'}" + (f"; {problem}" if problem else "")
     hint = f"{suggestion}see your jobs with 'argosy jobs' and 'argosy jobs --past 20'"
     return UsageError(f"there is no job {name!r}", evidence=searched, hint=hint)
-
-
-def job_number(row: JobRow) -> str:
-    """Return the number of the job that a row of squeue belongs to; the tasks of an array have rows of their own."""
-    return re.split("[_+]", row.id)[0]
 
 
 def was_started(record: Path) -> bool:

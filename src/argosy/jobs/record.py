@@ -22,6 +22,7 @@ from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
+from argosy.slurm.text import base_number
 
 SUBMITTED, PLAN, COMMAND_LINE = "submitted.json", "job.json", "command-line.sh"
 """Files of a record: the submission of a job, its plan, and the command line that launched it."""
@@ -232,7 +233,7 @@ def find_record(session: Session, job: str) -> Path | None:
     array share a record.
     """
     steps: Path | None = None
-    job = re.split("[_+]", job)[0]
+    job = base_number(job)
     for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
         submission = read_submission(file.parent)
         if submission.job == job:

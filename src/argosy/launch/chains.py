@@ -11,10 +11,10 @@ from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.names import Launch, job_number, list_launches
+from argosy.jobs.names import Launch, list_launches
 from argosy.jobs.record import read_plan, read_submission
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, describe_state, parse_squeue, plan_squeue
+from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, parse_squeue, plan_squeue
 
 AFTER_END = frozenset({"afterany", "afterok", "afternotok"})
 """Dependencies of Slurm that are met when the other job has ended, so that it does not run any more."""
@@ -51,7 +51,7 @@ def refuse_shared_checkpoint(plan: LaunchPlan, session: Session, *, ssh: str = "
         rows = parse_squeue(ask_slurm(session, plan_squeue(), doing="asking for your jobs"))
     except ArgosyError:  # sbatch will report it
         return
-    alive = {job_number(row): row for row in rows if describe_state(row.state)[0] != ENDED}
+    alive = {base_number(row.id): row for row in rows if describe_state(row.state)[0] != ENDED}
     for each in others:
         row = alive.get(each.id)
         # A cluster may give a number again.

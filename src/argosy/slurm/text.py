@@ -216,6 +216,11 @@ def is_job_id(text: str) -> bool:
     return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
 
 
+def base_number(job: str) -> str:
+    """Return the number of a job that a task of an array or a component belongs to; its own number for other jobs."""
+    return re.split("[_+]", job)[0]
+
+
 def parse_job_id(text: str) -> str:
     """Parse the output of ``sbatch --parsable``: ``123`` or ``123;cluster``.
 
