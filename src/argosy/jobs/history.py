@@ -31,7 +31,7 @@ from argosy.jobs.record import (
     read_submission,
 )
 from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import base_number, describe_state
+from argosy.slurm.text import base_number, describe_state, option_value
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -95,8 +95,7 @@ class PastJob(msgspec.Struct, frozen=True):
     @property
     def _limit(self) -> float:
         """Its time limit in seconds; infinite if it is unknown, or the record is damaged."""
-        options = map(str, self.plan.get("directives") or ())
-        time = next((option.partition("=")[2] for option in options if option.startswith("--time=")), "")
+        time = option_value(map(str, self.plan.get("directives") or ()), "--time")
         try:
             return parse_minutes(time) * 60 if time else math.inf
         except SiteError:

@@ -35,7 +35,7 @@ from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import parse_job_id
+from argosy.slurm.text import option_value, parse_job_id
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -79,7 +79,7 @@ def launch(request: LaunchRequest, session: Session) -> Launched:
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
     write_record(plan, folder, session)
-    write_command_files(folder, plan.command, _working_folder(plan) or session.host.cwd)
+    write_command_files(folder, plan.command, option_value(plan.directives, "--chdir") or session.host.cwd)
     return start_launch(plan, folder, session, request)
 
 
@@ -208,13 +208,8 @@ def _find_job(session: Session, folder: Path) -> str:
     return next((number for number, _, command in rows if command.strip() == script), "")
 
 
-def _working_folder(plan: LaunchPlan) -> str:
-    """Return the folder of --chdir; empty without this option."""
-    return next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
-
-
 def _refuse_missing_chdir(plan: LaunchPlan) -> None:
     """Refuse a missing --chdir folder: Slurm would run the job in /tmp instead, and only log it."""
-    folder = _working_folder(plan)
+    folder = option_value(plan.directives, "--chdir")
     if folder and not Path(folder).is_dir():
         raise UsageError(f"there is no folder {folder} to run in", evidence=f"--chdir {folder}", hint="create it first")

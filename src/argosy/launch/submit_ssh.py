@@ -38,7 +38,7 @@ from argosy.launch.submit import Launched, launch
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import parse_job_id
+from argosy.slurm.text import option_value, parse_job_id
 
 ASK = r"""
 printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "$(id -g)" host "$(uname -n)" \
@@ -221,7 +221,7 @@ def _submission(
     plan: LaunchPlan, request: LaunchRequest, there: RemoteSite, folder: Path, record: str
 ) -> Iterator[str]:
     """Render the shell script that writes the record at the site and submits the job."""
-    chdir = next((option.partition("=")[2] for option in plan.directives if option.startswith("--chdir=")), "")
+    chdir = option_value(plan.directives, "--chdir")
     if chdir:
         message = quote(f"there is no folder {chdir} to run in")
         yield f"if [ ! -d {quote(chdir)} ]\nthen\n    echo {message} >&2\n    exit 1\nfi\n"

@@ -7,7 +7,7 @@ The parsable forms of squeue, scontrol and sacct are read on every release: thei
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -204,6 +204,11 @@ def render_directive(option: str) -> str:
         return f"#SBATCH {name}{equals}" + value.replace("#", "\\#")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'#SBATCH {name}{equals}"{escaped}"'
+
+
+def option_value(directives: Iterable[str], option: str) -> str:
+    """Return the value of an option of sbatch, for example of ``--time``; empty if the job does not have it."""
+    return next((each.partition("=")[2] for each in directives if each.startswith(f"{option}=")), "")
 
 
 def known_value(text: str) -> str:

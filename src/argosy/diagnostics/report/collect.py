@@ -46,7 +46,7 @@ from argosy.jobs.query import JobFacts
 from argosy.jobs.record import read_command_line, read_plan, read_submission
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.slurm.text import ENDED
+from argosy.slurm.text import ENDED, option_value
 from argosy.version import VERSION
 
 OUTPUT_LINES, LONGEST_LINE = 200, 400
@@ -71,8 +71,6 @@ ADDRESS = re.compile(r":[\d.]+<\d+>")
 
 TYPED_FOLDER = re.compile(r"cd ('.+?'|\S+) && ")
 """The beginning of a recorded command line: the folder in which it was typed."""
-
-CHDIR = "--chdir="
 
 
 def collect_report(session: Session, job: str) -> Report:
@@ -156,8 +154,8 @@ def _search(case: Case) -> Search | None:
 def _job_folder(case: Case) -> str:
     """Return the folder in which a job started, by its recorded command line; empty if it is unknown."""
     typed = None if case.ssh else TYPED_FOLDER.match(case.typed)
-    chosen = [each for each in case.plan.directives if each.startswith(CHDIR)] if case.plan else []
-    found = PurePosixPath(typed[1].strip("'") if typed else "", *(each.removeprefix(CHDIR) for each in chosen))
+    chosen = option_value(case.plan.directives, "--chdir") if case.plan else ""
+    found = PurePosixPath(typed[1].strip("'") if typed else "", chosen)
     return str(found) if found.is_absolute() else ""
 
 

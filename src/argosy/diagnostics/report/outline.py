@@ -10,7 +10,7 @@ from argosy.diagnostics.report.model import Phase, Report
 from argosy.diagnostics.report.timeline import render_time
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
-from argosy.slurm.text import ENDED
+from argosy.slurm.text import ENDED, option_value
 
 SIGNALLED = 128
 """An exit code above this is 128 and the number of a signal."""
@@ -52,8 +52,7 @@ def list_facts(report: Report) -> Iterator[tuple[str, str]]:
 
 def _option(plan: LaunchPlan | None, name: str) -> str:
     """Return the value of an option of sbatch that the plan has; empty without it."""
-    options = plan.directives if plan else ()
-    return next((each.partition("=")[2] for each in options if each.startswith(f"--{name}=")), "")
+    return option_value(plan.directives, f"--{name}") if plan else ""
 
 
 def _resources(facts: JobFacts, plan: LaunchPlan | None) -> str:

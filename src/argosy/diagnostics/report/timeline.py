@@ -17,6 +17,7 @@ from argosy.diagnostics.report.model import Moment, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import Run, read_first_output, read_submission
+from argosy.slurm.text import option_value
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""
@@ -49,16 +50,12 @@ def unknown_times(facts: JobFacts, plan: LaunchPlan | None, output: str) -> Iter
     if facts.ranks and not read_first_output(record):
         own = "each rank writes to a file of its own" if plan and plan.logs else "nothing recorded it"
         yield "first output", own
-    if plan and _warning(plan) and not WARNED.search(output):
-        yield "warning signal", f"{_warning(plan)} was requested, but no record shows that it was sent"
+    warning = option_value(plan.directives, "--signal") if plan else ""
+    if warning and not WARNED.search(output):
+        yield "warning signal", f"--signal={warning} was requested, but no record shows that it was sent"
     missing = facts.restarts + 1 - len({run.restart for run in facts.runs})
     if facts.runs and facts.restarts and missing > 0 and facts.ended:
         yield f"end of {count(missing, 'earlier run')}", "Slurm ended them from outside, so the script recorded nothing"
-
-
-def _warning(plan: LaunchPlan) -> str:
-    """Return the warning signal that a job requested, for example ``--signal=USR1@60``."""
-    return next((option for option in plan.directives if option.startswith("--signal=")), "")
 
 
 def _knows_rank_times(facts: JobFacts) -> bool:
