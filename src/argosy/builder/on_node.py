@@ -46,6 +46,8 @@ from argosy.slurm.text import (
     JobOptions,
     choose_defaults,
     parse_job_id,
+    parse_squeue_scripts,
+    plan_squeue_scripts,
     render_directive,
     slurm_time,
 )
@@ -63,8 +65,6 @@ OF_THE_RECIPE = option_names(
 """Options that a bundle replaces."""
 
 
-PATIENCE_S = "10"
-"""Time limit of a query, in seconds."""
 NO_PROGRAM = 127
 """Exit code of timeout(1) if the program is missing."""
 
@@ -311,9 +311,8 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 
 def _may_be_queued(folder: Path, session: Session) -> bool:
     """Return whether the job of a record waits or runs; also if squeue fails."""
-    query = ("timeout", PATIENCE_S, "squeue", "--noheader", "--format=%o", "--user", session.host.person.name)
-    reply = session.runner.run(Command(query))
-    return reply.code not in {0, NO_PROGRAM} or str(folder / "job.sh") in map(str.strip, reply.stdout.splitlines())
+    reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name)))
+    return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / "job.sh")))
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:

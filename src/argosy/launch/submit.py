@@ -35,7 +35,7 @@ from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import option_value, parse_job_id
+from argosy.slurm.text import option_value, parse_job_id, parse_squeue_scripts, plan_squeue_scripts
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -175,10 +175,6 @@ def submission_environment(session: Session) -> dict[str, str]:
     }
 
 
-PATIENCE_S = "10"
-"""Time limit of one query, in seconds: the user who stopped the command waits for the answer."""
-
-
 def _explain_stop(session: Session, folder: Path, submission: Submission, stopped: Interrupted) -> Stopped:
     """Ask whether Slurm has the job already, write its number into the record, and return the error to raise."""
     job = _find_job(session, folder)
@@ -198,14 +194,11 @@ def _explain_stop(session: Session, folder: Path, submission: Submission, stoppe
 
 def _find_job(session: Session, folder: Path) -> str:
     """Return the number of the job that runs the script of a record; empty if there is none."""
-    query = ("squeue", "--noheader", "--states=all", "--format=%F|%o", "--user", session.host.person.name)
     try:
-        reply = session.runner.run(Command(("timeout", PATIENCE_S, *query)))
+        reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name, ended=True)))
     except ToolMissing:
         return ""
-    script = str(folder / "job.sh")
-    rows = (line.partition("|") for line in reply.stdout.splitlines())
-    return next((number for number, _, command in rows if command.strip() == script), "")
+    return parse_squeue_scripts(reply.stdout, str(folder / "job.sh"))
 
 
 def _refuse_missing_chdir(plan: LaunchPlan) -> None:

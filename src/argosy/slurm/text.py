@@ -275,6 +275,22 @@ def parse_squeue(text: str) -> tuple[JobRow, ...]:
     return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
 
 
+PATIENCE_S = "10"
+"""Time limit of a query about scripts, in seconds: a user who stopped a command waits for the answer."""
+
+
+def plan_squeue_scripts(user: str, *, ended: bool = False) -> Argv:
+    """Return the command that lists the scripts of a user's jobs; with `ended`, also of those that just ended."""
+    states = ("--states=all",) if ended else ()
+    return ("timeout", PATIENCE_S, "squeue", "--noheader", *states, "--format=%F|%o", "--user", user)
+
+
+def parse_squeue_scripts(text: str, script: str) -> str:
+    """Return the number of the job that runs a script, from the reply to `plan_squeue_scripts`; empty without one."""
+    rows = (line.partition("|") for line in text.splitlines())
+    return next((number for number, _, command in rows if command.strip() == script), "")
+
+
 def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
     """Parse ``scontrol show job --oneliner``: one job per line; its name or comment may contain line breaks."""
     return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))

@@ -115,7 +115,7 @@ def test_the_job_removes_its_bundle_if_a_module_cannot_be_loaded(tmp_path: Path)
 
 
 QUEUED, GONE = "20260101-120000-123456-00aa", "20260101-120000-123456-00bb"
-SQUEUE = f"echo /elsewhere/job.sh; echo $STATE/runs/{QUEUED}/job.sh"
+SQUEUE = f"echo '5|/elsewhere/job.sh'; echo \"6|$STATE/runs/{QUEUED}/job.sh\""
 SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
 ACCEPTED = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
 
