@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.render import count
 from argosy.core.sbatch_options import SHORT
 from argosy.core.suggest import did_you_mean
+from argosy.sites.partitions import parse_minutes
 from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
@@ -155,13 +156,11 @@ def _refuse_invalid_mail(option: str, value: str) -> None:
 
 
 def _refuse_invalid_time(option: str, value: str) -> None:
-    one, two = r"\d+(?::\d+){0,2}", r"\d+-\d+(?::\d+){0,2}"
-    if not re.fullmatch(rf"{one}|{two}|UNLIMITED|INFINITE|-1", value.upper()):
-        raise UsageError(
-            f"invalid time limit {value!r}",
-            evidence=f"{option} {value}",
-            hint="use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m",
-        )
+    try:
+        parse_minutes(value)
+    except SiteError as error:
+        hint = "use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m"
+        raise UsageError(error.what, evidence=f"{option} {value}", hint=hint) from error
 
 
 LIKE_HOURS = frozenset({*range(1, 10), 12, 24, 36, 48, 72})

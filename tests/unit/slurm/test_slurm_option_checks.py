@@ -47,6 +47,7 @@ def test_values_that_sbatch_accepts_pass(option: str, values: str) -> None:
         ("array", "1-9:0", "invalid list of array tasks"),
         ("mail_type", "foo", "--mail-type END,FAIL"),
         ("mail_type", "ENDS,FAIL", "did you mean END?"),
+        ("time", "9" * 5000, "invalid time limit"),
         ("time", "99x", "invalid time limit"),
         ("time", "1:2:3:4", "invalid time limit"),
         ("signal", "foo", "invalid warning signal"),
