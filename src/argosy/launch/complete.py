@@ -11,6 +11,7 @@ from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mar
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.launch.context import with_user_defaults
+from argosy.launch.cores import fewest_cores
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, refuse_options, unused_rows
 from argosy.launch.shape import choose_job_shape
@@ -260,23 +261,23 @@ def _cores_per_rank(wanted: Wanted, site: Site, host: Host, *, typed: bool) -> i
         If the allocation has fewer cores than requested, or fewer cores than ranks.
     """
     shape, _ = choose_job_shape(wanted, site)
-    cores = [int(number) for number in re.findall(r"(?:^|,)(\d+)", host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
-    if not cores or shape.cpus_per_rank * shape.ranks_per_node <= min(cores):
+    cores = fewest_cores(host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    if not cores or shape.cpus_per_rank * shape.ranks_per_node <= cores:
         return 0
     ranks = shape.ranks_per_node
-    if min(cores) < ranks:
+    if cores < ranks:
         raise UsageError(
             "the allocation has fewer cores than ranks",
-            evidence=f"{count(min(cores), 'core')} on a node, and {count(ranks, 'rank')}",
+            evidence=f"{count(cores, 'core')} on a node, and {count(ranks, 'rank')}",
             hint=f"allocate more cores, for example salloc --cpus-per-task={ranks}; or start fewer ranks with --ranks",
         )
     if wanted.cpus_per_rank and typed:
         raise UsageError(
             "the allocation has fewer cores than --cpus-per-rank requests",
-            evidence=f"{count(ranks, 'rank')} on a node with {shape.cpus_per_rank} each; the node has {min(cores)}",
+            evidence=f"{count(ranks, 'rank')} on a node with {shape.cpus_per_rank} each; the node has {cores}",
             hint="remove --cpus-per-rank, or start fewer ranks",
         )
-    return max(1, min(cores) // ranks)
+    return max(1, cores // ranks)
 
 
 def _count(names: tuple[str, ...], environment: Mapping[str, str]) -> int:

@@ -17,7 +17,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.launch.option_checks import list_unqueued
 from argosy.launch.shape import choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.sites.binding import parse_ranges
+from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
 from argosy.sites.load import sites_here
 from argosy.sites.partitions import Demand, choose_partition, is_whole
@@ -194,16 +194,15 @@ def _refuse_reserved_cores(shape: Shape, site: Site) -> None:
     UsageError
         If the profile contains the reserved cores of a node, and the ranks need more than the others.
     """
-    cores, reserved = site.node.cores, len(parse_ranges(site.node.reserved, "node.reserved"))
+    cores, usable = site.node.cores, len(usable_cores(site.node))
     ranks, asked = shape.ranks_per_node, shape.ranks_per_node * shape.cpus_per_rank
-    usable = cores - reserved
-    if not (cores and reserved) or asked <= usable:
+    if usable == cores or asked <= usable:
         return
     fewer = f"use --cpus-per-rank {usable // ranks}" if ranks <= usable else f"use at most {usable} ranks on a node"
     raise UsageError(
         f"jobs on a node of {site.name} can use {usable} cores, but {asked} were requested",
         evidence=f"{count(ranks, 'rank')} with {count(shape.cpus_per_rank, 'core')} each; "
-        f"{reserved} of the {cores} cores are reserved",
+        f"{cores - usable} of the {cores} cores are reserved",
         hint=f"{fewer}; --no-check plans the job anyway",
         key="node.reserved",
     )

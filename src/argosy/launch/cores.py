@@ -68,10 +68,15 @@ def spare_cores(shape: Shape, site: Site) -> int:
     return len(usable_cores(site.node)) - shape.cpus_per_rank * shape.ranks_per_node if masked else 0
 
 
+def fewest_cores(allocated: str) -> int:
+    """Return the fewest cores of a node in SLURM_JOB_CPUS_PER_NODE, for example of ``72(x2),36``; 0 if it is empty."""
+    return min((int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)), default=0)
+
+
 def without_core_map(site: Site, allocated: str) -> Site:
     """Return the site without its map of cores if an allocation (SLURM_JOB_CPUS_PER_NODE) has only a part of a node."""
-    given = [int(number) for number in re.findall(r"(?:^|,)(\d+)", allocated)]
-    if not site.node.gpu_cpus or not given or min(given) >= len(usable_cores(site.node)):
+    given = fewest_cores(allocated)
+    if not site.node.gpu_cpus or not given or given >= len(usable_cores(site.node)):
         return site
     return replace(site, node=replace(site.node, gpu_cpus=()))
 

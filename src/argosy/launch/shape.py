@@ -10,7 +10,7 @@ from argosy.core.render import count
 from argosy.jobs.launch_plan import SHARE, Shape
 from argosy.launch.model import Wanted
 from argosy.recipes.option_row import option_name
-from argosy.sites.binding import parse_ranges, plan_masks
+from argosy.sites.binding import plan_masks, usable_cores
 from argosy.sites.profile import Site
 
 THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
@@ -75,7 +75,7 @@ def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
 def _too_many_cores(site: Site, ranks: int, cpus: int) -> str:
     """Refuse more cores than a node has; return a note if its hardware threads are enough."""
     cores, asked = site.node.cores, ranks * cpus
-    reserved = len(parse_ranges(site.node.reserved, "node.reserved"))
+    reserved = cores - len(usable_cores(site.node))
     if not cores or asked <= cores - reserved:
         return ""
     if asked <= cores:
@@ -147,7 +147,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int) -> tuple[i
     if gpus and site.slurm.cpus_per_gpu:
         share = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
         return share, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
-    usable = site.node.cores - len(parse_ranges(site.node.reserved, "node.reserved"))
+    usable = len(usable_cores(site.node))
     if gpus and site.node.gpus and usable >= site.node.gpus:
         return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"
     return _unknown_cores(gpus)

@@ -523,6 +523,13 @@ def test_cores_that_are_kept_from_jobs_are_refused_with_the_number_that_fits() -
     assert "at most 56 ranks" in caught.value.hint
 
 
+def test_a_reserved_number_that_is_no_core_of_the_node_takes_none_away() -> None:
+    site = replace(FULL, node=replace(FULL.node, cores=64, reserved="0,64-71"))  # 64 and up are hardware threads
+    assert plan(site, wanted=Wanted(nodes=1, ranks=63)).script
+    with pytest.raises(UsageError, match="can use 63 cores, but 64 were requested"):
+        plan(site, wanted=Wanted(nodes=1, ranks=64))
+
+
 # Whole scripts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding, State
 from argosy.core.sbatch_options import Option
-from argosy.sites.binding import parse_ranges
+from argosy.sites.binding import parse_ranges, usable_cores
 from argosy.sites.conditions import evaluate_condition
 from argosy.sites.job_settings import full_address
 from argosy.sites.lint.job_script import Job, Script
@@ -54,10 +54,10 @@ def _billed_whole(job: Job) -> Iterator[Fault]:
 
 def _too_many_cores(job: Job) -> Iterator[Fault]:
     node = job.site.node
-    usable = node.cores - len(parse_ranges(node.reserved))
+    usable = len(usable_cores(node))
     tasks = job.script.number("ntasks-per-node", "tasks-per-node") or 1
     cores = job.script.number("cpus-per-task") * tasks
-    if node.cores and node.reserved and usable < cores <= node.cores:
+    if usable < cores <= node.cores:
         yield Fault(0, f"{cores} cores per node requested, jobs can use {usable}", f"request at most {usable}")
 
 
