@@ -14,6 +14,7 @@ from argosy.core.shell import Word
 from argosy.jobs.launch_plan import Shape
 from argosy.launch.context import LaunchContext, with_user_defaults
 from argosy.launch.cores import THREADS, plan_binding, plan_job_threads, plan_local_threads
+from argosy.launch.debug import plan_debug
 from argosy.launch.image_checks import adds_packages
 from argosy.launch.launchers.launcher import (
     LABEL_FORM,
@@ -23,7 +24,6 @@ from argosy.launch.launchers.launcher import (
     refuse_without_slurm,
     refuse_without_torch,
 )
-from argosy.launch.limits import plan_debug
 from argosy.launch.model import LaunchRequest, as_pattern, file_name, name_of
 from argosy.launch.option_checks import check_launcher_options, choose_container_per, is_per_node, refuse_label
 from argosy.launch.request import with_sources

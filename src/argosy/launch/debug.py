@@ -1,0 +1,65 @@
+"""Plan the variables of ``--debug``: what the network library and torch log; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from argosy.core.errors import UsageError
+from argosy.core.model import Choice, Variable
+from argosy.core.suggest import did_you_mean
+
+NCCL: Mapping[str, str] = MappingProxyType(
+    {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
+    }
+)
+"""For NCCL and RCCL, which write one file per rank (%h is the host, %p the process)."""
+
+ONECCL: Mapping[str, str] = MappingProxyType({"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"})
+"""For oneCCL and libfabric, which write to stderr; `--log-dir` separates their output by rank."""
+
+TORCH: Mapping[str, str] = MappingProxyType(
+    {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"}
+)
+
+TOPICS = ("net", "torch")
+WHY = {"net": "shows which network is used", "torch": "shows what torch.distributed does"}
+
+
+def _variables(topic: str, vendor: str) -> Mapping[str, str]:
+    if topic == "torch":
+        return TORCH
+    return ONECCL if vendor == "intel" else NCCL
+
+
+def plan_debug(topics: tuple[str, ...], files: str, vendor: str) -> tuple[tuple[Variable, ...], tuple[Choice, ...]]:
+    """Return the variables for each topic, with their reasons.
+
+    Parameters
+    ----------
+    files
+        Prefix of the log files.
+    vendor
+        Vendor of the GPUs: those of Intel use oneCCL, others NCCL or RCCL.
+
+    Raises
+    ------
+    UsageError
+        If a topic does not exist.
+    """
+    variables: list[Variable] = []
+    choices: list[Choice] = []
+    for topic in topics:
+        if topic not in TOPICS:
+            raise UsageError(
+                f"invalid topic of --debug: {topic!r}",
+                evidence=f"known: {', '.join(TOPICS)}",
+                hint=did_you_mean(topic, TOPICS, "use --debug alone for all topics"),
+            )
+        for name, value in _variables(topic, vendor).items():
+            variables.append(Variable(name, value.replace("{files}", files)))
+            choices.append(Choice(name, str(variables[-1].value), f"--debug {topic}: {WHY[topic]}", "option"))
+    return tuple(variables), tuple(choices)
