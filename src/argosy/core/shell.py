@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -171,14 +171,26 @@ def join(words: Iterable[Word]) -> str:
     return " ".join(map(quote, words))
 
 
-def join_words(words: Iterable[Word]) -> Word:
-    """Join several words with blanks into one; the result is a `ShellExpr` if any of them is.
+def text_of(word: Word) -> str:
+    """Return the text of a word; of a `ShellExpr`, the expression."""
+    return word.expression if isinstance(word, ShellExpr) else word
 
-    Plain words must not contain characters that a shell expands inside double quotes.
+
+def join_words(words: Iterable[Word], separator: str = " ", *, escape: Callable[[str], str] = str) -> Word:
+    """Join several words into one; the result is a `ShellExpr` if any of them is.
+
+    Parameters
+    ----------
+    escape
+        Applied to the plain words of a `ShellExpr`: without it, they must not contain characters that a shell expands
+        inside double quotes.
     """
     all_words = tuple(words)
-    text = " ".join(word.expression if isinstance(word, ShellExpr) else word for word in all_words)
-    return ShellExpr(text) if any(isinstance(word, ShellExpr) for word in all_words) else text
+    if not any(isinstance(word, ShellExpr) for word in all_words):
+        return separator.join(map(text_of, all_words))
+    return ShellExpr(
+        separator.join(text_of(word) if isinstance(word, ShellExpr) else escape(word) for word in all_words)
+    )
 
 
 def render_command(words: Iterable[Word], *, indent: str = "", width: int = 112) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from argosy.core.errors import UsageError
-from argosy.core.shell import ShellExpr, Word
+from argosy.core.shell import Word, text_of
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import assignment
 
@@ -78,12 +78,11 @@ def json_size(words: Iterable[Word]) -> int:
     """Return the bytes of arguments as Go writes them in JSON: ``<``, ``>`` and ``&`` take six (encoding/json)."""
     total = 0
     for word in words:
-        text = word.expression if isinstance(word, ShellExpr) else word
+        text = text_of(word)
         total += len(json.dumps(text, ensure_ascii=False).encode(errors="surrogateescape")) + 1
         total += 5 * sum(map(text.count, "<>&"))
     return total
 
 
 def _size(word: Word) -> int:
-    text = word.expression if isinstance(word, ShellExpr) else word
-    return len(text.encode(errors="surrogateescape")) + 1
+    return len(text_of(word).encode(errors="surrogateescape")) + 1

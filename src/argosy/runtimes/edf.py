@@ -13,7 +13,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, GpuMode, Host, ImageKind, Variable
-from argosy.core.shell import ShellExpr, Word, in_double_quotes
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, join_words
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import load_toml
 from argosy.runtimes.pyxis import LAYER_HINT, image_argument, mount_path_refusal
@@ -120,16 +120,11 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _line(name: str, value: Word) -> Word:
-    text = _value(value)
-    return ShellExpr(f"{name} = {text.expression}") if isinstance(text, ShellExpr) else f"{name} = {text}"
+    return join_words((f"{name} = ", _value(value)), "")
 
 
 def _mounts(mounts: tuple[Word, ...]) -> Word:
-    texts = [_value(mount) for mount in mounts]
-    if not any(isinstance(text, ShellExpr) for text in texts):
-        return f"mounts = [{', '.join(map(str, texts))}]"
-    parts = [text.expression if isinstance(text, ShellExpr) else in_double_quotes(text) for text in texts]
-    return ShellExpr(f"mounts = [{', '.join(parts)}]")
+    return join_words(("mounts = [", join_words(map(_value, mounts), ", ", escape=in_double_quotes), "]"), "")
 
 
 def _value(value: Word) -> Word:

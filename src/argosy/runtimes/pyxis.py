@@ -12,7 +12,7 @@ import re
 import msgspec
 
 from argosy.core.model import Bind, Entry, GpuMode, Host, Image, ImageKind, Variable
-from argosy.core.shell import ShellExpr, Word, in_double_quotes
+from argosy.core.shell import ShellExpr, Word, in_double_quotes, join_words, text_of
 from argosy.runtimes.runtime import (
     SHARED_MEMORY,
     TEMPORARY,
@@ -147,8 +147,7 @@ def _mounts(entry: Entry) -> tuple[Word, ...]:
 
 
 def _has_lines(variable: Variable) -> bool:
-    value = variable.value
-    return "\n" in (value.expression if isinstance(value, ShellExpr) else value)
+    return "\n" in text_of(variable.value)
 
 
 def _mount(bind: Bind) -> str:
@@ -156,7 +155,4 @@ def _mount(bind: Bind) -> str:
 
 
 def _joined(option: str, values: tuple[Word, ...]) -> Word:
-    if not any(isinstance(value, ShellExpr) for value in values):
-        return option + ",".join(map(str, values))
-    parts = [value.expression if isinstance(value, ShellExpr) else in_double_quotes(value) for value in values]
-    return ShellExpr(option + ",".join(parts))
+    return join_words((option, join_words(values, ",", escape=in_double_quotes)), "")

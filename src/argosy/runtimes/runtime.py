@@ -18,7 +18,7 @@ from argosy.core import layout
 from argosy.core.errors import UsageError
 from argosy.core.model import Entry, Host, ImageKind, Variable
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, Word, quote
+from argosy.core.shell import Word, join_words, quote
 from argosy.core.suggest import did_you_mean
 
 RUNTIMES: Mapping[str, str] = MappingProxyType(
@@ -223,9 +223,7 @@ def env_value(variable: Variable) -> Word:
 
 def assignment(variable: Variable) -> Word:
     """Return ``NAME=value`` as one argument."""
-    if isinstance(variable.value, ShellExpr):
-        return ShellExpr(f"{variable.name}={variable.value.expression}")
-    return f"{variable.name}={variable.value}"
+    return join_words((f"{variable.name}=", variable.value), "")
 
 
 def export_squashfs(image: str) -> str:

@@ -22,7 +22,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Image
 from argosy.core.records import replace
-from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, load_helper
+from argosy.core.shell import ShellExpr, ShellFunction, ShellHelper, Word, join_words, load_helper
 from argosy.core.suggest import did_you_mean
 from argosy.jobs.launch_plan import Shape
 
@@ -197,8 +197,7 @@ def torchrun(spec: LauncherSpec) -> LauncherCommand:
 
 def _option(name: str, *values: Word) -> Word:
     """Return an option with its value, which may contain an expression of the shell."""
-    text = "".join(value.expression if isinstance(value, ShellExpr) else value for value in values)
-    return ShellExpr(f"{name}={text}") if any(isinstance(value, ShellExpr) for value in values) else f"{name}={text}"
+    return join_words((f"{name}=", *values), "")
 
 
 def srun(spec: LauncherSpec) -> LauncherCommand:
