@@ -15,7 +15,7 @@ from argosy.bench.startup import StartupReport
 from argosy.bench.startup_cases import CASES
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
-from argosy.core.parse import decode_json, parse_json, read_ends_of
+from argosy.core.parse import decode_json, parse_json
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.session import Session
@@ -23,7 +23,7 @@ from argosy.diagnostics.verify.earlier import list_earlier
 from argosy.diagnostics.verify.logs import parse_node_tests
 from argosy.jobs.history import PastJob, read_job
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.outputs import can_read, find_output
+from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site

@@ -7,7 +7,6 @@ for numbers of more than 4300 digits.
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterable
@@ -15,8 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-
-from argosy.core.errors import UsageError
 
 T = TypeVar("T")
 
@@ -67,41 +64,6 @@ def read_json_object(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def read_tail(file: str | Path, most: int) -> str:
-    """Return the last bytes of a text file, at most `most`; empty if it cannot be read."""
-    try:
-        with Path(file).open("rb") as source:
-            source.seek(max(0, source.seek(0, os.SEEK_END) - most))
-            return source.read(most).decode(errors="replace")
-    except (OSError, ValueError):  # ValueError: the path contains a NUL
-        return ""
-
-
-ENDS_BYTES = 1 << 20
-"""Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
-
-
-def read_ends_of(path: str) -> str:
-    """Read the beginning and the end of a log.
-
-    Raises
-    ------
-    UsageError
-        When it cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as source:
-            head = source.read(ENDS_BYTES)
-            size = source.seek(0, 2)
-            source.seek(max(len(head), size - ENDS_BYTES))
-            return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
-    except FileNotFoundError as error:
-        hint = "give a file, the number or name of a job, or last"
-        raise UsageError(f"there is no log {path!r}", hint=hint) from error
-    except OSError as error:
-        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 
 
 def decode_json(text: str | bytes, kind: type[T]) -> T:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from argosy.core.parse import parse_int, read_tail
+from argosy.core.errors import UsageError
+from argosy.core.parse import parse_int
 from argosy.jobs.first_failure import RankEnd
 from argosy.jobs.record import read_plan, read_runs, read_submission
 
@@ -27,6 +28,41 @@ REPORT = re.compile(r"torch/distributed/elastic/multiprocessing/api\.py:\d+\] (f
 def can_read(file: str | Path) -> bool:
     """Return whether a job's output can be read here: it may be on another machine or not readable."""
     return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113 - Path's raises where a folder is closed
+
+
+def read_tail(file: str | Path, most: int) -> str:
+    """Return the last bytes of a text file, at most `most`; empty if it cannot be read."""
+    try:
+        with Path(file).open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - most))
+            return source.read(most).decode(errors="replace")
+    except (OSError, ValueError):  # ValueError: the path contains a NUL
+        return ""
+
+
+ENDS_BYTES = 1 << 20
+"""Bytes that are read from the beginning of a log, where NCCL and RCCL list the network, and from its end."""
+
+
+def read_ends_of(path: str) -> str:
+    """Read the beginning and the end of a log.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as source:
+            head = source.read(ENDS_BYTES)
+            size = source.seek(0, 2)
+            source.seek(max(len(head), size - ENDS_BYTES))
+            return (head + b"\n" + source.read(ENDS_BYTES)).decode(errors="replace")
+    except FileNotFoundError as error:
+        hint = "give a file, the number or name of a job, or last"
+        raise UsageError(f"there is no log {path!r}", hint=hint) from error
+    except OSError as error:
+        raise UsageError(f"cannot read the log {path}", evidence=str(error), hint="check the path") from error
 
 
 def find_output(record: Path | None, job: str, user: str, number: str = "") -> str:

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import CheckFailed, ToolMissing, UsageError
-from argosy.core.parse import parse_int, read_tail, render_cpulist
+from argosy.core.parse import parse_int, render_cpulist
 from argosy.core.process import Command, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
-from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines
+from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
     RankFacts,
     Run,

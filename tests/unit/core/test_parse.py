@@ -11,7 +11,7 @@ import pytest
 from argosy.bench.collectives_output import parse_bandwidth
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
-from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_toml, read_ends_of
+from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_toml
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.redact import redact
 from argosy.diagnostics.check.contents import parse_contents
@@ -24,6 +24,7 @@ from argosy.images.oci import parse_config
 from argosy.images.registry.convert import parse_sif_layer
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import parse_manifest
+from argosy.jobs.outputs import read_ends_of
 from argosy.jobs.query import find_job
 from argosy.jobs.record import parse_ranks
 from argosy.jobs.remote_record import copy_notes, copy_output

@@ -6,12 +6,11 @@ import io
 import tarfile
 from pathlib import Path
 
-from argosy.core.parse import read_ends_of
 from argosy.core.redact import hide, redact
 from argosy.core.store import atomic_file
 from argosy.diagnostics.report.model import Report
 from argosy.diagnostics.report.page import render_page
-from argosy.jobs.outputs import can_read
+from argosy.jobs.outputs import can_read, read_ends_of
 
 MOST_FILES = 200
 """Files of the record that are packed; a large job has one network log for each node."""

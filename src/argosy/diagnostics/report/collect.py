@@ -11,7 +11,6 @@ from argosy.bench.result import BenchResult
 from argosy.bench.stored import read_results
 from argosy.core.errors import ArgosyError
 from argosy.core.findings import Finding, has_failed
-from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
@@ -41,7 +40,7 @@ from argosy.jobs.command_files import read_command_files
 from argosy.jobs.history import read_kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.local_run import find_run
-from argosy.jobs.outputs import can_read
+from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import read_command_line, read_plan, read_submission
 from argosy.sites.load import load_site

@@ -8,12 +8,11 @@ from pathlib import Path
 import msgspec
 
 from argosy.bench.collectives_output import Measured, parse_bandwidth
-from argosy.core.parse import read_ends_of
 from argosy.core.render import align_rows
 from argosy.core.session import Session
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.outputs import can_read, find_output
+from argosy.jobs.outputs import can_read, find_output, read_ends_of
 
 LATEST = 200
 """Number of jobs that are searched."""

@@ -13,14 +13,13 @@ import msgspec
 
 from argosy.bench.collectives_output import Measured
 from argosy.core.model import ChoiceKey
-from argosy.core.parse import read_ends_of
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import LATEST
 from argosy.diagnostics.verify.logs import DeviceTest, NetFacts, parse_netlog, parse_node_tests
 from argosy.diagnostics.verify.rules import Expected, check_run
 from argosy.jobs.history import PastJob, past_jobs
 from argosy.jobs.launch_plan import Shape, parse_shape
-from argosy.jobs.outputs import can_read
+from argosy.jobs.outputs import can_read, read_ends_of
 from argosy.jobs.query import JobFacts, read_past_facts
 from argosy.jobs.record import RankFacts, read_plan
 from argosy.sites.profile import Site

@@ -9,7 +9,6 @@ from pathlib import Path
 from argosy.bench.requests import exclude_bad_nodes
 from argosy.core.errors import CheckFailed, SiteError, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.parse import read_ends_of
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.diagnostics.verify.earlier import EarlierRun
@@ -21,6 +20,7 @@ from argosy.diagnostics.why.find import find_errors
 from argosy.diagnostics.why.signatures import read_signatures
 from argosy.jobs.local_run import find_run
 from argosy.jobs.names import names_run
+from argosy.jobs.outputs import read_ends_of
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import read_submission, recording_command
 from argosy.jobs.remote_record import session_of
