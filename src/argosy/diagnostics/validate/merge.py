@@ -123,6 +123,16 @@ class Comparison(msgspec.Struct, frozen=True):
     found: Value
 
     @property
+    def section(self) -> str:
+        """The table of the profile that has the value."""
+        return self.key.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The key in that table."""
+        return self.key.partition(".")[2]
+
+    @property
     def agrees(self) -> bool:
         """Whether the values agree; a version may have more numbers than the documented one."""
         if self.key == "runtime.version":
@@ -256,21 +266,21 @@ def merge_result(text: str, site: Site, result: Result, *, accept: bool = False)
         When the text cannot be edited.
     """
     compared = _compare(result, site)
-    confirmed = tuple(row for row in compared if row.documented is not None and row.agrees)
     added = tuple(row for row in compared if row.documented is None)
-    against = tuple(row for row in compared if row.documented is not None and not row.agrees)
+    known = [row for row in compared if row.documented is not None]
+    confirmed = tuple(row for row in known if row.agrees)
+    against = tuple(row for row in known if not row.agrees)
     taken = tuple(row for row in against if accept and row.key in FROM_FACTS)
     shown = (*confirmed, *added, *taken)
+    denied = {row.key for row in against if row not in taken}
     try:
         document = tomlkit.parse(text)
         for row in (*added, *taken):
-            section, _, key = row.key.partition(".")
-            document.setdefault(section, tomlkit.table())[key] = row.found
-        for section in dict.fromkeys(row.key.partition(".")[0] for row in compared):
-            keys = [row.key.partition(".")[2] for row in shown if row.key.startswith(f"{section}.")]
-            denied = {row.key.partition(".")[2] for row in against if row not in taken}
-            proofs = {k: v for k, v in getattr(site, section).proofs.items() if k not in denied}
-            set_table(document, f"{section}.proofs", proofs | dict.fromkeys(keys, result.summary))
+            document.setdefault(row.section, tomlkit.table())[row.name] = row.found
+        for section in dict.fromkeys(row.section for row in compared):
+            proofs = {k: v for k, v in getattr(site, section).proofs.items() if f"{section}.{k}" not in denied}
+            proofs |= {row.name: result.summary for row in shown if row.section == section}
+            set_table(document, f"{section}.proofs", proofs)
         set_table(document, "validated", {"date": result.date, "job": result.job})
         set_table(document, "validated.versions", result.versions)
         set_table(document, "validated.facts", {fact.name: fact.value for fact in result.facts if fact.tried})
