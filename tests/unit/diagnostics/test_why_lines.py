@@ -9,6 +9,22 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("mpi-mixed-link", "x.o: undefined reference to `MPIR_F08_MPI_IN_PLACE'"),
+    ("port-out-of-range", "OverflowError: connect_tcp(): port must be 0-65535"),
+    ("poetry-lock-old", "Pipfile.lock (0a1b2c) out of date: run `pipfile lock` to update"),
+    ("pip-too-old", "Directory '.' is not installable. Neither 'setup.py' nor 'pyproject.toml' found."),
+    ("file-missing", "FileNotFoundError: No such file or directory: models/lab/model-00003-of-00006.safetensors"),
+    ("submodules-missing", "Did you forget to run git submodule update --init?"),
+    ("killed", "container ended with exit code 137"),
+    (
+        "charliecloud-namespaces",
+        "ch-run[5]: error: can't init user+mount namespaces: No space left on device (ch_core.c:4 28)",
+    ),
+    ("slurm-export-none", "slurmstepd-n1: error: execve(): wave2d: No such file or directory"),
+    ("mpi-hostfile", "Open RTE detected a parse error in the hostfile:"),
+    ("git-identity", "Author identity unknown"),
+    ("espresso-files", "     Error in routine read_conf_from_file (1):\n     fatal error reading xml file"),
+    ("bwa-index", 'Error: "ref" does not exist or is not a valid Bowtie 2 index'),
     ("r-columns", "  line 4 did not have 7 elements"),
     ("snakemake-rule", "Error in rule align:"),
     ("jupyter-kernel", "nbclient: No such kernel named gpu"),
