@@ -396,11 +396,20 @@ def _plain(text: str, *, quoted: bool) -> Part:
     return Part("text", "".join(out), quoted=quoted)
 
 
+VARIABLE = re.compile(r"(?P<name>\w+)(?P<all>\[[@*]\])?(?:(?P<sign>:[-=])(?P<default>.*))?", re.DOTALL)
+"""A variable in braces that the shell replaces by its value or by a default."""
+
+
 def _variable(text: str, *, quoted: bool) -> Part:
-    inner = text[2:-1] if text.startswith("${") else text[1:]
-    name, found, default = inner.partition(":-")
-    is_all = name.endswith(("[@]", "[*]"))
-    name = name[:-3] if is_all else name
-    if not name.isidentifier():
+    found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
+    # A command in the default computes it, like one in the value.
+    if not found or not found["name"].isidentifier() or re.search(r"\$\(|`", found["default"] or ""):
         return Part("shell", text, quoted=quoted)
-    return Part("variable", name, default if found else None, quoted=quoted, all_elements=is_all)
+    return Part(
+        "variable",
+        found["name"],
+        found["default"],
+        quoted=quoted,
+        all_elements=bool(found["all"]),
+        assigns=found["sign"] == ":=",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -23,11 +24,13 @@ class Part(msgspec.Struct, frozen=True):
     text
         The text, the variable's name, or the expression.
     default
-        Text after ``:-`` in ``${NAME:-text}``; None if there is none.
+        Text after ``:-`` in ``${NAME:-text}`` or ``${NAME:=text}``; None if there is none.
     quoted
         Whether the part is inside double quotes, so that its value is not split into words.
     all_elements
         Whether the part is all elements of an array (``${NAME[@]}``); ``$NAME`` is the first one.
+    assigns
+        Whether the variable gets the default as its value (``:=``).
     """
 
     kind: PartKind
@@ -35,11 +38,13 @@ class Part(msgspec.Struct, frozen=True):
     default: str | None = None
     quoted: bool = False
     all_elements: bool = False
+    assigns: bool = False
 
     @property
     def reference(self) -> str:
-        """The name of a variable as it is written in braces."""
-        return f"{self.text}[@]" if self.all_elements else self.text
+        """A variable as it is written in braces, with its default."""
+        name = f"{self.text}[@]" if self.all_elements else self.text
+        return f"${{{name}}}" if self.default is None else f"${{{name}:-{self.default}}}"
 
 
 Word = tuple[Part, ...]
@@ -48,11 +53,20 @@ Word = tuple[Part, ...]
 Values = Mapping[str, tuple[Word, ...]]
 """Variables of a script: name -> words; an array has several words, any other variable has one."""
 
+SET_IN_JOB = re.compile(
+    r"(SLURM|PMI|OMPI_)\w*|((NODE|GROUP|LOCAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)"
+    r"|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|((LD_)?LIBRARY_|PYTHON|MAN|C)?PATH|HOME|USER|LOGNAME|HOSTNAME|PWD|TMPDIR"
+)
+"""Variables that Slurm, the login or the launcher sets in a job, so that their defaults do not apply."""
+
+USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-[^{}]*)?\})")
+"""A variable in the default of another one."""
+
 
 def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, ...]:
     """Replace the variables of a word by their values, and split unquoted values into words, as the shell does.
 
-    A variable without a value takes its default, or stays as it is.
+    A variable without a value takes its default, unless only the shell of the job can tell: then it stays as it is.
 
     Parameters
     ----------
@@ -77,16 +91,39 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
 def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | None:
     if part.kind != "variable":
         return ((part,),)
-    if part.text in values:
+    if _is_set(part, values):
         elements = values[part.text] if part.all_elements else values[part.text][:1]
         found = tuple(map(quoted_word, elements))
         if nested:
             others = {name: value for name, value in values.items() if name != part.text}
             found = tuple(piece for word in found for piece in expand(word, others, nested=True))
         return found or ((Part("text", "", quoted=True),),)
-    if part.default is not None and "$" not in part.default:
-        return ((Part("text", part.default.strip("\"'"), quoted=part.quoted),),)
-    return None
+    if default := taken_default(part, values):
+        return ((Part("text", default, quoted=part.quoted),),)
+    return ((replace(part, default=_expand_default(part, values)),),) if part.default else None
+
+
+def _is_set(part: Part, values: Values) -> bool:
+    """Return whether the script gives a variable a value; an empty one takes the default."""
+    found = values.get(part.text)
+    return found is not None and (not part.default or any(map(source_text, found)))
+
+
+def taken_default(part: Part, values: Values) -> str:
+    """Return the default that a variable without a value takes; empty if it depends on the shell of the job."""
+    is_known = part.kind != "variable" or _is_set(part, values) or SET_IN_JOB.fullmatch(part.text)
+    default = "" if is_known else _expand_default(part, values)
+    return "" if "$" in default else default.strip("\"'")
+
+
+def _expand_default(part: Part, values: Values) -> str:
+    """Return the default of a variable with the values of the script's own variables."""
+
+    def value(found: re.Match[str]) -> str:
+        words = values.get(found[1] or found[2])
+        return source_text(words[0]) if words else found[0]
+
+    return USED_IN_DEFAULT.sub(value, part.default or "")
 
 
 def quoted_word(word: Word) -> Word:
@@ -116,4 +153,4 @@ def plain_text(word: Word) -> str | None:
 
 def source_text(word: Word) -> str:
     """Return the text of a word with its variables and expressions as they are written, without quotes."""
-    return "".join(f"${{{part.reference}}}" if part.kind == "variable" else part.text for part in word)
+    return "".join(part.reference if part.kind == "variable" else part.text for part in word)

@@ -16,6 +16,7 @@ from argosy.launch.import_script.classify import (
     lost_programs,
     started_programs,
 )
+from argosy.launch.import_script.defaults import default_notes
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
     GpuWrapper,
@@ -239,7 +240,9 @@ class _Reader:
                 )
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
             case Role.SHELL:
+                notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
                 self.found.add(statement.line, text, *self.change_shell(program))
+                self.found.add_notes(statement.line, notes)
             case Role.MODULE:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects):
@@ -306,7 +309,8 @@ class _Reader:
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         line = shell_line(program.words)
         self.state.before.append(line)
-        return self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
+        self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
+        return self.found.add_notes(statement.line, default_notes(statement.words, self.state.values))
 
     def start(self, statement: Statement, program: Program) -> None:
         """Translate the start of a program into a job."""

@@ -13,7 +13,9 @@ from argosy.core.script_reader import Statement
 from argosy.core.script_words import Values, Word, expand, source_text
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
-from argosy.launch.import_script.model import Fate, ImportedJob, Translation, translate
+from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
+from argosy.launch.import_script.defaults import default_notes, statement_words
+from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
 from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options
 from argosy.launch.import_script.program import Program, command_of, shell_line
 from argosy.launch.import_script.shell_state import ShellState
@@ -75,6 +77,7 @@ def make_job(
             if not any(note[0] in each for each in program.replaced)
         ),
         *_literal_variables(program.script),
+        *default_notes(statement_words(statement), state.values, state.conditional),
         *_conditional_variables((*program.words, program.script), state),
         *_early_variables(statement, program),
         *_shell_signs(statement, state),
@@ -97,10 +100,6 @@ def _shape_of(shape: Shape, program: Program) -> Shape:
         return shape
     tasks = shape.ntasks if program.launcher else -(-shape.ntasks // shape.nodes)
     return replace(shape, nodes=nodes, gpus=shape.gpus * nodes // shape.nodes, ntasks=tasks)
-
-
-Note = tuple[str, Fate, str]
-"""Text, fate and reason of a part of the statement."""
 
 
 def _unknown_paths(image: str, binds: Iterable[str], workdir: str) -> Iterator[Note]:
@@ -128,7 +127,9 @@ def _layers(program: Program) -> Iterator[Note]:
 
 def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
-    for part in (part for word in words for part in word if part.kind == "shell"):
+    for part in (part for word in words for part in word):
+        if part.kind != "shell":
+            continue
         if ARGUMENT.match(part.text):
             note = "an argument of the script: write its value"
         elif found := ELEMENT.match(part.text):
@@ -146,8 +147,7 @@ def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
 def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
     used = {part.text for word in words for part in word if part.kind == "variable"}
     for name in sorted(used & state.conditional):
-        note = "the script computes it: write its value, or set it in the program"
-        yield f"${name}", Fate.UNTRANSLATED, note
+        yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
 
 
 def _arrays(words: Iterable[Word], values: Values) -> set[str]:
@@ -179,7 +179,7 @@ def _literal_variables(script: Word) -> Iterator[Note]:
     """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
     text = source_text(script)
     for name in (part.text for part in script if part.kind == "variable"):
-        if re.search(rf"'[^']*\$\{{{name}\}}[^']*'", text):
+        if re.search(rf"'[^']*\$\{{{name}\b[^']*'", text):
             yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
 
 

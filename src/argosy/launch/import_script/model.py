@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +57,9 @@ class Translation(msgspec.Struct, frozen=True):
 Outcome = tuple[Fate, str]
 """The fate of a part of the script, and the reason."""
 
+Note = tuple[str, Fate, str]
+"""Text, fate and reason of a part of a statement."""
+
 WIDEST = 60
 """Longest text of a statement in a translation, in characters."""
 
@@ -101,3 +104,7 @@ class Translations(list[Translation]):
     def add(self, line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost_programs: str = "") -> None:
         """Record a translation."""
         self.append(translate(line, text, fate, note, end=end, lost_programs=lost_programs))
+
+    def add_notes(self, line: int, notes: Iterable[Note]) -> None:
+        """Record the translations of parts of a statement; equal ones once."""
+        self += [translate(line, *note) for note in dict.fromkeys(notes)]

@@ -35,7 +35,7 @@ NUMBERS = {
 }  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
-SLURM_NUMBER = re.compile(r"\$\{?SLURM_\w+\}?")
+SLURM_NUMBER = re.compile(r"\$\{?SLURM_\w+(:[-=]\w*)?\}?")
 """A number that Slurm computes from the options of the job, for example ``$SLURM_NTASKS``."""
 
 RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}

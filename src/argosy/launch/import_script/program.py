@@ -147,6 +147,4 @@ def _shell_part(part: Part) -> str:
         return quote(part.text) if part.text else ""
     if part.kind == "shell":
         return f'"{part.text}"' if part.quoted else part.text
-    default = f":-{part.default}" if part.default is not None else ""
-    variable = f"${{{part.reference}{default}}}"
-    return f'"{variable}"' if part.quoted else variable
+    return f'"{part.reference}"' if part.quoted else part.reference

@@ -21,6 +21,7 @@ from argosy.launch.import_script.containers import (
     read_docker,
     read_shifter,
 )
+from argosy.launch.import_script.defaults import default_notes
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
@@ -201,6 +202,7 @@ def _shell(program: Program) -> None:
     for name in sorted(used & program.hidden):
         values[name] = ()
         program.untranslated.append(f"${name}: the script does not export it, so that the inner shell has no value")
+    program.untranslated += [f"{text}: {note}" for text, _, note in default_notes(inner.words, values)]
     program.words = tuple(expanded for word in inner.words for expanded in expand(word, values))
     _set_variables(program, inner)
 

@@ -16,7 +16,7 @@ from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
 
-SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR\}|SLURM_SUBMIT_DIR\b)")
+SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR(?::-(?:[^{}]|\{\w+\})*)?\}|SLURM_SUBMIT_DIR\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
 
 OWN_FOLDER = re.compile(r"\A\$(?:\{PWD\}|PWD\b)")
@@ -164,7 +164,7 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
 def double_quoted(words: Iterable[Word]) -> str:
     """Render words for sh in double quotes, with their variables."""
     parts = [
-        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else f"${{{part.reference}}}"
+        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else part.reference
         for word in words
         for part in word
     ]

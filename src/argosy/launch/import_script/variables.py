@@ -9,7 +9,8 @@ from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
-from argosy.launch.import_script.model import Fate, Outcome, Translations
+from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
 from argosy.launch.import_script.settings import SET_BY_ARGOSY, describe_setting, is_certain
@@ -25,6 +26,8 @@ NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 
 FINDS_NODES = "Argosy finds the nodes of the job"
 """Reason why a job does not need these commands."""
+
+USED = "its value is put where it is used"
 
 
 def harmless_functions(functions: Mapping[str, str]) -> list[str]:
@@ -67,6 +70,8 @@ class Variables:
     def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate an assignment, or only remember its value if it is not exported."""
         state, inside = self.state, INSIDE.sub("", name)
+        is_exported = statement.exported or state.exports_all or name in state.exported
+        notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         if inside in SET_BY_ARGOSY:
             return self._add(statement, (Fate.REPLACED, SET_BY_ARGOSY[inside]))
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
@@ -80,17 +85,20 @@ class Variables:
             state.conditional.add(name)
             return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
         state.values[name] = expanded
-        if statement.exported or state.exports_all or name in state.exported:
-            return self._export(statement, name, expanded)
+        if is_exported:
+            return self._export(statement, name, expanded, notes)
         outcome = self._fate_of_variable(statement, name, expanded)
         if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
             outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
             return self._add(statement, outcome, lost_programs=lost)
-        return self._add(statement, outcome)
+        return self._add(statement, outcome, notes)
 
-    def _add(self, statement: Statement, outcome: Outcome, *, lost_programs: str = "") -> None:
-        """Record what becomes of an assignment."""
+    def _add(
+        self, statement: Statement, outcome: Outcome, notes: Sequence[Note] = (), *, lost_programs: str = ""
+    ) -> None:
+        """Record what becomes of an assignment; the notes are about the value that a job gets."""
         self.found.add(statement.line, statement.text, *outcome, lost_programs=lost_programs)
+        self.found.add_notes(statement.line, notes if outcome[0] is Fate.KEPT or outcome[1] == USED else ())
 
     def _fate_of_inherited(self, name: str) -> Outcome:
         """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
@@ -116,7 +124,7 @@ class Variables:
             return Fate.LEFT_OUT, "only loops and conditions use it"
         if all(each.kind == "compound" or self._is_harmless(each) for each in users):
             return Fate.LEFT_OUT, "only commands that a job does not need use it"
-        return Fate.REPLACED, "its value is put where it is used"
+        return Fate.REPLACED, USED
 
     def users_of(self, name: str, statement: Statement) -> list[Statement]:
         """Return the other statements that use or export a variable."""
@@ -128,14 +136,14 @@ class Variables:
         is_command = statement.kind == "command"
         return is_command and classify(read_program(statement, {}), harmless_functions(self.functions)) in HARMLESS
 
-    def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...]) -> None:
+    def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...], notes: Sequence[Note]) -> None:
         """Translate an exported variable."""
         name = INSIDE.sub("", full_name)
         self.state.forget(name)
         self.state.exported.add(full_name)
         if name in HOST_PATHS:
             return self._export_host_path(statement, full_name, words)
-        return self._add(statement, self._pass_on(name, words))
+        return self._add(statement, self._pass_on(name, words), notes)
 
     def _export_host_path(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate PATH and the like, which only a program without a container needs."""
@@ -157,7 +165,8 @@ class Variables:
             return Fate.KEPT, f"bind = {value}"
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
             return Fate.REPLACED, f"the profile of {self.site.name} sets it"
-        is_used_before = any(f"${{{name}}}" in line for line in self.state.prelude)
+        use = re.compile(rf"\$\{{{re.escape(name)}\b")
+        is_used_before = any(map(use.search, self.state.prelude))
         if all(plain_text(word) is not None for word in words) and not is_used_before:
             self.state.env[name] = value
             other = f"; {describe_setting(setting, self.site)}" if setting else ""

@@ -1,0 +1,131 @@
+"""Defaults of variables (``${NAME:-text}``) apply in the job as in the script, and what a job fixes is reported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate, ImportedScript
+
+START = "srun ./a"
+
+
+def read(*lines: str) -> ImportedScript:
+    return import_script("job.sh", "\n".join(("#!/bin/bash", *lines, "")))
+
+
+def job(*lines: str) -> dict[str, Any]:
+    (found,) = read(*lines).jobs
+    return dict(found.keys)
+
+
+def notes(*lines: str) -> dict[str, str]:
+    return {each.text: each.note for each in read(*lines).untranslated}
+
+
+def shown(keys: dict[str, Any], instead: str, **variables: str) -> str:
+    """Return the output of the job's shell with these variables, if the program is `instead`."""
+    shell, option, text = keys["command"]
+    assert "exec ./a" in text
+    command = (shell, option, text.replace("exec ./a", instead))
+    environment = {"PATH": os.defpath, **keys.get("env", {}), **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def arguments(*lines: str, **variables: str) -> str:
+    return shown(job(*lines), "echo", **variables)
+
+
+@pytest.mark.parametrize(
+    ("word", "variables", "expected"),
+    [
+        ("${SLURM_ARRAY_TASK_ID:-0}", {"SLURM_ARRAY_TASK_ID": "7"}, "7"),
+        ("${SLURM_ARRAY_TASK_ID:-0}", {}, "0"),
+        ("runs/${SLURM_JOB_ID:-local}/x", {"SLURM_JOB_ID": "41"}, "runs/41/x"),
+        ('"${SLURM_TMPDIR:-/tmp}"', {"SLURM_TMPDIR": "/local/my job"}, "/local/my job"),
+        ("${TMPDIR:-/tmp}/x", {"TMPDIR": "/local"}, "/local/x"),
+        ("${OUT:-/scratch/$USER}", {"USER": "ada"}, "/scratch/ada"),
+        ("${OUT:-${SCRATCH:-/tmp}/out}", {"SCRATCH": "/s"}, "/s/out"),
+        ("${EXTRA:-} end", {}, "end"),
+        ("${EXTRA:-} end", {"EXTRA": "-v"}, "-v end"),
+    ],
+)
+def test_a_default_that_only_the_job_decides_is_left_to_its_shell(
+    word: str, variables: dict[str, str], expected: str
+) -> None:
+    assert arguments(f"{START} {word}", **variables) == expected
+    assert not notes(f"{START} {word}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "variables", "expected"),
+    [
+        (("export WORKERS=${SLURM_CPUS_PER_TASK:-1}",), "WORKERS", {"SLURM_CPUS_PER_TASK": "8"}, "8"),
+        (("export S=${S:-/scratch/$USER}", "export HF_HOME=$S/hf"), "HF_HOME", {"USER": "ada"}, "/scratch/ada/hf"),
+        (("export S=${S:-/scratch/$USER}", "export HF_HOME=$S/hf"), "HF_HOME", {"S": "/s"}, "/s/hf"),
+        (("B=/data", "export OUT=${O:-$B/$USER}/out"), "OUT", {"USER": "ada"}, "/data/ada/out"),
+        (("export LD_LIBRARY_PATH=/o:${LD_LIBRARY_PATH:-}",), "LD_LIBRARY_PATH", {"LD_LIBRARY_PATH": "/l"}, "/o:/l"),
+        (("export PYTHONPATH=/o:${PYTHONPATH:-}",), "PYTHONPATH", {"PYTHONPATH": "/l"}, "/o:/l"),
+        (("export PYTHONPATH=/o:${PYTHONPATH:-}",), "PYTHONPATH", {}, "/o:"),
+    ],
+)
+def test_an_exported_value_keeps_the_default_and_the_inherited_value(
+    lines: tuple[str, ...], name: str, variables: dict[str, str], expected: str
+) -> None:
+    assert shown(job(*lines, START), f'echo "${name}"', **variables) == expected
+    assert not notes(*lines, START)
+
+
+def test_numbers_of_the_job_are_not_those_of_the_default() -> None:
+    head = ("#SBATCH --nodes=2", "#SBATCH --gpus-per-node=4", "NGPU=${SLURM_GPUS_ON_NODE:-1}")
+    lines = (*head, "srun torchrun --nnodes=${SLURM_NNODES:-1} --nproc_per_node=$NGPU t.py")
+    assert "ranks_per_node" not in job(*lines)  # a rank for each of the four GPUs
+    assert not notes(*lines)
+    one = ("#SBATCH --ntasks=8", "srun -n ${SLURM_NTASKS:-1} ./a")
+    assert job(*one)["ranks"] == 8
+    assert not notes(*one)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "remedy"),
+    [
+        ((f"{START} --lr ${{LR:-0.1}}",), "${LR:-0.1}", "in the table"),
+        (("LR=${LR:-0.1}", f"{START} --lr $LR"), "${LR:-0.1}", "in the table"),
+        (("LR=${LR:-0.1} srun ./a",), "${LR:-0.1}", "in the table"),
+        ((f"bash -c '{START} --lr ${{LR:-0.1}}'",), "${LR:-0.1}", "in the table"),
+        (("export LR=${LR:-0.1}", START), "${LR:-0.1}", "with --env LR=VALUE"),
+        (("mkdir -p ${LR:-0.1}", START), "${LR:-0.1}", "in the table"),
+        (("cd ${LR:-0.1}", START), "${LR:-0.1}", "in the table"),
+        (("D=0", f"{START} ${{LR:-$D.1}}"), "${LR:-$D.1}", "in the table"),
+    ],
+)
+def test_a_default_that_the_table_contains_is_reported(lines: tuple[str, ...], text: str, remedy: str) -> None:
+    assert notes(*lines) == {text: f"fixed at 0.1, whatever LR is in your shell: change it {remedy}"}
+
+
+@pytest.mark.parametrize(
+    "line", ["UNUSED=${LR:-0.1}", "echo ${LR:-0.1}", "LR=1; A=${LR:-0.1}; echo $A", "export MASTER_PORT=${PORT:-29500}"]
+)
+def test_a_default_that_no_job_uses_is_not_reported(line: str) -> None:
+    assert not notes(line, START)
+
+
+def test_a_default_stands_for_an_empty_value_but_not_for_a_computed_one() -> None:
+    assert job("A=", "srun ./a ${A:-5}")["command"] == ["./a", "5"]
+    assert job("A=3", "srun bash -c './a ${A:-5}'")["command"] == ["./a", "5"]
+    note = "the script computes it: write its value, or set it in the program"
+    assert notes("read A", "srun ./a ${A:-5}") == {"$A": note}
+
+
+def test_a_command_in_a_default_is_reported() -> None:
+    assert notes(f"{START} ${{A:-$(date)}}") == {"${A:-$(date)}": "a shell computes it in each rank"}
+    assert "a command computes the value" in notes("export A=${A:-$(date)}", START)["export A=${A:-$(date)}"]
+
+
+def test_the_folder_of_the_launch_has_no_other_default() -> None:
+    found = read("cd ${SLURM_SUBMIT_DIR:-$PWD}", START)
+    assert [each.fate for each in found.translations] == [Fate.REPLACED, Fate.KEPT]
