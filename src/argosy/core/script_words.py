@@ -44,7 +44,8 @@ class Part(msgspec.Struct, frozen=True):
     def reference(self) -> str:
         """A variable as it is written in braces, with its default."""
         name = f"{self.text}[@]" if self.all_elements else self.text
-        return f"${{{name}}}" if self.default is None else f"${{{name}:-{self.default}}}"
+        sign = ":=" if self.assigns else ":-"
+        return f"${{{name}}}" if self.default is None else f"${{{name}{sign}{self.default}}}"
 
 
 Word = tuple[Part, ...]
@@ -59,7 +60,7 @@ SET_IN_JOB = re.compile(
 )
 """Variables that Slurm, the login or the launcher sets in a job, so that their defaults do not apply."""
 
-USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-[^{}]*)?\})")
+USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::[-=][^{}]*)?\})")
 """A variable in the default of another one."""
 
 

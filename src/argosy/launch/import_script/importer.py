@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
-from argosy.core.script_words import expand, source_text
+from argosy.core.script_words import Part, expand, source_text
 from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
@@ -209,6 +209,12 @@ class _Reader:
 
     def read_command(self, statement: Statement) -> None:
         """Translate a command: the start of a program, preparation, or output."""
+        defaults = [part for word in statement.words for part in word if part.assigns]
+        is_only_assigning = bool(defaults) and source_text(statement.words[0]) == ":"
+        for part in defaults:
+            self.assign_default(statement if is_only_assigning else replace(statement, text=part.reference), part)
+        if is_only_assigning:
+            return None
         written, wrapper = without_wrapper(statement, self.wrappers)
         text, program = statement.text, read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
@@ -227,6 +233,13 @@ class _Reader:
         if ACTIVATION.match(text):
             return self.activate(statement, first)
         return self.translate_role(statement, program, role)
+
+    def assign_default(self, statement: Statement, part: Part) -> None:
+        """Translate ``${NAME:=text}``, which assigns the text if the variable has no value."""
+        if self.is_conditional:
+            self.state.conditional.add(part.text)
+            return self.found.add(statement.line, part.reference, Fate.UNTRANSLATED, CONDITIONAL)
+        return self.variables.assign(statement, part.text, ((replace(part, quoted=True),),))
 
     def translate_role(self, statement: Statement, program: Program, role: Role) -> None:
         """Translate a command by its role."""

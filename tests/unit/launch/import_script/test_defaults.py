@@ -129,3 +129,32 @@ def test_a_command_in_a_default_is_reported() -> None:
 def test_the_folder_of_the_launch_has_no_other_default() -> None:
     found = read("cd ${SLURM_SUBMIT_DIR:-$PWD}", START)
     assert [each.fate for each in found.translations] == [Fate.REPLACED, Fate.KEPT]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (": ${CONFIG:=base.yaml}", "srun ./a --config $CONFIG"),
+        (': "${CONFIG:=base.yaml}"', 'srun ./a --config "$CONFIG"'),
+        (": ${CONFIG:=base.yaml} ${LR:=1}", "srun ./a --config $CONFIG"),
+        ("srun ./a --config ${CONFIG:=base.yaml}",),
+        ("echo ${CONFIG:=base.yaml}", "srun ./a --config $CONFIG"),
+        ("CONFIG=base.yaml", ": ${CONFIG:=other.yaml}", "srun ./a --config $CONFIG"),
+    ],
+)
+def test_a_default_that_a_command_assigns_is_the_value_of_the_variable(lines: tuple[str, ...]) -> None:
+    assert job(*lines)["command"] == ["./a", "--config", "base.yaml"]
+    expected = {} if lines[0].startswith("CONFIG") else {"${CONFIG:=base.yaml}"}
+    assert {*notes(*lines)} - {"${LR:=1}"} == {*expected}
+
+
+def test_an_assigned_default_is_an_image_an_exported_value_or_left_to_the_shell() -> None:
+    assert job(": ${IMAGE:=/p/x.sif}", "srun apptainer exec $IMAGE ./a")["image"] == "/p/x.sif"
+    assert job(": ${LR:=0.1}", "export LR", START)["env"] == {"LR": "0.1"}
+    assert arguments(": ${OUT:=/scratch/$USER}", "srun ./a $OUT/x", USER="ada") == "/scratch/ada/x"
+    found = read(": ${IMAGE:=/p/x.sif} ${UNUSED:=1}", "srun apptainer exec $IMAGE ./a").translations
+    assert [(each.text, each.note) for each in found if each.line == 2] == [
+        (": ${IMAGE:=/p/x.sif} ${UNUSED:=1}", "its value is put where it is used"),
+        ("${IMAGE:=/p/x.sif}", "fixed at /p/x.sif, whatever IMAGE is in your shell: change it in the table"),
+        (": ${IMAGE:=/p/x.sif} ${UNUSED:=1}", "the script does not use it"),
+    ]
