@@ -25,7 +25,7 @@ from argosy.launch.import_script.defaults import default_notes
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
-from argosy.launch.import_script.settings import SET_BY_ARGOSY
+from argosy.launch.import_script.settings import reason_to_replace
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -210,9 +210,9 @@ def _shell(program: Program) -> None:
 def _exports(program: Program, exports: Sequence[Statement]) -> Iterator[str]:
     """Yield the assignments of ``bash -c TEXT`` for the shell of each rank, and note those that Argosy replaces."""
     for each in exports:
-        names = [name for name, _ in each.assigned]
-        if names and all(name in SET_BY_ARGOSY for name in names):
-            program.replaced.append(f"{each.text}: {SET_BY_ARGOSY[names[0]]}")
+        reasons = [reason_to_replace(name, " ".join(map(source_text, words))) for name, words in each.assigned]
+        if reasons and all(reasons):
+            program.replaced.append(f"{each.text}: {reasons[0]}")
         else:
             yield each.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from argosy.launch.import_script.options import Shape
@@ -14,14 +15,24 @@ RENDEZVOUS = frozenset(
 )
 """Variables that Argosy sets for each rank."""
 
+THREADS = "OMP_NUM_THREADS"
+
+CORES = re.compile(r"\$\{?SLURM_CPUS_PER_TASK(:-\w*)?\}?|\$\(nproc.*\)|`nproc.*`")
+"""Values of `THREADS` that mean the cores of a rank; a job keeps any other one."""
+
 SET_BY_ARGOSY: Mapping[str, str] = {
     **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
-    "OMP_NUM_THREADS": "Argosy sets it to the cores of a rank",
+    THREADS: "Argosy sets it to the cores of a rank",
     "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
     "CUDA_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
 }
+
+
+def reason_to_replace(name: str, value: str) -> str:
+    """Return why a job does not need a variable with this value, as the script writes it; empty if it does."""
+    return SET_BY_ARGOSY.get(name, "") if name != THREADS or CORES.fullmatch(value) else ""
 
 
 def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:

@@ -13,7 +13,7 @@ from argosy.launch.import_script.defaults import default_notes
 from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
-from argosy.launch.import_script.settings import SET_BY_ARGOSY, describe_setting, is_certain
+from argosy.launch.import_script.settings import describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
 from argosy.sites.profile import Site
 
@@ -72,8 +72,9 @@ class Variables:
         state, inside = self.state, INSIDE.sub("", name)
         is_exported = statement.exported or state.exports_all or name in state.exported
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
-        if inside in SET_BY_ARGOSY:
-            return self._add(statement, (Fate.REPLACED, SET_BY_ARGOSY[inside]))
+        value = _text_of([each for word in words for each in expand(word, state.values)])
+        if reason := reason_to_replace(inside, value):
+            return self._add(statement, (Fate.REPLACED, reason))
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self._add(statement, self._fate_of_inherited(name))
         if name not in state.values:
@@ -178,7 +179,7 @@ class Variables:
         return Fate.KEPT, "the shell of each rank sets it"
 
 
-def _text_of(words: tuple[Word, ...]) -> str:
+def _text_of(words: Sequence[Word]) -> str:
     """Return the value of a variable as the script writes it."""
     return " ".join(map(source_text, words))
 

@@ -834,3 +834,24 @@ def test_the_name_of_an_array_is_its_first_element() -> None:
     assert command("A=(1 2)", line)[2:] == ["1", "1", "1", "2", "1", "2"]
     assert command("A=(1 2)", "A+=(3)", 'srun python t.py "${A[@]}"')[2:] == ["1", "2", "3"]
     assert command("A=(1 2)", 'B="${A[*]}"', "srun python t.py $B")[-1] == "A=(1 2); exec python t.py ${A[*]}"
+
+
+@pytest.mark.parametrize(
+    ("value", "threads"),
+    [
+        ("1", "1"),
+        ("${N:-4}", "4"),
+        ("$SLURM_CPUS_PER_TASK", None),
+        ("${SLURM_CPUS_PER_TASK:-1}", None),
+        ("$(nproc)", None),
+    ],
+)
+def test_a_number_of_threads_is_kept_unless_it_is_that_of_the_cores(value: str, threads: str | None) -> None:
+    line = f"OMP_NUM_THREADS={value}"
+    for lines in ((f"export {line}", "srun ./a"), (line, "export OMP_NUM_THREADS", "srun ./a")):
+        imported = read("#SBATCH --cpus-per-task=8", *lines)
+        (job,) = imported.jobs
+        assert job.keys.get("env", {}).get("OMP_NUM_THREADS") == threads
+        replaced = (Fate.REPLACED, "Argosy sets it to the cores of a rank")
+        assert (fate(imported, lines[0]) == replaced) is (threads is None)
+    assert (line in command(f"srun bash -c 'export {line}; ./a'")[-1]) is (threads is not None)
