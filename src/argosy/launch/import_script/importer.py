@@ -29,7 +29,7 @@ from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
 from argosy.launch.import_script.host_software import fate_of_activation, fate_of_host_path, fate_of_modules
 from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
-from argosy.launch.import_script.options import translate_options
+from argosy.launch.import_script.options import translate_options, without_gpus
 from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
@@ -145,6 +145,8 @@ class _Reader:
             self.found.add(statement.line, statement.text, *fate_of_host_path(bare=bare))
         if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
             self.found[:] = map(_without_tasks, self.found)
+        if any("cpus_per_rank" not in job.keys for job in self.jobs):
+            self.found[:] = map(without_gpus, self.found)
 
     def read_statement(self, statement: Statement) -> None:
         """Translate one statement."""

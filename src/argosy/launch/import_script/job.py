@@ -16,7 +16,7 @@ from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
 from argosy.launch.import_script.defaults import default_notes, statement_words
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
-from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options
+from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options, without_gpus
 from argosy.launch.import_script.program import Program, command_of, shell_line
 from argosy.launch.import_script.shell_state import ShellState
 
@@ -84,7 +84,8 @@ def make_job(
         *_node_notes(step.shape, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
-    translations += [each for each in step.translations if each.fate is not Fate.KEPT]
+    options = step.translations if "cpus_per_rank" in keys else map(without_gpus, step.translations)
+    translations += [each for each in options if each.fate is not Fate.KEPT]
     return ImportedJob(name, keys, statement.line, program_name(program)), translations
 
 

@@ -35,6 +35,12 @@ NUMBERS = {
 }  # fmt: skip
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
+GPUS = frozenset({"gres", "gpus", "gpus-per-node"})
+"""Options for the number of GPUs."""
+
+ADDED = frozenset({"mail-type"})
+"""Options of `TEXTS` whose values Slurm adds up."""
+
 SLURM_NUMBER = re.compile(r"\$\{?SLURM_\w+(:[-=]\w*)?\}?")
 """A number that Slurm computes from the options of the job, for example ``$SLURM_NTASKS``."""
 
@@ -110,11 +116,21 @@ def translate_options(options: Iterable[Option], shape: Shape, *, of_step: bool 
     options = list(options)
     if of_step and any(option.name == "ntasks" and parse_int(option.value) for option in options):
         shape = replace(shape, ntasks_per_node=0)  # srun -n overrides the #SBATCH line
-    for option in options:
+    last = {key: number for number, option in enumerate(options) if (key := _single_key(option))}
+    for number, option in enumerate(options):
+        if last.get(_single_key(option), number) != number:
+            found.append(Translation(option.line, str(option), Fate.LEFT_OUT, "a later option replaces it"))
+            continue
         fate, note, changed = _translate(option, keys, shape, of_step=of_step)
         shape = changed
         found.append(Translation(option.line, str(option), fate, note))
     return Options(shape, keys, tuple(found))
+
+
+def _single_key(option: Option) -> str:
+    """Return the key of an option of which Slurm uses the last one; empty for any other option."""
+    name = complete_option(option.name)
+    return name if name in GPUS else NUMBERS.get(name, TEXTS.get(name, "") if name not in ADDED else "")
 
 
 def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: bool) -> tuple[Fate, str, Shape]:
@@ -127,7 +143,7 @@ def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: b
         return _number(name, value, shape)
     if name in {"gpu-bind", "gpu_bind"}:
         return Fate.KEPT, f'sbatch_arg = ["--gpu-bind={value}"]', replace(shape, gpu_bind=value)
-    if name in {"gres", "gpus", "gpus-per-node"}:
+    if name in GPUS:
         return _gpus(name, value, keys, shape)
     return *(_step_option if of_step else _job_option)(name, option, keys), shape
 
@@ -234,8 +250,19 @@ def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
         return Fate.UNTRANSLATED, error.what
     if not value:
         return Fate.UNTRANSLATED, "it has no value"
+    if name in ADDED:
+        words = [*keys.get(key, "").split(","), *value.split(",")]
+        value = ",".join(dict.fromkeys(word for word in words if word and word != "NONE")) or value
     keys[key] = value
     return Fate.KEPT, f'{key} = "{value}"'
+
+
+def without_gpus(option: Translation) -> Translation:
+    """Correct the translation of ``--cpus-per-gpu`` for a job whose number of cores it does not give."""
+    if not option.text.startswith("--cpus-per-gpu=") or option.fate is not Fate.KEPT:
+        return option
+    note = "the script requests no number of GPUs: set cpus_per_rank"
+    return replace(option, fate=Fate.UNTRANSLATED, note=note)
 
 
 def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:

@@ -855,3 +855,20 @@ def test_a_number_of_threads_is_kept_unless_it_is_that_of_the_cores(value: str, 
         replaced = (Fate.REPLACED, "Argosy sets it to the cores of a rank")
         assert (fate(imported, lines[0]) == replaced) is (threads is None)
     assert (line in command(f"srun bash -c 'export {line}; ./a'")[-1]) is (threads is not None)
+
+
+def test_values_of_mail_type_are_added_and_other_options_replaced_as_slurm_does() -> None:
+    head = ("#SBATCH --mail-type=NONE", "#SBATCH --mail-type=BEGIN", "#SBATCH --mail-type=FAIL,BEGIN", "#SBATCH -t 1:0")
+    imported = read(*head, "#SBATCH --gres=gpu:2", "#SBATCH --time=2:0", "#SBATCH --gres=gpu:4", "srun ./a")
+    job = imported.jobs[0].keys
+    assert (job["mail_type"], job["time"], job["gpus_per_node"]) == ("BEGIN,FAIL", "2:0", 4)
+    assert fate(imported, "--mail-type=FAIL") == (Fate.KEPT, 'mail_type = "BEGIN,FAIL"')
+    for text in ("--time=1:0", "--gres=gpu:2"):
+        assert fate(imported, text) == (Fate.LEFT_OUT, "a later option replaces it")
+
+
+def test_cores_for_each_gpu_of_a_job_without_gpus_are_reported() -> None:
+    expected = (Fate.UNTRANSLATED, "the script requests no number of GPUs: set cpus_per_rank")
+    assert fate(read("#SBATCH --cpus-per-gpu=6", "srun ./a"), "--cpus-per-gpu=6") == expected
+    assert fate(read("srun --cpus-per-gpu=6 ./a"), "--cpus-per-gpu=6") == expected
+    assert fate(read("#SBATCH --cpus-per-gpu=6", "srun --gpus=4 ./a"), "--cpus-per-gpu=6")[0] is Fate.KEPT
