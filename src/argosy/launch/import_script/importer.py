@@ -30,6 +30,7 @@ from argosy.launch.import_script.host_software import fate_of_activation, fate_o
 from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import translate_options, without_gpus
+from argosy.launch.import_script.order import Order, order_note, shared_names
 from argosy.launch.import_script.program import Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
@@ -117,6 +118,7 @@ class _Reader:
         self.functions: dict[str, str] = {}
         self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
         self.wrappers: dict[str, GpuWrapper] = {}
+        self.order = Order()
         self.after_test = self.is_conditional = False
         self.name = name
         self.is_named = is_named
@@ -188,6 +190,8 @@ class _Reader:
         now = self.state.exports_all
         if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
             return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
+        if "wait" in statement.commands and not function:
+            self.order.wait()
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
@@ -227,6 +231,8 @@ class _Reader:
             return self.found.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
         self.state.observe(program.texts)
+        if program.name == "wait":
+            self.order.wait(program.texts[1:])
         if program.name in self.functions:
             return self.call_function(statement, program.name)
         if self.is_conditional and role not in HARMLESS:
@@ -332,10 +338,11 @@ class _Reader:
         name = f"{self.name}-{len(self.jobs) + 1}" if self.jobs else self.name
         job, translations = make_job(name, statement, program, self.state)
         self.found += translations
-        if self.jobs and not statement.background:
-            note = f"it runs after line {self.jobs[-1].line}: launch {name} with --after and the number of that job"
-            self.found.add(statement.line, f"[job.{name}]", Fate.UNTRANSLATED, note)
-        self.jobs.append(job)
+        if before := self.order.start(job, background=statement.background):
+            self.found.add_notes(job.line, (order_note(job, before),))
+        names = tuple(shared_names(job, self.jobs))
+        self.found.add_notes(job.line, names)
+        self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
 
 
 def _without_tasks(option: Translation) -> Translation:

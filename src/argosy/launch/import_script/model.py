@@ -72,12 +72,21 @@ def translate(line: int, text: str, fate: Fate, note: str, *, end: int = 0, lost
 
 
 class ImportedJob(msgspec.Struct, frozen=True):
-    """A job of ``argosy.toml``: its name and its keys, and the line of the script that starts its program."""
+    """A job of ``argosy.toml``.
+
+    Attributes
+    ----------
+    line
+        Line of the script that starts its program.
+    comments
+        Parts of its table that the user has to correct.
+    """
 
     name: str
     keys: Mapping[str, Any]
     line: int
     program: str
+    comments: tuple[str, ...] = ()
 
 
 class ImportedScript(msgspec.Struct, frozen=True):

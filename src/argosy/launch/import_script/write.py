@@ -51,7 +51,7 @@ def render_jobs(jobs: Sequence[ImportedJob], text: str = "", comments: Sequence[
 
 def _table(job: ImportedJob, comments: Sequence[str]) -> Table:
     table = tomlkit.table()
-    for comment in comments:
+    for comment in (*comments, *job.comments):
         table.add(tomlkit.comment(comment))
     rank = {key: number for number, key in enumerate(ORDER)}
     for key in sorted(job.keys, key=lambda key: rank.get(key, len(rank))):
