@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from argosy.core.model import BARE_PREFIX
@@ -15,23 +15,12 @@ from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
 from argosy.launch.import_script.defaults import default_notes, statement_words
+from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
 from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options, without_gpus
-from argosy.launch.import_script.program import Program, command_of, shell_line
+from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
-
-USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
-"""A variable in an expression; in ``$((N * G))``, it needs no dollar sign."""
-
-ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
-"""An argument of the job script itself."""
-
-ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
-"""An element of an array."""
-
-SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
-COMPUTED = re.compile("[$`]")
-"""Signs of a value that a shell computes."""
+from argosy.launch.import_script.step_variables import translate_variables
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "
@@ -48,17 +37,19 @@ def make_job(
     image = program.keys.get("image", f"{BARE_PREFIX}{state.prefix}")
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
-    program.prelude[:0] = (*state.prelude, *host_paths, *_definitions((*program.words, *inputs), state.values))
+    prelude = (*state.prelude, *host_paths)
+    variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
+    definitions = new_definitions((*program.words, *inputs), state.values, prelude)
+    program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
     command, by_shell = command_of(program, inputs)
     image = state.path_of(image or shifter_image(state.keys))
     binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]
-    variables = {**step.keys.get("env", {}), **program.keys.get("env", {})}
     keys: dict[str, Any] = {**state.keys, **step.keys, **program.keys}
     keys |= shape_keys(_shape_of(step.shape, program), launcher, program.processes)
     if launcher in {"srun", "mpi"} and (binding := gpu_binding(step.shape)):
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [bind for bind in binds if "$" not in bind]
-    keys["env"] = {**state.env, **{key: value for key, value in variables.items() if not COMPUTED.search(value)}}
+    keys["env"] = {**state.env, **variables.env}
     keys["before"] = list(state.before)
     keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
@@ -68,7 +59,7 @@ def make_job(
     notes = (
         (statement.text, Fate.KEPT, f"launcher = {launcher}, command = {' '.join(command)}"),
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
-        *_unknown_variables(variables),
+        *variables.notes,
         *_layers(program),
         *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
         *(
@@ -111,13 +102,6 @@ def _unknown_paths(image: str, binds: Iterable[str], workdir: str) -> Iterator[N
             yield f"{key} {path}", Fate.UNTRANSLATED, "the shell sets the variable: write the path"
 
 
-def _unknown_variables(variables: Mapping[str, str]) -> Iterator[Note]:
-    for name, value in variables.items():
-        if COMPUTED.search(value):
-            note = "the job computes the value: set it in the program, which sees the job's SLURM_* variables"
-            yield f"{name}={value}", Fate.UNTRANSLATED, note
-
-
 def _layers(program: Program) -> Iterator[Note]:
     """Report the options of the launcher and of the container."""
     for fate, notes in ((Fate.REPLACED, program.replaced), (Fate.UNTRANSLATED, program.untranslated)):
@@ -128,21 +112,11 @@ def _layers(program: Program) -> Iterator[Note]:
 
 def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
-    for part in (part for word in words for part in word):
-        if part.kind != "shell":
-            continue
-        if ARGUMENT.match(part.text):
-            note = "an argument of the script: write its value"
-        elif found := ELEMENT.match(part.text):
-            if found[1] in values:
-                yield part.text, Fate.REPLACED, "the shell of each rank has the array, and chooses the element"
-                continue
-            note = "the script does not set the array: write its value, or choose it in the program"
-        elif found := SLURM_COMMAND.search(part.text):
-            note = f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
+    for part in expressions(words):
+        if note := why_unknown(part, values):
+            yield part.text, Fate.UNTRANSLATED, note
         else:
-            note = "a shell computes it in each rank"
-        yield part.text, Fate.UNTRANSLATED, note
+            yield part.text, Fate.KEPT, "the shell of each rank expands it"
 
 
 def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
@@ -151,43 +125,12 @@ def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator
         yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
 
 
-def _arrays(words: Iterable[Word], values: Values) -> set[str]:
-    """Return the arrays of the script of which a command uses elements that only the job knows."""
-    texts = (part.text for word in words for part in word if part.kind == "shell")
-    return {found[1] for found in map(ELEMENT.match, texts) if found and found[1] in values}
-
-
-def _definitions(words: Sequence[Word], values: Values) -> list[str]:
-    """Return assignments of the script's variables that expressions in a command use, for example in ``$((N * G))``.
-
-    A variable follows those that its own value uses.
-    """
-    found: dict[str, str] = {}
-    arrays = _arrays(words, values)
-    waiting, begun = [(name, False) for word in words for name in _used_names(word)], set[str]()
-    while waiting:
-        name, is_done = waiting.pop()
-        if is_done:
-            value = shell_line(values[name])
-            found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
-        elif name not in begun and (len(values.get(name, ())) == 1 or name in arrays):
-            begun.add(name)
-            waiting += [(name, True), *((used, False) for word in values[name] for used in _used_names(word))]
-    return list(found.values())
-
-
 def _literal_variables(script: Word) -> Iterator[Note]:
     """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
     text = source_text(script)
     for name in (part.text for part in script if part.kind == "variable"):
         if re.search(rf"'[^']*\$\{{{name}\b[^']*'", text):
             yield f"'${name}'", Fate.UNTRANSLATED, "single quotes keep it from the shell of the rank: write its value"
-
-
-def _used_names(word: Word) -> Iterator[str]:
-    """Yield the names of variables in the expressions of a word."""
-    for text in (part.text for part in word if part.kind == "shell"):
-        yield from (ARITHMETIC if text.startswith("$((") else USED).findall(text)
 
 
 def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:

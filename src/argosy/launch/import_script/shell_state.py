@@ -163,9 +163,14 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
 
 def double_quoted(words: Iterable[Word]) -> str:
     """Render words for sh in double quotes, with their variables."""
-    parts = [
-        re.sub(r'(["\\`$])', r"\\\1", part.text) if part.kind == "text" else part.reference
-        for word in words
-        for part in word
-    ]
-    return '"' + "".join(parts) + '"'
+    return '"' + "".join(_quoted_part(part) for word in words for part in word) + '"'
+
+
+def _quoted_part(part: Part) -> str:
+    match part.kind:
+        case "text":
+            return re.sub(r'(["\\`$])', r"\\\1", part.text)
+        case "variable":
+            return part.reference
+    # Between quotes, the shell does not replace ~ by the home folder.
+    return re.sub(r"^~(?=/|$)", "${HOME}", part.text)

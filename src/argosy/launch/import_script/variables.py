@@ -10,6 +10,14 @@ from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.expressions import (
+    ARGUMENT_NOTE,
+    DIFFERS_NOTE,
+    expressions,
+    new_definitions,
+    used_names,
+    why_unknown,
+)
 from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
@@ -85,9 +93,9 @@ class Variables:
             state.values.pop(name, None)
             state.conditional.add(name)
             return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
-        state.values[name] = expanded
         if is_exported:
             return self._export(statement, name, expanded, notes)
+        state.values[name] = expanded
         outcome = self._fate_of_variable(statement, name, expanded)
         if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
             outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
@@ -129,7 +137,8 @@ class Variables:
 
     def users_of(self, name: str, statement: Statement) -> list[Statement]:
         """Return the other statements that use or export a variable."""
-        use = re.compile(rf"\$\{{?[#!]?{re.escape(name)}\b|\bexport\b.*\b{re.escape(name)}\b")
+        word = rf"\b{re.escape(name)}\b"
+        use = re.compile(rf"\$\{{?[#!]?{word}|\bexport\b.*{word}|\(\((?:(?!\)\)).)*{word}|\$\{{\w+\[[^]]*{word}")
         return [each for each in self.statements if each != statement and use.search(each.text)]
 
     def _is_harmless(self, statement: Statement) -> bool:
@@ -140,25 +149,34 @@ class Variables:
     def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...], notes: Sequence[Note]) -> None:
         """Translate an exported variable."""
         name = INSIDE.sub("", full_name)
-        self.state.forget(name)
+        definitions = self._definitions(full_name, words)
+        self.state.values[full_name] = words
+        if _uses(full_name, words):
+            # The value needs that of the lines so far, and later lines need the new one, which only the shell knows.
+            self.state.values.pop(full_name)
+        else:
+            self.state.forget(name)
         self.state.exported.add(full_name)
         if name in HOST_PATHS:
-            return self._export_host_path(statement, full_name, words)
-        return self._add(statement, self._pass_on(name, words), notes)
+            return self._export_host_path(statement, full_name, words, definitions)
+        return self._add(statement, self._pass_on(name, words, definitions), notes)
 
-    def _export_host_path(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
+    def _export_host_path(
+        self, statement: Statement, name: str, words: tuple[Word, ...], definitions: Sequence[str]
+    ) -> None:
         """Translate PATH and the like, which only a program without a container needs."""
         found = PREFIX.match(_text_of(words)) if name == "PATH" else None
         if found and not self.state.prefix:
             self.state.prefix = found[1]
             return self.host_paths.append(statement)
-        if _is_computed(words):
-            return self._add(statement, (Fate.UNTRANSLATED, "a command computes the value"))
-        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
-        self.state.host_paths = [*others, f"export {name}={double_quoted(words)}"]
+        if reason := self._why_unknown(name, words):
+            return self._add(statement, (Fate.UNTRANSLATED, reason))
+        is_known = name in self.state.values
+        lines = (each for each in self.state.host_paths if not (is_known and each.startswith(f"export {name}=")))
+        self.state.host_paths = [*lines, *definitions, f"export {name}={double_quoted(words)}"]
         return self.host_paths.append(statement)
 
-    def _pass_on(self, name: str, words: tuple[Word, ...]) -> Outcome:
+    def _pass_on(self, name: str, words: tuple[Word, ...], definitions: Sequence[str]) -> Outcome:
         """Pass an exported variable on to the program; return what becomes of it."""
         value, setting = _text_of(words), self.profile.get(name)
         if name in BINDS:
@@ -172,18 +190,37 @@ class Variables:
             self.state.env[name] = value
             other = f"; {describe_setting(setting, self.site)}" if setting else ""
             return Fate.KEPT, f'env.{name} = "{value}"{other}'
-        if _is_computed(words):
-            note = "a command computes the value: set the variable yourself, and pass it with --env NAME"
-            return (Fate.REPLACED, FINDS_NODES) if NODES.search(value) else (Fate.UNTRANSLATED, note)
-        self.state.prelude.append(f"export {name}={double_quoted(words)}")
+        if reason := self._why_unknown(name, words):
+            return (Fate.REPLACED, FINDS_NODES) if NODES.search(value) else (Fate.UNTRANSLATED, reason)
+        self.state.prelude += [*definitions, f"export {name}={double_quoted(words)}"]
         return Fate.KEPT, "the shell of each rank sets it"
+
+    def _definitions(self, name: str, words: tuple[Word, ...]) -> list[str]:
+        """Return the assignments that the expressions in a value need; the shell of the rank has an exported value."""
+        values = {
+            key: value for key, value in self.state.values.items() if key != name or key not in self.state.exported
+        }
+        return new_definitions(words, values, self.state.prelude)
+
+    def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
+        """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
+        for part in expressions(words):
+            reason = why_unknown(part, self.state.values)
+            if reason == DIFFERS_NOTE:
+                return f"a command computes the value: set the variable yourself, and pass it with --env {name}"
+            if reason == ARGUMENT_NOTE:
+                return f"an argument of the script: pass the value with --env {name}=VALUE"
+            if reason:
+                return reason
+        return ""
+
+
+def _uses(name: str, words: tuple[Word, ...]) -> bool:
+    """Return whether a value contains the variable of this name."""
+    variables = {part.text for word in words for part in word if part.kind == "variable"}
+    return name in variables.union(*map(used_names, words))
 
 
 def _text_of(words: Sequence[Word]) -> str:
     """Return the value of a variable as the script writes it."""
     return " ".join(map(source_text, words))
-
-
-def _is_computed(words: tuple[Word, ...]) -> bool:
-    """Return whether a command of the script computes a part of a value."""
-    return any(part.kind == "shell" for word in words for part in word)

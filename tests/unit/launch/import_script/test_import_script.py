@@ -255,7 +255,8 @@ def test_values_that_the_shell_computes_are_not_copied_as_text() -> None:
     assert keys(text)["env"] == {"A": "1"}
     imported = import_script("job.sh", text)
     assert fate(imported, "bind ${DATA}:/data")[0] is Fate.UNTRANSLATED
-    assert fate(imported, "SEED=${SLURM_ARRAY_TASK_ID}")[0] is Fate.UNTRANSLATED
+    assert fate(imported, "SEED=${SLURM_ARRAY_TASK_ID}") == (Fate.KEPT, "the shell of each rank sets it")
+    assert keys(text)["command"][-1] == 'export SEED="${SLURM_ARRAY_TASK_ID}"; exec python x.py'
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,11 @@ def test_the_program_gets_the_arguments_of_the_script(lines: tuple[str, ...], ex
 
 
 @pytest.mark.parametrize("text", ["m_{a,b}.pt", "{1..3}", 'm{"a b",c}'])
-def test_braces_are_expanded_by_bash_and_reported(text: str) -> None:
+def test_braces_are_expanded_by_bash(text: str) -> None:
     line = f"{START} {text}"
     program, *rest = job(line)["command"]
     assert (program, rest) == ("bash", ["-c", f"exec python t.py {text}"])
-    assert list(untranslated(line)) == [text]
+    assert not untranslated(line)
 
 
 def test_a_value_with_the_folder_of_its_line_stays_after_cd() -> None:
@@ -158,7 +158,8 @@ def test_elements_of_unknown_arrays_and_other_dependencies_are_reported() -> Non
 def test_paths_of_the_host_are_set_only_without_a_container() -> None:
     lines = ("export LD_LIBRARY_PATH=/a/lib:$LD_LIBRARY_PATH", "export LD_LIBRARY_PATH=/b/lib:$LD_LIBRARY_PATH")
     assert job(*lines, START)["command"] == ["python", "t.py"]
-    expected = 'export LD_LIBRARY_PATH="/b/lib:/a/lib:${LD_LIBRARY_PATH}"; exec python t.py'
+    first, second = (f'export LD_LIBRARY_PATH="/{each}/lib:${{LD_LIBRARY_PATH}}"' for each in "ab")
+    expected = f"{first}; {second}; exec python t.py"
     assert job(*lines, "srun python t.py")["command"] == ["sh", "-c", expected]
 
 

@@ -1,0 +1,74 @@
+"""Expressions of the script that the shell of each rank computes: what they need, and which it cannot compute; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from argosy.core.script_words import Part, Values, Word
+from argosy.launch.import_script.program import shell_line
+
+USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
+"""A variable in an expression; in ``$((N * G))``, it needs no dollar sign."""
+
+ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
+"""An argument of the job script itself."""
+
+ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
+"""An element of an array."""
+
+SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
+
+DIFFERS = re.compile(r"\$\((?!\()|`|[<>]\(|\$[$!?]|\b(RANDOM|SECONDS)\b")
+"""Expressions whose value may differ in each rank: commands, and numbers of the shell itself."""
+
+ARGUMENT_NOTE = "an argument of the script: write its value"
+DIFFERS_NOTE = "a shell computes it in each rank"
+
+
+def why_unknown(part: Part, values: Values) -> str:
+    """Return why the shell of a rank does not compute an expression as the script does; empty if it does."""
+    if ARGUMENT.match(part.text):
+        return ARGUMENT_NOTE
+    if found := ELEMENT.match(part.text):
+        note = "the script does not set the array: write its value, or choose it in the program"
+        return "" if found[1] in values else note
+    if found := SLURM_COMMAND.search(part.text):
+        return f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
+    return DIFFERS_NOTE if DIFFERS.search(part.text) else ""
+
+
+def expressions(words: Iterable[Word]) -> Iterator[Part]:
+    """Yield the parts of words that a shell computes."""
+    return (part for word in words for part in word if part.kind == "shell")
+
+
+def used_names(word: Word) -> Iterator[str]:
+    """Yield the names of variables in the expressions of a word."""
+    for part in expressions((word,)):
+        yield from (ARITHMETIC if part.text.startswith("$((") else USED).findall(part.text)
+
+
+def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
+    """Return the script's variables that expressions in words use, with assignments, for example for ``$((N * G))``.
+
+    A variable follows those that its own value uses.
+    """
+    found: dict[str, str] = {}
+    arrays = {match[1] for match in (ELEMENT.match(each.text) for each in expressions(words)) if match} & {*values}
+    waiting, begun = [(name, False) for word in words for name in used_names(word)], set[str]()
+    while waiting:
+        name, is_done = waiting.pop()
+        if is_done:
+            value = shell_line(values[name])
+            found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
+        elif name not in begun and (len(values.get(name, ())) == 1 or name in arrays):
+            begun.add(name)
+            waiting += [(name, True), *((used, False) for word in values[name] for used in used_names(word))]
+    return found
+
+
+def new_definitions(words: Sequence[Word], values: Values, prelude: Sequence[str]) -> list[str]:
+    """Return the assignments of `definitions` that a shell needs behind the lines of a prelude."""
+    last = {line.partition("=")[0]: line for line in prelude}
+    return [line for name, line in definitions(words, values).items() if last.get(name) != line]

@@ -1,0 +1,119 @@
+"""Expressions of a script have their values in the job, and the report says which ones it cannot have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate, ImportedScript
+
+START = "srun ./a"
+KEPT = (Fate.KEPT, "the shell of each rank expands it")
+
+
+def read(*lines: str) -> ImportedScript:
+    return import_script("job.sh", "\n".join(("#!/bin/bash", "#SBATCH -n 4", *lines, "")))
+
+
+def job(*lines: str) -> dict[str, Any]:
+    (found,) = read(*lines).jobs
+    return dict(found.keys)
+
+
+def outcomes(*lines: str) -> dict[str, tuple[Fate, str]]:
+    return {each.text: (each.fate, each.note) for each in read(*lines).translations}
+
+
+def value_in_job(name: str, *lines: str, **variables: str) -> str:
+    """Return a variable of the program's environment in a job with these variables."""
+    keys = job(*lines) if "srun" in lines[-1] else job(*lines, START)
+    shell, option, text = keys["command"]
+    text = text.replace("exec ./a", f"exec env | grep '^{name}='")
+    environment = {"PATH": os.defpath, "HOME": "/home/ada", **keys.get("env", {}), **variables}
+    shown = subprocess.run((shell, option, text), env=environment, capture_output=True, text=True, check=True).stdout
+    return shown.strip().partition("=")[2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("CORES=8", "export X=$(( CORES / SLURM_NTASKS_PER_NODE ))"), "2"),
+        (("N=2", "export A=$((N * 2))", "N=3", "export X=$((N * 2))"), "6"),
+        (("N=4", "export N=$((N * 2))", "export X=$N"), "8"),
+        (("export X=${SLURM_JOB_NAME%%.*}",), "train"),
+        (("NAME=gpt", "export X=${NAME^^}"), "GPT"),
+        (("export X=${UNSET-/tmp}/c",), "/tmp/c"),  # noqa: S108
+        (("export X=~/x",), "/home/ada/x"),
+        (("export X=*.none",), "*.none"),
+        (("export X=/a${LIST:+:$LIST}",), "/a:/l"),
+        (("export X=/a${UNSET:+:$UNSET}",), "/a"),
+        (("export X=/a", "export X=/b${X:+:$X}", "export X=/c:$X"), "/c:/b:/a"),
+        (("X=/a", "export X=/b${X:+:$X}"), "/b:/a"),
+        (("export LIST=/b:$LIST", "export X=$LIST"), "/b:/l"),
+        (("M=(p q)", "export X=${M[$SLURM_ARRAY_TASK_ID]}"), "q"),
+    ],
+)
+def test_an_exported_expression_has_its_value(lines: tuple[str, ...], expected: str) -> None:
+    variables = {
+        "SLURM_NTASKS_PER_NODE": "4", "SLURM_JOB_NAME": "train.v1", "LIST": "/l", "SLURM_ARRAY_TASK_ID": "1",
+    }  # fmt: skip
+    assert value_in_job("X", *lines, **variables) == expected
+    assert not read(*lines, START).untranslated
+
+
+@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "PYTHONPATH"])
+def test_a_path_before_an_inherited_one_is_kept(name: str) -> None:
+    lines = (f"export {name}=/a${{{name}:+:${name}}}", f"export {name}=/b${{{name}:+:${name}}}")
+    assert value_in_job(name, *lines, **{name: "/l"}) == "/b:/a:/l"
+    assert value_in_job(name, *lines) == "/b:/a"
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("export X=$(date)", "a command computes the value: set the variable yourself, and pass it with --env X"),
+        ("export X=${1:-gpt2}", "an argument of the script: pass the value with --env X=VALUE"),
+        ("export X=${M[0]}", "the script does not set the array: write its value, or choose it in the program"),
+    ],
+)
+def test_an_exported_value_that_a_rank_cannot_compute_has_its_reason(line: str, note: str) -> None:
+    assert outcomes(line, START)[line] == (Fate.UNTRANSLATED, note)
+
+
+def test_only_commands_and_the_like_differ_in_each_rank() -> None:
+    equal = ("$((SLURM_CPUS_PER_TASK / SLURM_GPUS_PER_NODE))", "~/x", "*.txt", "${EXTRA:+--x $EXTRA}", "{a,b}")
+    differing = ("$(date)", "`date`", "$((RANDOM % 2))", "$$")
+    found = outcomes(" ".join((START, *equal, *differing)))
+    assert {text: found[text] for text in equal} == dict.fromkeys(equal, KEPT)
+    for text in differing:
+        assert found[text] == (Fate.UNTRANSLATED, "a shell computes it in each rank")
+
+
+@pytest.mark.parametrize("use", ["$(( CORES / 2 ))", "$((CORES))", "${M[CORES - 1]}"])
+def test_a_variable_in_an_expression_without_a_dollar_sign_is_used(use: str) -> None:
+    assert outcomes("M=(1 2)", "CORES=2", f"{START} {use}")["CORES=2"][1] == "its value is put where it is used"
+
+
+@pytest.mark.parametrize(
+    ("start", "text", "expected"),
+    [
+        ('srun bash -c "RANK=\\$SLURM_PROCID ./a"', "RANK=${SLURM_PROCID}",
+         (Fate.REPLACED, "Argosy sets it for each rank")),
+        ("MASTER_ADDR=n1 srun ./a", "MASTER_ADDR=n1", (Fate.REPLACED, "Argosy sets it for each rank")),
+        ("srun --export=ALL,T=$T ./a", "T=${T}", (Fate.UNTRANSLATED, "your shell has the value: launch with --env T")),
+        ("srun --export=ALL,T=$U/x ./a", "T=${U}/x",
+         (Fate.UNTRANSLATED, "your shell completes the value: launch with --env T=VALUE")),
+        ("T=$SLURM_JOB_ID srun ./a", "T=${SLURM_JOB_ID}", (Fate.KEPT, "the shell of each rank sets it")),
+    ],
+)  # fmt: skip
+def test_variables_of_one_command_have_their_outcome(start: str, text: str, expected: tuple[Fate, str]) -> None:
+    assert outcomes(start)[text] == expected
+    assert "env" not in job(start)
+
+
+def test_a_variable_of_one_command_that_slurm_completes_is_set() -> None:
+    assert value_in_job("T", "export U=1", "T=run-$SLURM_JOB_ID srun ./a", SLURM_JOB_ID="7") == "run-7"
