@@ -168,7 +168,7 @@ def _hint_for_tool(here: _Project) -> str:
         return "pass the pixi.lock that 'pixi lock' writes"
     if here.table("tool", "poetry"):
         return "pass the poetry.lock that 'poetry lock' writes"
-    return "list the packages in a requirements.txt"
+    return "list the packages in a requirements.txt; if the folder has a setup.py, the line ./ adds its project"
 
 
 def _lines(texts: Iterable[str], here: _Project) -> list[PipLine]:

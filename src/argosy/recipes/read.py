@@ -62,8 +62,8 @@ NOT_YET = {
     "pixi.toml": "pixi projects: pass the pixi.lock that 'pixi lock' writes",
     "Pipfile": "pipenv projects: pass the Pipfile.lock that 'pipenv lock' writes",
     "pdm.lock": "locks of PDM: pass the requirements.txt that 'pdm export -o requirements.txt' writes",
-    "setup.py": "projects without pyproject.toml: write the folder, for example ./, into a requirements.txt",
-    "setup.cfg": "projects without pyproject.toml: write the folder, for example ./, into a requirements.txt",
+    "setup.py": "setup.py as a list of packages: write the folder, for example ./, into a requirements.txt",
+    "setup.cfg": "setup.cfg as a list of packages: write the folder, for example ./, into a requirements.txt",
 }
 """Files of other tools that are not supported, each with a hint."""
 

@@ -107,6 +107,16 @@ def test_a_poetry_project_is_refused_with_its_lock_file(tmp_path: Path) -> None:
     assert "poetry.lock" in error.value.hint
 
 
+def test_a_project_of_setup_py_is_added_by_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no \[project\]") as error:
+        project(tmp_path, "[tool.ruff]\nline-length = 100\n")
+    assert "the line ./ adds its project" in error.value.hint
+    (tmp_path / "setup.py").touch()
+    with pytest.raises(UsageError, match=r"Argosy does not support setup\.py as a list of packages") as error:
+        read_recipe(["setup.py"], cwd=tmp_path)
+    assert error.value.hint == "write the folder, for example ./, into a requirements.txt"
+
+
 POETRY = '[project]\nname = "x"\ndependencies = ["click"]\n[tool.poetry.dependencies]\npython = "^3.10"\n'
 
 
