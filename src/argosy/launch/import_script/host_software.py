@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from argosy.core.model import BARE_PREFIX
 from argosy.launch.import_script.model import Fate, Outcome
@@ -11,6 +12,16 @@ from argosy.sites.profile import Site
 RUNTIME_MODULES = frozenset({"apptainer", "singularity", "singularityce", "singularity-ce"})
 BIND_MODULE = re.compile(r"(?:lumi-aif-)?singularity-\w[\w-]*")
 """Modules of LUMI that only set SINGULARITY_BIND, for example singularity-userfilesystems."""
+
+PRINTING = frozenset({"list", "avail", "av", "spider", "show", "display", "whatis", "help", "keyword", "key"})
+"""Commands of ``module`` that only print."""
+
+
+def only_prints(command: Sequence[str]) -> bool:
+    """Return whether a command of ``module`` or ``ml`` only prints, for example ``module -t list``."""
+    name, *arguments = command
+    words = [each for each in arguments if not each.startswith("-")]
+    return words[0] in PRINTING if words else name in {"module", "ml"}
 
 
 def fate_of_modules(names: frozenset[str], site: Site, *, bare: bool) -> Outcome:

@@ -26,7 +26,12 @@ from argosy.launch.import_script.gpu_wrapper import (
     without_wrapper,
 )
 from argosy.launch.import_script.heterogeneous import refuse_heterogeneous
-from argosy.launch.import_script.host_software import fate_of_activation, fate_of_host_path, fate_of_modules
+from argosy.launch.import_script.host_software import (
+    fate_of_activation,
+    fate_of_host_path,
+    fate_of_modules,
+    only_prints,
+)
 from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import translate_options, without_gpus
@@ -86,6 +91,8 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
 EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
+WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
+OF_JOB = re.compile(r"\$\{?SLURM_")
 NODE_FILE = "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there"
 NO_PROGRAM = "it only prints, or controls the shell of the script"
 PURPOSES: Mapping[Role, str] = {
@@ -198,7 +205,8 @@ class _Reader:
             return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
         is_used = any(self.variables.users_of(name, statement) for name in changed) and not function
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
-            fate = (Fate.UNTRANSLATED, WRITTEN) if WRITES.search(statement.text) else (Fate.LEFT_OUT, NO_PROGRAM)
+            is_written = WRITES.search(statement.text)
+            fate = (Fate.UNTRANSLATED, _written(statement)) if is_written else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
 
@@ -208,7 +216,9 @@ class _Reader:
         lines = f"lines {statement.line} to {statement.end}" if statement.end > statement.line else "this line"
         hint = "; a loop over runs is a job array: --array" if kind in {"for", "while"} else ""
         if "<<" in statement.text and kind not in BLOCKS:
-            hint = "; put the text into a file: the program reads it by < FILE"
+            is_script = kind == "sbatch"
+            what = "the text is a job script: save it in a file, and import that file"
+            hint = f"; {what if is_script else 'put the text into a file: the program reads it by < FILE'}"
         lost = programs and programs + BLOCKS.get(kind, "")
         note = f"translate {lines} yourself{hint}"
         self.found.add(statement.line, first, Fate.UNTRANSLATED, note, end=statement.end, lost_programs=lost)
@@ -264,10 +274,14 @@ class _Reader:
                 notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
                 self.found.add(statement.line, text, *self.change_shell(program))
                 self.found.add_notes(statement.line, notes)
+            case Role.MODULE if only_prints(program.texts):
+                self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[Role.PRINT])
             case Role.MODULE:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects):
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else WRITTEN)
+                self.found.add(
+                    statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else _written(statement)
+                )
             case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
                 note = f"the job passes {signals} to each rank: handle it in the program"
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
@@ -343,6 +357,11 @@ class _Reader:
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
         self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
+
+
+def _written(statement: Statement) -> str:
+    """Return what to do about a command that writes a file."""
+    return WRITTEN_IN_JOB if OF_JOB.search(statement.text) else WRITTEN
 
 
 def _without_tasks(option: Translation) -> Translation:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from argosy.core.model import BARE_PREFIX
+from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.script_reader import Statement
@@ -103,11 +104,16 @@ def _unknown_paths(image: str, binds: Iterable[str], workdir: str) -> Iterator[N
 
 
 def _layers(program: Program) -> Iterator[Note]:
-    """Report the options of the launcher and of the container."""
-    for fate, notes in ((Fate.REPLACED, program.replaced), (Fate.UNTRANSLATED, program.untranslated)):
-        for note in notes:
-            text, _, reason = note.partition(": ")
-            yield text, fate, reason
+    """Report the options of the launcher and of the container; those replaced for one reason together."""
+    replaced: dict[str, list[str]] = {}
+    for note in program.replaced:
+        text, _, reason = note.partition(": ")
+        replaced.setdefault(reason, []).append(text)
+    for reason, texts in replaced.items():
+        yield " ".join(dict.fromkeys(texts)), Fate.REPLACED, reason
+    for note in program.untranslated:
+        text, _, reason = note.partition(": ")
+        yield text, Fate.UNTRANSLATED, reason
 
 
 def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
@@ -138,10 +144,10 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
     nodes = max(1, shape.nodes)
     if nodes > 1 and not program.launcher:
         yield "nodes = 1", Fate.UNTRANSLATED, ONCE
-    elif program.torchrun_nodes not in {0, nodes}:
+    elif program.nodes_option and parse_int(program.nodes_option.value) not in {0, nodes}:
         note = f"the job has {count(nodes, 'node')}: correct nodes"
-        yield f"--nnodes={program.torchrun_nodes}", Fate.UNTRANSLATED, note
-    elif nodes > 1 and program.launcher == "torchrun" and not program.is_step:
+        yield str(program.nodes_option), Fate.UNTRANSLATED, note
+    elif nodes > 1 and program.launcher == "torchrun" and not (program.is_step or program.is_everywhere):
         yield (
             f"nodes = {nodes}",
             Fate.UNTRANSLATED,

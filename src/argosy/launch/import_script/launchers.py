@@ -195,7 +195,7 @@ def read_torchrun(program: Program) -> None:
             plain = True
         elif RENDEZVOUS.match(option.name):
             program.replaced.append(f"{option}: Argosy chooses the rendezvous")
-            program.torchrun_nodes = parse_int(option.value) if name == "nnodes" else program.torchrun_nodes
+            program.nodes_option = option if name == "nnodes" else program.nodes_option
         elif "$" in option.value or "`" in option.value:
             program.untranslated.append(f"{option}: the job computes the value: write it into torchrun_arg")
         else:
@@ -241,10 +241,12 @@ def read_deepspeed(program: Program) -> None:
     program.is_start, program.launcher = True, "torchrun"
     program.note_unknown_values(options, DEEPSPEED_VALUES)
     names = {option.name for option in options}
+    program.is_everywhere = bool(names & {"num_nodes", "hostfile", "H"})
     for option in options:
         if option.name in {"num_gpus", "num_accelerators"}:
             program.processes = parse_int(option.value)
         elif option.name not in {"module", "no_python"}:
+            program.nodes_option = option if option.name == "num_nodes" else program.nodes_option
             program.replaced.append(f"{option}: Argosy starts the ranks")
     program.skip(1 + count)
     _add_python(program, module="module" in names, plain="no_python" in names)

@@ -46,8 +46,10 @@ class Program(msgspec.Struct):
         Whether nothing is left to take apart.
     is_step
         Whether srun starts the program.
-    torchrun_nodes
-        Number of nodes in the options of torchrun; 0 if it is not a plain number.
+    nodes_option
+        The option of torchrun or deepspeed for the number of nodes; None without one.
+    is_everywhere
+        Whether the launcher itself starts the program on the other nodes, as deepspeed does.
     written
         The words of the command before variables are expanded.
     script
@@ -69,7 +71,8 @@ class Program(msgspec.Struct):
     is_start: bool = False
     is_done: bool = False
     is_step: bool = False
-    torchrun_nodes: int = 0
+    nodes_option: Option | None = None
+    is_everywhere: bool = False
     written: tuple[Word, ...] = ()
     script: Word = ()
     hidden: set[str] = msgspec.field(default_factory=set)

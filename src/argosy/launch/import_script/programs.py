@@ -163,11 +163,22 @@ def _prefix(program: Program) -> None:
         program.skip(1)
 
 
+MEMORY_POLICIES = frozenset({"interleave", "i", "membind", "m", "preferred", "p", "preferred-many", "P"})
+"""Options of numactl for the memory (numactl(8)); local memory is the default of Linux."""
+
+NO_POLICY = "Argosy sets no memory policy: put it before the program in command, if the image has numactl"
+
+
 def _binding(program: Program) -> None:
     """Remove ``numactl --cpunodebind=…`` and ``taskset -c …``, if a program follows."""
     options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"localalloc", "l", "c"}))
     has_value = program.name == "taskset"
-    program.replaced.append(f"{program.name}: Argosy binds ranks to cores by the site profile")
+    policies = [each for each in options if each.name in MEMORY_POLICIES and not has_value]
+    if not policies or len(policies) < len(options):
+        program.replaced.append(f"{program.name}: Argosy binds ranks to cores by the site profile")
+    for name, value in ((each.name, each.value) for each in policies):
+        option = f"-{name} {value}" if len(name) == 1 else f"--{name}={value}"
+        program.untranslated.append(f"numactl {option}: {NO_POLICY}")
     program.skip(1 + count + (1 if has_value and options else 0))
 
 
