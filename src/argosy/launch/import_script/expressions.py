@@ -62,7 +62,9 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
         if is_done:
             value = shell_line(values[name])
             found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
-        elif name not in begun and (len(values.get(name, ())) == 1 or name in arrays):
+        elif name in begun or (len(values.get(name, ())) == 1 and name in used_names(values[name][0])):
+            continue  # a value that contains itself is that of the user's shell
+        elif len(values.get(name, ())) == 1 or name in arrays:
             begun.add(name)
             waiting += [(name, True), *((used, False) for word in values[name] for used in used_names(word))]
     return found

@@ -17,6 +17,7 @@ from argosy.launch.import_script.classify import (
     started_programs,
 )
 from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
     GpuWrapper,
@@ -36,7 +37,7 @@ from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
-from argosy.launch.import_script.program import Program, shell_line
+from argosy.launch.import_script.program import OF_BASH, Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
@@ -235,6 +236,8 @@ class _Reader:
         text, program = statement.text, read_program(written, self.state.values, self.state.exported)
         first = source_text(statement.words[0]) if statement.words else ""
         role = classify(program, harmless_functions(self.functions))
+        if role is Role.PROGRAM and self.state.changed:
+            program = read_program(written, self.state.rank_values, self.state.exported)
         if wrapper and role is Role.PROGRAM:
             set_visible_gpu(program, wrapper)
         elif is_about_wrapper(program, self.wrappers):
@@ -335,14 +338,14 @@ class _Reader:
 
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
-        if any(part.kind == "shell" and "$" in part.text for word in program.words for part in word):
+        line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
+        if any(why_unknown(part, self.state.values) for part in expressions(program.words)) or OF_BASH.search(line):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}
         if used & self.state.conditional:
             note = "a loop or condition sets a variable in it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        line = shell_line(program.words)
         self.state.before.append(line)
         self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
         return self.found.add_notes(statement.line, default_notes(statement.words, self.state.values))

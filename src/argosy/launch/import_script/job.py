@@ -36,7 +36,7 @@ def make_job(
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{state.prefix}")
-    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
+    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     prelude = (*state.prelude, *host_paths)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -60,6 +60,8 @@ class ShellState(msgspec.Struct):
         Whether the script changes its folder.
     conditional
         Variables that a loop, a condition or a command such as ``read`` sets.
+    changed
+        Exported variables whose value contains that of the user's shell: the shell of a rank has the new one.
     waits_for_one
         Whether the script starts one program with ``&``, and waits for it.
     """
@@ -78,7 +80,13 @@ class ShellState(msgspec.Struct):
     folder: str = ""
     is_moving: bool = False
     conditional: set[str] = set()
+    changed: set[str] = set()
     waits_for_one: bool = False
+
+    @property
+    def rank_values(self) -> Mapping[str, tuple[Word, ...]]:
+        """Variables with their values, without those whose value the shell of a rank has."""
+        return {name: value for name, value in self.values.items() if name not in self.changed}
 
     def observe(self, command: Sequence[str]) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""
@@ -90,6 +98,7 @@ class ShellState(msgspec.Struct):
         """Forget the exported value of a variable, and that it was unset."""
         self.env.pop(name, None)
         self.exported.discard(name)
+        self.changed.discard(name)
         lines = (each for each in self.prelude if each != f"unset {name}")
         self.prelude = [each for each in lines if not each.startswith(f"export {name}=")]
 

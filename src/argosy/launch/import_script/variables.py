@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 
+from argosy.core.records import replace
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
@@ -88,6 +90,7 @@ class Variables:
         if name not in state.values:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
+        words = self._with_old_value(name, words)
         expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
@@ -149,14 +152,12 @@ class Variables:
     def _export(self, statement: Statement, full_name: str, words: tuple[Word, ...], notes: Sequence[Note]) -> None:
         """Translate an exported variable."""
         name = INSIDE.sub("", full_name)
-        definitions = self._definitions(full_name, words)
+        definitions = new_definitions(words, self.state.values, self.state.prelude)
         self.state.values[full_name] = words
-        if _uses(full_name, words):
-            # The value needs that of the lines so far, and later lines need the new one, which only the shell knows.
-            self.state.values.pop(full_name)
-        else:
-            self.state.forget(name)
+        self.state.forget(name)
         self.state.exported.add(full_name)
+        if _adds_to_itself(name, words):
+            self.state.changed.add(name)
         if name in HOST_PATHS:
             return self._export_host_path(statement, full_name, words, definitions)
         return self._add(statement, self._pass_on(name, words, definitions), notes)
@@ -171,9 +172,8 @@ class Variables:
             return self.host_paths.append(statement)
         if reason := self._why_unknown(name, words):
             return self._add(statement, (Fate.UNTRANSLATED, reason))
-        is_known = name in self.state.values
-        lines = (each for each in self.state.host_paths if not (is_known and each.startswith(f"export {name}=")))
-        self.state.host_paths = [*lines, *definitions, f"export {name}={double_quoted(words)}"]
+        others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]
+        self.state.host_paths = [*others, *definitions, f"export {name}={double_quoted(words)}"]
         return self.host_paths.append(statement)
 
     def _pass_on(self, name: str, words: tuple[Word, ...], definitions: Sequence[str]) -> Outcome:
@@ -195,12 +195,18 @@ class Variables:
         self.state.prelude += [*definitions, f"export {name}={double_quoted(words)}"]
         return Fate.KEPT, "the shell of each rank sets it"
 
-    def _definitions(self, name: str, words: tuple[Word, ...]) -> list[str]:
-        """Return the assignments that the expressions in a value need; the shell of the rank has an exported value."""
-        values = {
-            key: value for key, value in self.state.values.items() if key != name or key not in self.state.exported
-        }
-        return new_definitions(words, values, self.state.prelude)
+    def _with_old_value(self, name: str, words: tuple[Word, ...]) -> tuple[Word, ...]:
+        """Give the value so far another name in expressions of the new value: ``N=4; N=$((N * 2))``."""
+        values = self.state.values
+        if name not in values or not any(name in used_names(word) for word in words):
+            return words
+        old = next(each for each in (f"{name}_{number}" for number in count(1)) if each not in values)
+        values[old] = values[name]
+        use = re.compile(rf"\b{re.escape(name)}\b")
+        return tuple(
+            tuple(replace(part, text=use.sub(old, part.text)) if part.kind == "shell" else part for part in word)
+            for word in words
+        )
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
@@ -215,10 +221,11 @@ class Variables:
         return ""
 
 
-def _uses(name: str, words: tuple[Word, ...]) -> bool:
-    """Return whether a value contains the variable of this name."""
+def _adds_to_itself(name: str, words: tuple[Word, ...]) -> bool:
+    """Return whether a value contains that of its own variable, so that the shell must compute it only once."""
     variables = {part.text for word in words for part in word if part.kind == "variable"}
-    return name in variables.union(*map(used_names, words))
+    is_default = len(words) == 1 and len([part for part in words[0] if part.text]) == 1
+    return name in variables.union(*map(used_names, words)) and not is_default
 
 
 def _text_of(words: Sequence[Word]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +54,9 @@ def value_in_job(name: str, *lines: str, **variables: str) -> str:
         (("export X=/a${UNSET:+:$UNSET}",), "/a"),
         (("export X=/a", "export X=/b${X:+:$X}", "export X=/c:$X"), "/c:/b:/a"),
         (("X=/a", "export X=/b${X:+:$X}"), "/b:/a"),
-        (("export LIST=/b:$LIST", "export X=$LIST"), "/b:/l"),
+        (("F=a.b.c", "F=${F%.*}", "F=${F%.*}x", "export X=$F"), "ax"),
+        (("N=4", "N=$((N * 2))", "N=$((N + 1))", "export X=$N"), "9"),
+        (("export X=/a", "export X=/b${X:+:$X}", "export X=/c${X:+:$X}"), "/c:/b:/a"),
         (("M=(p q)", "export X=${M[$SLURM_ARRAY_TASK_ID]}"), "q"),
     ],
 )
@@ -117,3 +120,23 @@ def test_variables_of_one_command_have_their_outcome(start: str, text: str, expe
 
 def test_a_variable_of_one_command_that_slurm_completes_is_set() -> None:
     assert value_in_job("T", "export U=1", "T=run-$SLURM_JOB_ID srun ./a", SLURM_JOB_ID="7") == "run-7"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("N=4", "N=$((N * 2))", "mkdir -p run_$N", "srun ./a $N"), "run_8"),
+        (("export DATA=$DATA/sub", "mkdir -p $DATA", "srun ./a"), "data/sub"),
+        (("OUT=${OUT:-runs/$SEED}", "export OUT", "mkdir -p $OUT", "srun ./a"), "runs/7"),
+    ],
+)
+def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
+    (line,) = job(*lines)["before"]
+    environment = {"PATH": os.defpath, "DATA": "data", "SEED": "7"}
+    subprocess.run(("/bin/sh", "-e", "-c", line), env=environment, cwd=tmp_path, check=True)
+    assert (tmp_path / expected).is_dir()
+
+
+def test_a_value_that_a_rank_adds_to_is_not_added_twice() -> None:
+    command = job("export DATA=$DATA/sub", "srun ./a $DATA")["command"]
+    assert command[-1] == 'export DATA="${DATA}/sub"; exec ./a ${DATA}'
