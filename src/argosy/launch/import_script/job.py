@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from argosy.core.model import BARE_PREFIX
@@ -18,7 +18,7 @@ from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
 from argosy.launch.import_script.defaults import default_notes, statement_words
 from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
-from argosy.launch.import_script.options import Shape, gpu_binding, shape_keys, translate_options, without_gpus
+from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
 from argosy.launch.import_script.step_variables import translate_variables
@@ -40,7 +40,7 @@ def make_job(
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     prelude = (*state.prelude, *host_paths)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
-    definitions = new_definitions((*program.words, *inputs), state.values, prelude)
+    definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
     command, by_shell = command_of(program, inputs)
     image = state.path_of(image or shifter_image(state.keys))
@@ -76,9 +76,16 @@ def make_job(
         *_node_notes(step.shape, program),
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
-    options = step.translations if "cpus_per_rank" in keys else map(without_gpus, step.translations)
-    translations += [each for each in options if each.fate is not Fate.KEPT]
-    return ImportedJob(name, keys, statement.line, program_name(program)), translations
+    job = ImportedJob(name, keys, statement.line, program_name(program))
+    return job, [*translations, *_step_translations(step, keys)]
+
+
+def _step_translations(step: Options, keys: Mapping[str, Any]) -> Iterator[Translation]:
+    """Return the translations of srun's options that no key of the job contains."""
+    for each in step.translations:
+        option = each if "cpus_per_rank" in keys else without_gpus(each)
+        if option.fate is not Fate.KEPT:
+            yield option
 
 
 def _shape_of(shape: Shape, program: Program) -> Shape:

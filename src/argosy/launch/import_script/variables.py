@@ -156,7 +156,7 @@ class Variables:
         self.state.values[full_name] = words
         self.state.forget(name)
         self.state.exported.add(full_name)
-        if _adds_to_itself(name, words):
+        if name not in HOST_PATHS and _adds_to_itself(name, words):
             self.state.changed.add(name)
         if name in HOST_PATHS:
             return self._export_host_path(statement, full_name, words, definitions)

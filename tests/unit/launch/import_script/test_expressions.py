@@ -138,5 +138,5 @@ def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tu
 
 
 def test_a_value_that_a_rank_adds_to_is_not_added_twice() -> None:
-    command = job("export DATA=$DATA/sub", "srun ./a $DATA")["command"]
-    assert command[-1] == 'export DATA="${DATA}/sub"; exec ./a ${DATA}'
+    command = job("export DATA=$DATA/sub", "srun ./a $DATA ${DATA%/}")["command"]
+    assert command[-1] == 'export DATA="${DATA}/sub"; exec ./a ${DATA} ${DATA%/}'
