@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,26 +27,6 @@ CONTROL = "\x1b"
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@pytest.fixture(scope="module")
-def programs_without_slurm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with links to all programs but Slurm's: its commands make a machine a login node."""
-    folder = tmp_path_factory.mktemp("programs")
-    for program in (
-        program for at in reversed(os.get_exec_path()) if Path(at).is_dir() for program in Path(at).iterdir()
-    ):
-        link = folder / program.name
-        if not re.fullmatch(r"s(alloc|batch|cancel|control|info|queue|run|acct|acctmgr|trigger)", program.name):
-            link.unlink(missing_ok=True)
-            link.symlink_to(program)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _without_slurm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("sbatch"):
-        monkeypatch.setenv("PATH", str(request.getfixturevalue("programs_without_slurm")))
 
 
 def argosy(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ SIGNATURES = read_signatures()
     ("log", "message"),
     [
         (
-            "Error in save.image(name) :\n  image could not be renamed and is left in .RDataTmp\nExecution halted\n",
-            "Error in save.image(name) : image could not be renamed and is left in .RDataTmp'",
+            "Error in readRDS(name) :\n  unknown input format\nExecution halted\n",
+            "Error in readRDS(name) : unknown input format'",
         ),
         (
             'Error in makeCluster(4, type = "FORK") : \n  could not find function "makeCluster"\nExecution halted\n',

@@ -9,6 +9,16 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("interrupted-by-hand", "CondaError: KeyboardInterrupt"),
+    ("interrupted-by-hand", "ERROR: failed to solve: Canceled: context canceled"),
+    ("mpi-header-of-newer-compiler", "Error: Array specification at (1) has more than 7 dimensions"),
+    ("gpu-wanted", "ValueError: require 2 GPUs, but only 1 GPUs available"),
+    ("command-missing", "zsh: command not found: interFoam"),
+    ("command-missing", "zsh:1: command not found: interFoam"),
+    ("r-workspace", "  image could not be renamed and is left in .RDataTmp25"),
+    ("bsub-prompt", "x.shell: line 1: syntax error near unexpected token `newline'\nx.shell: line 1: `bsub> '"),
+    ("python-syntax", '  File "run.py", line 7\n    if x\n        ^\nSyntaxError: invalid syntax'),
+    ("matlab-error", "Error using load\nUnable to read file 'a.mat'."),
     ("mpi-mixed-link", "x.o: undefined reference to `MPIR_F08_MPI_IN_PLACE'"),
     ("port-out-of-range", "OverflowError: connect_tcp(): port must be 0-65535"),
     ("poetry-lock-old", "Pipfile.lock (0a1b2c) out of date: run `pipfile lock` to update"),

@@ -37,14 +37,14 @@ HARMLESS = re.compile(
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
     r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
-    r"|no version information available|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
+    r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
     r"(?:ChildFailedError|DistBackendError|DistNetworkError|DistStoreError|BrokenPipeError|ConnectionResetError"
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
-    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError"
+    r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError|PapermillExecutionError"
     r"|ClobberError|SafetyError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
