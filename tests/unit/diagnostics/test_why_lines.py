@@ -12,7 +12,7 @@ CAUSES = [
     ("interrupted-by-hand", "CondaError: KeyboardInterrupt"),
     ("interrupted-by-hand", "ERROR: failed to solve: Canceled: context canceled"),
     ("mpi-header-of-newer-compiler", "Error: Array specification at (1) has more than 7 dimensions"),
-    ("gpu-wanted", "ValueError: require 2 GPUs, but only 1 GPUs available"),
+    ("gpus-too-few", "RuntimeError: expected 4 devices but found 2"),
     ("command-missing", "zsh: command not found: interFoam"),
     ("command-missing", "zsh:1: command not found: interFoam"),
     ("r-workspace", "  image could not be renamed and is left in .RDataTmp25"),
