@@ -107,9 +107,14 @@ def new_submission(host: Host, *, site: str, profile: str, output: str) -> Submi
     return Submission("", output, site, profile, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
 
 
+def render_submission(submission: Submission) -> str:
+    """Render the text of the file with the submission of a job."""
+    return json.dumps(asdict(submission)) + "\n"
+
+
 def write_submission(record: Path, submission: Submission) -> None:
     """Write the submission of a job into its record."""
-    write_text(record / SUBMITTED, json.dumps(asdict(submission)) + "\n")
+    write_text(record / SUBMITTED, render_submission(submission))
 
 
 class RankFacts(msgspec.Struct, frozen=True):

@@ -15,7 +15,14 @@ from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import find_job
-from argosy.jobs.record import SUBMITTED, new_record_folder, read_submission
+from argosy.jobs.record import (
+    SUBMITTED,
+    Submission,
+    new_record_folder,
+    new_submission,
+    read_submission,
+    render_submission,
+)
 from argosy.jobs.remote_record import session_of
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import given_options, refuse_options
@@ -113,6 +120,9 @@ BATCH_OPTIONS = ("output", "error", "array", "requeue", "open-mode", "signal", "
 
 SHELL_SCRIPT = "shell.sh"
 
+NUMBER = "<job>"
+"""The place of the job's number, which the shell fills in."""
+
 
 def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     """Allocate nodes, run a shell or the request's command in the image on the first one, and release the nodes.
@@ -125,7 +135,8 @@ def launch_interactive(request: LaunchRequest, session: Session) -> Launched:
     folder = new_record_folder(session)
     plan = prepare_interactive(request, session, record=str(folder))
     write_record(plan, folder, session)
-    write_text(folder / SHELL_SCRIPT, render_shell(folder, plan.site))
+    submission = new_submission(session.host, site=plan.site, profile=request.site, output="")
+    write_text(folder / SHELL_SCRIPT, render_shell(folder, submission))
     allocation, command = plan.submit[: plan.submit.index(STEP[0])], plan.submit[plan.submit.index("{script}") + 1 :]
     session.reporter.note("the nodes are released when the shell ends; until then, --in-allocation launches on them")
     argv = (*allocation, "sh", str(folder / SHELL_SCRIPT), *command)
@@ -174,15 +185,15 @@ def _with_start(script: str, submit: Argv) -> str:
     )
 
 
-def render_shell(folder: Path, site: str) -> str:
+def render_shell(folder: Path, submission: Submission) -> str:
     """Render the script that enters the container on the first node of an allocation, and records the job's number."""
-    submitted = f'{{"job": "%s", "output": "", "site": "{site}"}}\\n'
+    before, after = render_submission(replace(submission, job=NUMBER)).split(NUMBER)
     step = join((*STEP, "--mpi=none", "--export=ALL", *_terminal(), "sh", str(folder / ATTACH)))
     lines = [
         "#!/bin/sh",
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",
         "set -eu",
-        f'printf {quote(submitted)} "$SLURM_JOB_ID" > {quote(str(folder / SUBMITTED))}',
+        f'printf %s {quote(before)} "$SLURM_JOB_ID" {quote(after)} > {quote(str(folder / SUBMITTED))}',
         "# With --overlap, steps of argosy launch --in-allocation and argosy attach can run at the same time.",
         f'exec {step} "$@"',
     ]

@@ -19,7 +19,7 @@ from argosy.core.shell import Helpers, render_helpers
 from argosy.core.store import write_script
 from argosy.jobs.history import kept_plan
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import Submission, read_command_line, write_submission
+from argosy.jobs.record import Submission, read_command_line, read_submission, write_submission
 from argosy.launch.complete import as_smoke, complete_request
 from argosy.launch.context import LaunchContext, choose_target
 from argosy.launch.explain import explain_plan
@@ -361,7 +361,8 @@ def test_an_allocation_has_no_batch_options() -> None:
 
 
 def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None:
-    script = render_shell(tmp_path, "lab").replace("exec srun", "exec echo srun")
+    submission = Submission(site="lab", profile="/home/ada/100%/it's.toml")
+    script = render_shell(tmp_path, submission).replace("exec srun", "exec echo srun")
     ran = subprocess.run(
         ["/bin/sh", "-c", script, "sh", "id"],
         capture_output=True,
@@ -369,7 +370,7 @@ def test_a_shell_notes_its_job_so_that_others_can_attach(tmp_path: Path) -> None
         env={"SLURM_JOB_ID": "7", "PATH": "/bin"},
         check=True,
     )
-    assert (tmp_path / "submitted.json").read_text() == '{"job": "7", "output": "", "site": "lab"}\n'
+    assert read_submission(tmp_path) == replace(submission, job="7")
     assert ran.stdout.strip().endswith(f"sh {tmp_path}/attach.sh id")
 
 

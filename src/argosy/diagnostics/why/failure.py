@@ -37,7 +37,8 @@ HARMLESS = re.compile(
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
     r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
-    r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate|-{8} Error Message -{8}"
+    r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
+    r"|-{8} Error Message -{8}"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
