@@ -22,6 +22,7 @@ from tests.lab import conftest as lab_fixtures
 from tests.lab.slurm import conftest as slurm_fixtures
 from tests.memory import scratch_folder
 from tests.patience import PATIENCE_S
+from tests.without_slurm import path_without_slurm
 
 KEPT = LAB / "cache"
 FOLDER_IN_DOCS = "/home/ada/project"
@@ -74,7 +75,7 @@ class Shop:
         """Give the environment of a user; what this machine must know to reach an index is kept."""
         kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "ARGOSY_DEBIAN"))}
         return kept | {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(sys.executable).parent}:{path_without_slurm(self.folder / 'programs')}",
             "HOME": os.environ["HOME"],
             "LANG": "C.UTF-8",
             "PWD": str(project),
