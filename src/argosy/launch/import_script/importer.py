@@ -9,6 +9,7 @@ from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
 from argosy.core.script_words import Part, expand, source_text
+from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
@@ -138,6 +139,7 @@ class _Reader:
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
+        self.state.first = self.state.keys.get("chdir", "")
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
         self.name = self.name if self.is_named else own_name or self.name
         for option in self.script.late_options:
@@ -339,6 +341,9 @@ class _Reader:
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
         line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
+        if self.state.is_lost:
+            note = "a command computes the folder: do it in the program"
+            return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         if any(why_unknown(part, self.state.values) for part in expressions(program.words)) or OF_BASH.search(line):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
@@ -346,7 +351,7 @@ class _Reader:
         if used & self.state.conditional:
             note = "a loop or condition sets a variable in it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        self.state.before.append(line)
+        self.state.before.append(Preparation(line, self.state.moves))
         self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
         return self.found.add_notes(statement.line, default_notes(statement.words, self.state.values))
 

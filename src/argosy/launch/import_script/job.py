@@ -12,6 +12,7 @@ from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Values, Word, expand, source_text
+from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
@@ -51,7 +52,7 @@ def make_job(
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [bind for bind in binds if "$" not in bind]
     keys["env"] = {**state.env, **variables.env}
-    keys["before"] = list(state.before)
+    keys["before"] = render_preparations(state.before, start=state.start, first=state.first)
     keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
     if "$" in keys.get("workdir", ""):

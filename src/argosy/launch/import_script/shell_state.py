@@ -12,6 +12,7 @@ import msgspec
 
 from argosy.core.script_reader import Statement, read_commands
 from argosy.core.script_words import Part, Word, source_text
+from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
@@ -21,6 +22,9 @@ SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR(?::-(?:[^{}]|\{\w+\})*)?\
 
 OWN_FOLDER = re.compile(r"\A\$(?:\{PWD\}|PWD\b)")
 """The folder of the script's shell."""
+
+OWN_HOME = re.compile(r"~(?=/|$)")
+"""The home folder of the user."""
 
 LONGEST = 1 << 17
 """Longest argument of a program on Linux, in bytes (MAX_ARG_STRLEN)."""
@@ -51,11 +55,19 @@ class ShellState(msgspec.Struct):
     host_paths
         Commands that set PATH and the like; only a program without a container needs them.
     before
-        Commands that Argosy runs once before the ranks start.
+        Commands on files that Argosy runs once before the ranks start.
     prefix
         Folder of the active environment of the host.
     folder
         Folder of the shell, from the folder of the launch; empty if it is this one.
+    moves
+        The ``cd`` commands that lead to this folder from the first folder of the script.
+    start
+        Those that lead to the folder where the job starts; None if the script was not there yet.
+    first
+        The first folder of the script, from ``#SBATCH --chdir``; empty for that of the launch.
+    is_lost
+        Whether a command computes the folder of the shell, so that it is not known.
     is_moving
         Whether the script changes its folder.
     conditional
@@ -75,9 +87,13 @@ class ShellState(msgspec.Struct):
     prelude: list[str] = []
     host_paths: list[str] = []
     binds: list[str] = []
-    before: list[str] = []
+    before: list[Preparation] = []
     prefix: str = ""
     folder: str = ""
+    moves: tuple[str, ...] = ()
+    start: tuple[str, ...] | None = ()
+    first: str = ""
+    is_lost: bool = False
     is_moving: bool = False
     conditional: set[str] = set()
     changed: set[str] = set()
@@ -150,22 +166,27 @@ def changes_folder(statements: Iterable[Statement]) -> bool:
 
 def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str]:
     """Translate ``cd`` with its expanded arguments; return what becomes of it, and why."""
-    folder = source_text(words[0]) if words else "~"
-    if folder.startswith(ELSEWHERE):
-        state.keys.pop("chdir", None)
+    folder, command = source_text(words[0]) if words else "~", f"cd {double_quoted(words)}" if words else "cd"
+    is_below = not folder.startswith(ELSEWHERE)
+    is_known = all(part.kind != "shell" or OWN_HOME.match(part.text) for word in words for part in word)
+    state.is_lost = not is_known or (state.is_lost and is_below)
+    if is_below or OWN_FOLDER.match(folder):
+        state.moves = (*state.moves, command)
+    else:
+        state.moves, state.folder = (command,), ""
+    if not is_below:
+        state.start = None if state.keys.pop("chdir", None) else ()
         state.prelude = [each for each in state.prelude if each != "cd" and not each.startswith("cd ")]
-        if not OWN_FOLDER.match(folder):
-            state.folder = ""
     below = state.path_of("${OLDPWD}" if folder == "-" else folder)
-    is_back = bool(state.folder) and not folder.startswith(ELSEWHERE)
+    is_back = bool(state.folder) and is_below
     state.folder = "" if below == "." else below
     if below == "." and not is_back:
         return Fate.REPLACED, "Argosy starts in the folder of the launch"
     if folder.startswith(("/", "$")) and "$" not in below:
-        state.keys["chdir"] = below
+        state.keys["chdir"], state.start = below, state.moves
         return Fate.KEPT, f'chdir = "{below}"'
-    if all(part.kind != "shell" for word in words for part in word):
-        state.prelude.append(f"cd {double_quoted(words)}" if words else "cd")
+    if is_known:
+        state.prelude.append(command)
         return Fate.KEPT, "the shell of each rank changes the folder"
     return Fate.UNTRANSLATED, "set chdir to the folder"
 
@@ -182,4 +203,4 @@ def _quoted_part(part: Part) -> str:
         case "variable":
             return part.reference
     # Between quotes, the shell does not replace ~ by the home folder.
-    return re.sub(r"^~(?=/|$)", "${HOME}", part.text)
+    return re.sub(rf"^{OWN_HOME.pattern}", "${HOME}", part.text)
