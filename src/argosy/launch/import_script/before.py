@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from argosy.core.script_words import Part, Word, source_text
+
 LAUNCHED = "${SLURM_SUBMIT_DIR}"
 """The folder of the launch, in a command of a job."""
 
@@ -21,10 +23,21 @@ class Preparation(msgspec.Struct, frozen=True):
     ----------
     moves
         The ``cd`` commands that lead to its folder from the first folder of the script.
+    number
+        Line of the script.
     """
 
     line: str
     moves: tuple[str, ...] = ()
+    number: int = 0
+
+
+def made_again(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the words of ``mkdir`` with ``-p``: a script continues if the folder exists, and a job would stop."""
+    options = [source_text(word) for word in words[1:]]
+    if any(re.fullmatch(r"--parents|-[a-zA-Z]*p[a-zA-Z]*", each) for each in options):
+        return words
+    return (words[0], (Part("text", "-p"),), *words[1:])
 
 
 def render_preparations(

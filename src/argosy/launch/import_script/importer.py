@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
 from argosy.core.script_words import Part, expand, source_text
-from argosy.launch.import_script.before import Preparation
+from argosy.launch.import_script.before import Preparation, made_again
 from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
@@ -146,6 +146,7 @@ class _Reader:
             self.found.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
         for statement in self.script.statements:
             self.read_statement(statement)
+        self.report_late()
         bare = any(job.keys["image"].startswith(BARE_PREFIX) for job in self.jobs)
         for line, text in self.modules:
             self.found.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
@@ -201,7 +202,7 @@ class _Reader:
         if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
             return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
         if "wait" in statement.commands and not function:
-            self.order.wait()
+            self.wait()
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
         if not programs and NODES.search(statement.text):
@@ -247,7 +248,7 @@ class _Reader:
         self.after_test = role is Role.TEST
         self.state.observe(program.texts)
         if program.name == "wait":
-            self.order.wait(program.texts[1:])
+            self.wait(program.texts[1:])
         if program.name in self.functions:
             return self.call_function(statement, program.name)
         if self.is_conditional and role not in HARMLESS:
@@ -292,7 +293,7 @@ class _Reader:
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
             case Role.PRINT | Role.CONTROL | Role.TEST:
                 self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
-            case Role.FILES if not self.jobs:
+            case Role.FILES:
                 self.prepare(statement, program)
             case _:
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, self.advise(program.name, role))
@@ -340,6 +341,8 @@ class _Reader:
 
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
+        if program.name == "mkdir":
+            program.words = made_again(program.words)
         line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
         if self.state.is_lost:
             note = "a command computes the folder: do it in the program"
@@ -351,15 +354,29 @@ class _Reader:
         if used & self.state.conditional:
             note = "a loop or condition sets a variable in it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        self.state.before.append(Preparation(line, self.state.moves))
+        self.state.before.append(Preparation(line, self.state.moves, statement.line))
         self.found.add(statement.line, statement.text, Fate.KEPT, f"before = {line}")
         return self.found.add_notes(statement.line, default_notes(statement.words, self.state.values))
+
+    def wait(self, arguments: Sequence[str] = ()) -> None:
+        """Note ``wait``: behind it, no program needs the commands on files of those that ended."""
+        self.order.wait(arguments)
+        if not self.order.running:
+            self.state.forget_prepared()
+
+    def report_late(self) -> None:
+        """Correct the translations of commands on files behind the last program: no job runs them."""
+        late = [(each.number, f"before = {each.line}") for each in self.state.before[self.state.prepared :]]
+        for at, each in enumerate(self.found):
+            if (each.line, each.note) in late:
+                self.found[at] = replace(each, fate=Fate.UNTRANSLATED, note=self.advise("", Role.FILES))
 
     def start(self, statement: Statement, program: Program) -> None:
         """Translate the start of a program into a job."""
         name = f"{self.name}-{len(self.jobs) + 1}" if self.jobs else self.name
         job, translations = make_job(name, statement, program, self.state)
         self.found += translations
+        self.state.start_program(background=statement.background)
         if before := self.order.start(job, background=statement.background):
             self.found.add_notes(job.line, (order_note(job, before),))
         names = tuple(shared_names(job, self.jobs))

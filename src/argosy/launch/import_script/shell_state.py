@@ -55,7 +55,9 @@ class ShellState(msgspec.Struct):
     host_paths
         Commands that set PATH and the like; only a program without a container needs them.
     before
-        Commands on files that Argosy runs once before the ranks start.
+        Commands on files that Argosy runs once before the ranks of the next program start.
+    prepared
+        How many of them a program already has that still runs.
     prefix
         Folder of the active environment of the host.
     folder
@@ -88,6 +90,7 @@ class ShellState(msgspec.Struct):
     host_paths: list[str] = []
     binds: list[str] = []
     before: list[Preparation] = []
+    prepared: int = 0
     prefix: str = ""
     folder: str = ""
     moves: tuple[str, ...] = ()
@@ -117,6 +120,17 @@ class ShellState(msgspec.Struct):
         self.changed.discard(name)
         lines = (each for each in self.prelude if each != f"unset {name}")
         self.prelude = [each for each in lines if not each.startswith(f"export {name}=")]
+
+    def start_program(self, *, background: bool) -> None:
+        """Note that a program has the commands on files so far; those that run at the same time need them, too."""
+        self.prepared = len(self.before)
+        if not background:
+            self.forget_prepared()
+
+    def forget_prepared(self) -> None:
+        """Forget the commands on files that an earlier job runs."""
+        del self.before[: self.prepared]
+        self.prepared = 0
 
     def with_folder(self, word: Word) -> Word:
         """Replace ``$PWD`` in a value by the folder at this line, since a later ``cd`` must not change the value."""

@@ -75,3 +75,40 @@ def test_a_command_in_an_unknown_folder_is_reported() -> None:
     assert "before" not in imported.jobs[0].keys
     outcomes = {each.text: (each.fate, each.note) for each in imported.translations}
     assert outcomes["mkdir out"] == (Fate.UNTRANSLATED, "a command computes the folder: do it in the program")
+
+
+def before(*lines: str) -> list[list[str]]:
+    return [keys.get("before", []) for keys in jobs(*lines)]
+
+
+def test_a_folder_that_exists_does_not_stop_a_job(tmp_path: Path) -> None:
+    (keys,) = jobs("mkdir out", "mkdir -m 700 -v b", "mkdir -pv c", "srun ./a")
+    assert keys["before"] == ["mkdir -p out", "mkdir -p -m 700 -v b", "mkdir -pv c"]
+    run_job(keys, tmp_path)
+    run_job(keys, tmp_path)
+
+
+def test_a_later_job_does_not_repeat_what_an_earlier_one_prepares() -> None:
+    assert before("mkdir out", "cp in work", "srun ./a", "srun ./b") == [["mkdir -p out", "cp in work"], []]
+
+
+def test_jobs_that_run_at_the_same_time_prepare_the_same_files() -> None:
+    lines = ("mkdir out", "srun ./a &", "cp in out", "srun ./b &", "wait", "touch out/x", "srun ./c")
+    first = ["mkdir -p out"]
+    assert before(*lines) == [first, [*first, "cp in out"], ["touch out/x"]]
+
+
+def test_the_next_job_does_what_the_script_does_between_two_programs() -> None:
+    lines = ("cd sub", "srun ./a", "mkdir o2", "cp in.txt o2/", "srun ./b o2/in.txt")
+    assert before(*lines) == [[], ['cd "sub"', "mkdir -p o2", "cp in.txt o2/"]]
+    assert [each.text for each in read(*lines).untranslated] == ["[job.job-2]"]
+
+
+def test_what_a_script_does_after_its_last_program_is_reported() -> None:
+    imported = read("touch a", "srun ./a", "cp out /archive")
+    assert imported.jobs[0].keys["before"] == ["touch a"]
+    (late,) = imported.untranslated
+    assert (late.text, late.note) == (
+        "cp out /archive",
+        "it runs after the program: make it a separate job with --after",
+    )
