@@ -393,4 +393,6 @@ def _without_tasks(option: Translation) -> Translation:
     """Correct the translation of ``--nodes`` and ``--ntasks`` in a script that has no launcher."""
     if not SEVERAL.match(option.text) or option.fate is not Fate.KEPT:
         return option
+    if option.text.startswith("--ntasks"):
+        return replace(option, note="see cpus_per_rank in the table: the program has the cores of all tasks")
     return replace(option, fate=Fate.LEFT_OUT, note="the script starts its program once, on the first node")

@@ -23,6 +23,7 @@ from argosy.launch.import_script.options import Options, Shape, gpu_binding, sha
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
 from argosy.launch.import_script.step_variables import translate_variables
+from argosy.launch.import_script.task_numbers import numbered_text, numbered_words, task_numbers
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "
@@ -37,12 +38,15 @@ def make_job(
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{state.prefix}")
+    numbers = {} if program.launcher else task_numbers(state.shape)
+    program.words = numbered_words(program.words, numbers)
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     prelude = (*state.prelude, *host_paths)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
-    program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
+    lines = (*prelude, *definitions, *program.prelude, *variables.prelude)
+    program.prelude[:] = [numbered_text(each, numbers) for each in lines]
     command, by_shell = command_of(program, inputs)
     image = state.path_of(image or shifter_image(state.keys))
     binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]

@@ -319,7 +319,7 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
         keys["ranks_per_node"] = processes
         cores = cores * max(1, tasks) // max(1, ranks)
     elif launcher == "none":
-        cores *= max(1, tasks)
+        cores = cores * max(1, tasks) or (tasks if tasks > 1 else 0)  # Slurm's default is one core for each task
         keys["ranks_per_node"] = 1 if gpus_per_node or shape.gpus else 0
     elif launcher == "mpi" and processes:
         keys["ranks"] = processes

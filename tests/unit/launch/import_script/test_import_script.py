@@ -503,7 +503,8 @@ def test_a_program_that_sbatch_starts_once_is_not_started_on_each_node() -> None
     job, imported = keys(text), import_script("j.sh", text)
     assert (job["nodes"], job["gpus"], "ranks" in job) == (1, 8, False)
     assert fate(imported, "nodes = 1")[0] is Fate.UNTRANSLATED
-    assert fate(imported, "--ntasks=8") == (Fate.LEFT_OUT, "the script starts its program once, on the first node")
+    assert job["cpus_per_rank"] == 4
+    assert fate(imported, "--nodes=2") == (Fate.LEFT_OUT, "the script starts its program once, on the first node")
 
 
 @pytest.mark.parametrize(

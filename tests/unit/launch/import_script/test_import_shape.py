@@ -1,0 +1,68 @@
+"""Cores, ranks and the variables of Slurm that count them are those of the script, or the report says what is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate, ImportedScript
+
+
+def read(*lines: str) -> ImportedScript:
+    return import_script("job.sh", "\n".join(("#!/bin/bash", *lines, "")))
+
+
+def job(*lines: str) -> dict[str, Any]:
+    (found,) = read(*lines).jobs
+    return dict(found.keys)
+
+
+def outcomes(*lines: str) -> dict[str, tuple[Fate, str]]:
+    return {each.text: (each.fate, each.note) for each in read(*lines).translations}
+
+
+def shown(*lines: str, **variables: str) -> str:
+    """Return what the command of the job prints in a step with these variables."""
+    programs = {"./a": "/bin/echo", "./show": "/usr/bin/printenv"}
+    command = [programs.get(each, each) for each in job(*lines)["command"]]
+    command[-1] = command[-1].replace("exec ./a", "exec /bin/echo").replace("exec ./show", "exec /usr/bin/printenv")
+    environment = {"PATH": os.defpath, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "cores"),
+    [
+        ("--ntasks=16", 16),
+        ("--nodes=1 --ntasks-per-node=16", 16),
+        ("--ntasks=2 --cpus-per-task=4", 8),
+        ("--ntasks=1", None),
+        ("--nodes=2 --ntasks=16", 8),
+    ],
+)
+def test_a_program_without_srun_has_the_cores_of_all_tasks(options: str, cores: int | None) -> None:
+    lines = (f"#SBATCH {options}", "./a")
+    assert job(*lines).get("cpus_per_rank") == cores
+    for text, outcome in outcomes(*lines).items():
+        if text.startswith("--ntasks") and cores:
+            assert outcome == (Fate.KEPT, "see cpus_per_rank in the table: the program has the cores of all tasks")
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "expected"),
+    [
+        ("-n 16", ("./a -t $SLURM_NTASKS ${SLURM_NPROCS:-1}",), "-t 16 16"),
+        ("-n 16", ("N=$SLURM_NTASKS", "./a $N $((SLURM_NTASKS * 2)) $((N/2))"), "16 32 8"),
+        ("-n 16", ('export T="$SLURM_NTASKS"', "./show T"), "16"),
+        ("-n 16", ("T=$SLURM_NTASKS ./show T",), "16"),
+        ("-N 1 --ntasks-per-node=4 -c 2", ("./a $SLURM_NTASKS_PER_NODE $SLURM_CPUS_PER_TASK",), "4 2"),
+        ("-n 1 -c 2", ("./a $SLURM_CPUS_PER_TASK",), "9"),
+    ],
+)
+def test_a_program_without_srun_sees_the_number_of_tasks(options: str, lines: tuple[str, ...], expected: str) -> None:
+    step = {"SLURM_NTASKS": "1", "SLURM_NPROCS": "1", "SLURM_NTASKS_PER_NODE": "1", "SLURM_CPUS_PER_TASK": "9"}
+    assert shown(f"#SBATCH {options}", *lines, **step) == expected
