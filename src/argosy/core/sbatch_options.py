@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 import msgspec
@@ -146,3 +148,16 @@ def join_gres(options: Iterable[str]) -> Iterator[str]:
         resources |= {name: tuple(each for each in asked if each.partition(":")[0] == name) for name in names}
     joined = ",".join(each for several in resources.values() for each in several)
     return (f"{option}{joined}" if option == "--gres=" else option for option in others)
+
+
+DEPENDENCY = re.compile(r"(?:--dependency[=\s]\s*|-d\s*)(.+)")
+
+
+def join_dependencies(options: Iterable[str]) -> Iterator[str]:
+    """Join all --dependency options, because sbatch uses the last one only: the job waits for all of them."""
+    options = tuple(options)
+    asked = [found[1] for found in map(DEPENDENCY.fullmatch, options) if found]
+    if len(asked) < 2:  # noqa: PLR2004 - one option needs no other
+        return iter(options)
+    others = (option for option in options if not DEPENDENCY.fullmatch(option))
+    return chain(others, (f"--dependency={','.join(asked)}",))

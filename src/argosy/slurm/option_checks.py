@@ -9,7 +9,7 @@ from types import MappingProxyType
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
 from argosy.core.render import count
-from argosy.core.sbatch_options import SHORT
+from argosy.core.sbatch_options import DEPENDENCY, SHORT
 from argosy.core.suggest import did_you_mean
 from argosy.sites.partitions import parse_minutes
 from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
@@ -86,6 +86,7 @@ def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> 
             check(f"--{name.replace('_', '-')}", value)
     for word in extra:
         _refuse_other(word)
+    _refuse_mixed_dependencies((f"--dependency={options.dependency}",) * bool(options.dependency) + extra)
 
 
 def parse_warning(text: str) -> tuple[str, int]:
@@ -233,6 +234,17 @@ def _refuse_other(word: str) -> None:
             f"use {ours} instead of {word!r}",
             evidence=f"--sbatch-arg {word}: sbatch would use the last of two values, which the plan does not know",
             hint=f"replace --sbatch-arg {word} with {ours}",
+        )
+
+
+def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:
+    """Refuse alternatives (``?``) beside another dependency: Slurm knows only all of them, or one of them."""
+    found = [match[1] for match in map(DEPENDENCY.fullmatch, words) if match]
+    if len(found) > 1 and any("?" in each for each in found):
+        raise UsageError(
+            "cannot join dependencies with '?', of which one is enough, and others, of which all are needed",
+            evidence=" and ".join(found),
+            hint="use one of them",
         )
 
 

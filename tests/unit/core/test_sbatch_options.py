@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argosy.core.sbatch_options import join_gres
+from argosy.core.sbatch_options import join_dependencies, join_gres
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,10 @@ from argosy.core.sbatch_options import join_gres
 def test_the_resources_of_several_gres_options_become_one(options: tuple[str, ...], joined: tuple[str, ...]) -> None:
     """sbatch uses the last --gres only: a second one for a local disk would take the GPUs away."""
     assert tuple(each for each in join_gres(options) if each != "--nodes=1") == joined
+
+
+@pytest.mark.parametrize("other", ["--dependency=singleton", "--dependency singleton", "-dsingleton", "-d singleton"])
+def test_all_dependencies_are_joined_because_sbatch_uses_the_last_one(other: str) -> None:
+    options = ("--dependency=afterok:1:2", "--nodes=1", other)
+    assert tuple(join_dependencies(options)) == ("--nodes=1", "--dependency=afterok:1:2,singleton")
+    assert tuple(join_dependencies((other, "--nodes=1"))) == (other, "--nodes=1")

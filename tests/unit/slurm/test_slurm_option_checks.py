@@ -159,3 +159,9 @@ def test_a_limit_of_minutes_that_looks_like_hours_is_explained(value: str, expec
 )
 def test_memory_is_parsed_in_slurms_units(text: str, megabytes: int) -> None:
     assert parse_megabytes(text) == megabytes
+
+
+def test_alternatives_beside_another_dependency_are_refused() -> None:
+    with pytest.raises(UsageError, match="cannot join dependencies"):
+        refuse_invalid_options(JobOptions(dependency="afterok:1"), ("-d afterany:2?singleton",))
+    refuse_invalid_options(JobOptions(), ("-d afterany:2?singleton",))

@@ -9,6 +9,9 @@ from argosy.core.records import replace
 from argosy.core.script_words import Part, Word
 from argosy.launch.import_script.options import Shape
 
+NAME = re.compile(r"\bSLURM_\w+")
+"""A variable of Slurm in arithmetic."""
+
 
 def task_numbers(shape: Shape) -> Mapping[str, str]:
     """Return the variables that have another value in the job than in the script, which starts its program once."""
@@ -34,9 +37,11 @@ def numbered_text(text: str, numbers: Mapping[str, str]) -> str:
     """Return text of a shell with the numbers in place of their variables, also in ``$((…))``."""
     for name, number in numbers.items():
         text = re.sub(rf"\$\{{{name}(?::?[-=][^{{}}]*)?\}}|\${name}\b", number, text)
-        use = re.compile(rf"\b{name}\b")
-        text = re.sub(r"\$\(\(.*?\)\)", lambda found, use=use, number=number: use.sub(number, found[0]), text)
-    return text
+    pieces = re.split(r"(\$\(\(.*?\)\))", text)
+    return "".join(
+        NAME.sub(lambda found: numbers.get(found[0], found[0]), each) if at % 2 else each
+        for at, each in enumerate(pieces)
+    )
 
 
 def _numbered(part: Part, numbers: Mapping[str, str]) -> Part:

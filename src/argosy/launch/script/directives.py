@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from argosy.core.records import replace
-from argosy.core.sbatch_options import join_gres
+from argosy.core.sbatch_options import join_dependencies, join_gres
 from argosy.launch.script.parts import resume_directives
 from argosy.launch.script.slurm_facts import SlurmFacts
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
     """Yield the sbatch options, with the shape first."""
-    return join_gres(_directives(facts))
+    return join_dependencies(join_gres(_directives(facts)))
 
 
 def _directives(facts: SlurmFacts) -> Iterator[str]:
