@@ -2,12 +2,14 @@
 
 Options as of pyxis 0.24 (https://github.com/NVIDIA/pyxis/blob/1075199/README.md). The environment of srun enters the
 container, but the image's value of a variable wins unless ``--container-env`` lists it. So that option lists all
-variables of a plan, except those with line breaks: pyxis would set a variable for each line.
+variables of a plan, except those with line breaks: pyxis would set a variable for each line. Variables that srun
+itself would follow, for example PATH, are set in the container only.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,6 +19,7 @@ from argosy.runtimes.runtime import (
     SHARED_MEMORY,
     TEMPORARY,
     Traits,
+    assignment,
     forced_variables,
     inherited_variables,
     with_image_environment,
@@ -76,7 +79,10 @@ def _shown_binds(entry: Entry) -> tuple[Bind, ...]:
     return tuple(bind for bind in entry.binds if bind != Bind(entry.person.home, entry.person.home))
 
 
-OF_SCRIPT = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "TMPDIR", "IFS"})
+OF_SRUN = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD"})
+"""Variables by which srun and its libraries are found."""
+
+OF_SCRIPT = OF_SRUN | {"HOME", "TMPDIR", "IFS"}
 """Variables that a job script must not export: its own commands would follow them."""
 
 TRAITS = Traits(
@@ -105,17 +111,19 @@ class Pyxis(msgspec.Struct, frozen=True):
 
     def argv(self, entry: Entry, command: tuple[Word, ...]) -> tuple[Word, ...]:
         """Return the command that srun starts in the container."""
-        return with_image_environment(entry, command, hint=LAYER_HINT)
+        inside = [assignment(each) for each in forced_variables(entry) if each.name in OF_SRUN]
+        words = with_image_environment(entry, command, hint=LAYER_HINT)
+        return ("env", *inside, *words) if inside else words
 
     def variables(self, entry: Entry) -> tuple[Variable, ...]:
         """Return the variables to start srun with, except those that the script exports."""
         exported = self.exports(entry)
-        return (*(variable for variable in enroot_variables(entry) if variable not in exported), NO_LOGIN_SHELL)
+        return (*(each for each in _passed_by_srun(entry) if each not in exported), NO_LOGIN_SHELL)
 
     def srun_options(self, entry: Entry) -> tuple[Word, ...]:
         """Return the srun options; ``--container-env`` lists the variables, because the image's values would win."""
         mounts = _mounts(entry)
-        names = ",".join(variable.name for variable in enroot_variables(entry) if not _has_lines(variable))
+        names = ",".join(variable.name for variable in _passed_by_srun(entry) if not _has_lines(variable))
         return (
             f"--container-image={image_argument(entry.image)}",
             _joined("--container-mounts=", mounts),
@@ -134,6 +142,10 @@ class Pyxis(msgspec.Struct, frozen=True):
 
 
 PYXIS = Pyxis()
+
+
+def _passed_by_srun(entry: Entry) -> Iterator[Variable]:
+    return (variable for variable in enroot_variables(entry) if variable.name not in OF_SRUN)
 
 
 def _mounts(entry: Entry) -> tuple[Word, ...]:
