@@ -238,7 +238,7 @@ def _refuse_other(word: str) -> None:
 
 
 def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:
-    """Refuse alternatives (``?``) beside another dependency: Slurm knows only all of them, or one of them."""
+    """Refuse alternatives (``?``) with another dependency: Slurm knows only all of them, or one of them."""
     found = [match[1] for match in map(DEPENDENCY.fullmatch, words) if match]
     if len(found) > 1 and any("?" in each for each in found):
         raise UsageError(

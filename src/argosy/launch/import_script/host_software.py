@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from argosy.core.model import BARE_PREFIX
 from argosy.launch.import_script.model import Fate, Outcome
@@ -50,8 +50,10 @@ def fate_of_activation(environment: str, prefix: str, *, bare: bool) -> Outcome:
     return Fate.UNTRANSLATED, "no container: activate it in your shell, the job inherits it"
 
 
-def fate_of_host_path(*, bare: bool) -> Outcome:
-    """Return what becomes of PATH and the like."""
-    if bare:
+def fate_of_host_path(images: Collection[str], guess: str) -> Outcome:
+    """Return what becomes of PATH and the like; `guess` is the folder that PATH names first, if it becomes an image."""
+    if guess and f"{BARE_PREFIX}{guess}" in images:
+        return Fate.KEPT, f'image = "{BARE_PREFIX}{guess}": if it has no bin/python, choose another environment'
+    if any(image.startswith(BARE_PREFIX) for image in images):
         return Fate.KEPT, "the shell of each rank sets it"
     return Fate.LEFT_OUT, "the image has its own paths"

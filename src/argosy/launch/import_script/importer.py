@@ -147,7 +147,8 @@ class _Reader:
         for statement in self.script.statements:
             self.read_statement(statement)
         self.report_late()
-        bare = any(job.keys["image"].startswith(BARE_PREFIX) for job in self.jobs)
+        images = {job.keys["image"] for job in self.jobs}
+        bare = any(image.startswith(BARE_PREFIX) for image in images)
         for line, text in self.modules:
             self.found.add(line, text, *fate_of_modules(frozenset(text.split()[2:]), self.site, bare=bare))
         for statement, environment in self.activations:
@@ -155,7 +156,8 @@ class _Reader:
                 statement.line, statement.text, *fate_of_activation(environment, self.state.prefix, bare=bare)
             )
         for statement in self.variables.host_paths:
-            self.found.add(statement.line, statement.text, *fate_of_host_path(bare=bare))
+            guess = "" if self.state.prefix or "PATH" not in dict(statement.assigned) else self.state.path_prefix
+            self.found.add(statement.line, statement.text, *fate_of_host_path(images, guess))
         if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
             self.found[:] = map(_without_tasks, self.found)
         if any("cpus_per_rank" not in job.keys for job in self.jobs):

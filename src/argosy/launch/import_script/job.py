@@ -37,7 +37,9 @@ def make_job(
     """Return the job for the start of a program, and the translations of its parts."""
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
-    image = program.keys.get("image", f"{BARE_PREFIX}{state.prefix}")
+    # torchrun starts Python before the shell that sets PATH.
+    prefix = state.prefix or (state.path_prefix if launcher == "torchrun" else "")
+    image = program.keys.get("image", f"{BARE_PREFIX}{prefix}")
     numbers = {} if program.launcher else task_numbers(state.shape)
     program.words = numbered_words(program.words, numbers)
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]

@@ -60,6 +60,8 @@ class ShellState(msgspec.Struct):
         How many of them a program already has that still runs.
     prefix
         Folder of the active environment of the host.
+    path_prefix
+        Folder whose programs PATH has first; it may be an environment.
     folder
         Folder of the shell, from the folder of the launch; empty if it is this one.
     moves
@@ -92,6 +94,7 @@ class ShellState(msgspec.Struct):
     before: list[Preparation] = []
     prepared: int = 0
     prefix: str = ""
+    path_prefix: str = ""
     folder: str = ""
     moves: tuple[str, ...] = ()
     start: tuple[str, ...] | None = ()

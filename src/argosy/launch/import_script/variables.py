@@ -166,10 +166,8 @@ class Variables:
         self, statement: Statement, name: str, words: tuple[Word, ...], definitions: Sequence[str]
     ) -> None:
         """Translate PATH and the like, which only a program without a container needs."""
-        found = PREFIX.match(_text_of(words)) if name == "PATH" else None
-        if found and not self.state.prefix:
-            self.state.prefix = found[1]
-            return self.host_paths.append(statement)
+        if name == "PATH" and (found := PREFIX.match(_text_of(words))):
+            self.state.path_prefix = found[1]
         if reason := self._why_unknown(name, words):
             return self._add(statement, (Fate.UNTRANSLATED, reason))
         others = [each for each in self.state.host_paths if not each.startswith(f"export {name}=")]

@@ -162,6 +162,21 @@ def test_paths_of_the_host_are_set_only_without_a_container() -> None:
     assert job(*lines, "srun python t.py")["command"] == ["sh", "-c", expected]
 
 
+@pytest.mark.parametrize("start", ["srun ./a", "srun python t.py", "./a"])
+def test_path_is_set_for_a_program_of_the_host_and_is_not_taken_for_an_environment(start: str) -> None:
+    keys = job("export PATH=/opt/soft/bin:$PATH", "export PATH=/opt/two/bin:$PATH", start)
+    assert keys["image"] == "bare:"
+    assert keys["command"][-1].startswith('export PATH="/opt/two/bin:/opt/soft/bin:${PATH}"; exec ')
+
+
+def test_torchrun_starts_the_python_that_path_names_first_and_the_report_says_so() -> None:
+    lines = ("export PATH=/a/bin:$PATH", "export PATH=/envs/b/bin:$PATH", "srun torchrun t.py")
+    assert job(*lines)["image"] == "bare:/envs/b"
+    imported = import_script("job.sh", "\n".join(("#!/bin/bash", *lines, "")))
+    notes = {each.note for each in imported.translations if each.text.startswith("export PATH")}
+    assert notes == {'image = "bare:/envs/b": if it has no bin/python, choose another environment'}
+
+
 @pytest.mark.parametrize(
     ("line", "image"),
     [
