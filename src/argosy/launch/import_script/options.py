@@ -41,11 +41,17 @@ GPUS = frozenset({"gres", "gpus", "gpus-per-node"})
 ADDED = frozenset({"mail-type"})
 """Options of `TEXTS` whose values Slurm adds up."""
 
-SLURM_NUMBER = re.compile(r"\$\{?SLURM_\w+(:[-=]\w*)?\}?")
+SLURM_NUMBER = re.compile(r"\$\{?(SLURM_\w+?)(?::[-=](\w*))?\}?")
 """A number that Slurm computes from the options of the job, for example ``$SLURM_NTASKS``."""
 
 RANKS = {"ntasks": "ranks", "ntasks_per_node": "ranks_per_node"}
 """Fields of `Shape` for the number of ranks -> key."""
+
+KEYS = {
+    **RANKS, "nodes": "nodes", "cpus_per_task": "cpus_per_rank", "cpus_per_gpu": "cpus_per_rank",
+    "gpus_per_task": "gpus_per_node",
+}  # fmt: skip
+"""Fields of `Shape` -> key."""
 
 NOTES = {
     "nodes": "see nodes in the table",
@@ -197,18 +203,8 @@ def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, 
 
 def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     field = NUMBERS[name]
-    if (
-        "$" in value
-        and field in RANKS
-        and not SLURM_NUMBER.fullmatch(value)
-        and not (shape.ntasks or shape.ntasks_per_node)
-    ):
-        note = (
-            f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
-        )
-        return Fate.UNTRANSLATED, note, replace(shape, computed_ranks=True)
     if "$" in value:
-        return Fate.REPLACED, "the job's own number", shape
+        return _computed_number(field, value, shape)
     if name == "gpus-per-task":
         value = value.rpartition(":")[2]
     number = parse_int(value, -1)
@@ -219,10 +215,36 @@ def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
     return Fate.KEPT, NOTES[field], replace(shape, **changed)
 
 
+def _computed_number(field: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
+    """Translate an option of srun whose number is ``$SLURM_NTASKS``, or another one that a shell computes."""
+    tasks = shape.ntasks or shape.ntasks_per_node * max(1, shape.nodes)
+    own = {
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), shape.nodes or 1),
+        "SLURM_NTASKS_PER_NODE": shape.ntasks_per_node,
+        "SLURM_CPUS_PER_TASK": shape.cpus_per_task,
+    }
+    found = SLURM_NUMBER.fullmatch(value)
+    number = (own.get(found[1], 0) or parse_int(found[2] or "")) if found else 0
+    if number and number == {"nodes": shape.nodes or 1, "ntasks": tasks}.get(field, getattr(shape, field)):
+        return Fate.REPLACED, "the job's own number", shape
+    if number:
+        changed: dict[str, Any] = {field: number, **({"ntasks_per_node": 0} if field == "ntasks" else {})}
+        return Fate.KEPT, NOTES[field], replace(shape, **changed)
+    if field in RANKS and not tasks:
+        note = (
+            f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
+        )
+        return Fate.UNTRANSLATED, note, replace(shape, computed_ranks=True)
+    return Fate.UNTRANSLATED, f"the script computes the number: write it into the table as {KEYS[field]}", shape
+
+
 def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fate, str, Shape]:
     """Translate ``--gres=gpu:a100:4,nvme:1``, ``--gpus=4`` and ``--gpus-per-node=a100:4``."""
-    if "$" in value:
+    if "$" in value and (shape.gpus or shape.gpus_per_node) and "SLURM_" in value:
         return Fate.REPLACED, "the job's own number", shape
+    if "$" in value:
+        return Fate.UNTRANSLATED, "the script computes the number: write it into the table as gpus_per_node", shape
     parts = value.split(",")
     gpus = [part for part in parts if name != "gres" or re.match(r"(gres[:/])?gpu\b", part)]
     others = [part for part in parts if part not in gpus]

@@ -66,3 +66,37 @@ def test_a_program_without_srun_has_the_cores_of_all_tasks(options: str, cores: 
 def test_a_program_without_srun_sees_the_number_of_tasks(options: str, lines: tuple[str, ...], expected: str) -> None:
     step = {"SLURM_NTASKS": "1", "SLURM_NPROCS": "1", "SLURM_NTASKS_PER_NODE": "1", "SLURM_CPUS_PER_TASK": "9"}
     assert shown(f"#SBATCH {options}", *lines, **step) == expected
+
+
+COMPUTED = "the script computes the number: write it into the table as "
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "text", "outcome", "key"),
+    [
+        ("-n 4 -c 2", "-c $SLURM_CPUS_PER_TASK", "--cpus-per-task=${SLURM_CPUS_PER_TASK}",
+         (Fate.REPLACED, "the job's own number"), ("cpus_per_rank", 2)),
+        ("-n 4", "-c $NT", "--cpus-per-task=${NT}", (Fate.UNTRANSLATED, f"{COMPUTED}cpus_per_rank"),
+         ("cpus_per_rank", None)),
+        ("-N 1", "-n ${SLURM_NTASKS:-4}", "--ntasks=${SLURM_NTASKS:-4}",
+         (Fate.KEPT, "see ranks in the table"), ("ranks", 4)),
+        ("-n 8", "-n ${SLURM_NTASKS:-4}", "--ntasks=${SLURM_NTASKS:-4}",
+         (Fate.REPLACED, "the job's own number"), ("ranks", 8)),
+        ("-N 2 --ntasks-per-node=4", "-n $SLURM_NNODES", "--ntasks=${SLURM_NNODES}",
+         (Fate.KEPT, "see ranks in the table"), ("ranks", 2)),
+        ("-n 8", "-n $((SLURM_NTASKS / 2))", "--ntasks=$((SLURM_NTASKS / 2))",
+         (Fate.UNTRANSLATED, f"{COMPUTED}ranks"), ("ranks", 8)),
+        ("-N 2 -n 8", "-N $SLURM_JOB_NUM_NODES", "--nodes=${SLURM_JOB_NUM_NODES}",
+         (Fate.REPLACED, "the job's own number"), ("nodes", 2)),
+        ("-n 8", "--gpus=$NG", "--gpus=${NG}", (Fate.UNTRANSLATED, f"{COMPUTED}gpus_per_node"),
+         ("gpus_per_node", None)),
+    ],
+)  # fmt: skip
+def test_a_number_of_srun_that_the_shell_computes_is_that_of_the_job_or_is_reported(
+    options: str, step: str, text: str, outcome: tuple[Fate, str], key: tuple[str, int | None]
+) -> None:
+    lines = (f"#SBATCH {options}", f"srun {step} ./a")
+    assert job(*lines).get(key[0]) == key[1]
+    shown = {name.replace(" ", "="): each for name, each in outcomes(*lines).items()}
+    if outcome[0] is not Fate.KEPT:
+        assert outcomes(*lines)[text] == outcome, shown
