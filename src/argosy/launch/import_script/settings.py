@@ -17,13 +17,15 @@ RENDEZVOUS = frozenset(
 
 THREADS = "OMP_NUM_THREADS"
 
+CORES_OF_SRUN = "SRUN_CPUS_PER_TASK"
+
 CORES = re.compile(r"\$\{?SLURM_CPUS_PER_TASK(:-\w*)?\}?|\$\(nproc.*\)|`nproc.*`")
 """Values of `THREADS` that mean the cores of a rank; a job keeps any other one."""
 
 SET_BY_ARGOSY: Mapping[str, str] = {
     **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
     THREADS: "Argosy sets it to the cores of a rank",
-    "SRUN_CPUS_PER_TASK": "Argosy passes the cores on to srun",
+    CORES_OF_SRUN: "Argosy passes the cores on to srun",
     "CUDA_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "ROCR_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",
     "HIP_VISIBLE_DEVICES": "Slurm sets it; for a GPU of its own for each rank: sbatch_arg = ['--gpu-bind=single:1']",

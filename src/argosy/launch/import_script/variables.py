@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
@@ -21,9 +22,10 @@ from argosy.launch.import_script.expressions import (
     why_unknown,
 )
 from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
+from argosy.launch.import_script.options import NOTES
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import HARMLESS
-from argosy.launch.import_script.settings import describe_setting, is_certain, reason_to_replace
+from argosy.launch.import_script.settings import CORES_OF_SRUN, describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
 from argosy.sites.profile import Site
 
@@ -33,6 +35,16 @@ PREFIX = re.compile(r"(/[^:$]+)/bin:")
 
 NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 """Commands that find the nodes of a job."""
+
+FIRST_NODE = re.compile(
+    r"[$`]\(?\s*(?:hostname(?:\s+(?:-[sf]|--short|--fqdn))?"
+    r"|scontrol\s+show\s+hostnames?(?:\s+[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?)?"
+    r"\s*\|\s*(?:head\s+(?:-n\s*1|-1|--lines=1)|sed\s+-n\s+['\"]?1p['\"]?))\s*[)`]"
+)
+"""Commands that print the first node of a job, where sbatch runs the script."""
+
+HAS_FIRST_NODE = "the shell of each rank sets it to MASTER_ADDR, the first node"
+USE_FIRST_NODE = "the script computes it from the nodes of the job: use MASTER_ADDR, the first node, in the program"
 
 FINDS_NODES = "Argosy finds the nodes of the job"
 """Reason why a job does not need these commands."""
@@ -83,6 +95,8 @@ class Variables:
         is_exported = statement.exported or state.exports_all or name in state.exported
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         value = _text_of([each for word in words for each in expand(word, state.values)])
+        if inside == CORES_OF_SRUN:
+            return self._add(statement, self._set_cores(value, words))
         if reason := reason_to_replace(inside, value):
             return self._add(statement, (Fate.REPLACED, reason))
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
@@ -111,6 +125,15 @@ class Variables:
         """Record what becomes of an assignment; the notes are about the value that a job gets."""
         self.found.add(statement.line, statement.text, *outcome, lost_programs=lost_programs)
         self.found.add_notes(statement.line, notes if outcome[0] is Fate.KEPT or outcome[1] == USED else ())
+
+    def _set_cores(self, value: str, words: tuple[Word, ...]) -> Outcome:
+        """Translate the cores that srun gives to a rank; the script may use the variable elsewhere."""
+        state, number = self.state, parse_int(value)
+        state.values[CORES_OF_SRUN] = tuple(each for word in words for each in expand(quoted_word(word), state.values))
+        if number in {0, state.shape.cpus_per_task}:
+            return Fate.REPLACED, "Argosy passes the cores on to srun"
+        state.shape = replace(state.shape, cpus_per_task=number)
+        return Fate.KEPT, NOTES["cpus_per_task"]
 
     def _fate_of_inherited(self, name: str) -> Outcome:
         """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
@@ -188,10 +211,11 @@ class Variables:
             self.state.env[name] = value
             other = f"; {describe_setting(setting, self.site)}" if setting else ""
             return Fate.KEPT, f'env.{name} = "{value}"{other}'
-        if reason := self._why_unknown(name, words):
-            return (Fate.REPLACED, FINDS_NODES) if NODES.search(value) else (Fate.UNTRANSLATED, reason)
-        self.state.prelude += [*definitions, f"export {name}={double_quoted(words)}"]
-        return Fate.KEPT, "the shell of each rank sets it"
+        known = _with_first_node(words)
+        if reason := self._why_unknown(name, known):
+            return Fate.UNTRANSLATED, USE_FIRST_NODE if NODES.search(value) else reason
+        self.state.prelude += [*definitions, f"export {name}={double_quoted(known)}"]
+        return Fate.KEPT, "the shell of each rank sets it" if known == words else HAS_FIRST_NODE
 
     def _with_old_value(self, name: str, words: tuple[Word, ...]) -> tuple[Word, ...]:
         """Give the value so far another name in expressions of the new value: ``N=4; N=$((N * 2))``."""
@@ -217,6 +241,15 @@ class Variables:
             if reason:
                 return reason
         return ""
+
+
+def _with_first_node(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Put MASTER_ADDR, which Argosy sets in each rank, in place of commands that print the first node."""
+    first = Part("variable", "MASTER_ADDR", quoted=True)
+    return tuple(
+        tuple(first if part.kind == "shell" and FIRST_NODE.fullmatch(part.text) else part for part in word)
+        for word in words
+    )
 
 
 def _adds_to_itself(name: str, words: tuple[Word, ...]) -> bool:

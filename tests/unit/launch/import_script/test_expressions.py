@@ -140,3 +140,27 @@ def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tu
 def test_a_value_that_a_rank_adds_to_is_not_added_twice() -> None:
     command = job("export DATA=$DATA/sub", "srun ./a $DATA ${DATA%/}")["command"]
     assert command[-1] == 'export DATA="${DATA}/sub"; exec ./a ${DATA} ${DATA%/}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "$(hostname)",
+        "`hostname -s`",
+        '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "$(scontrol show hostname ${SLURM_NODELIST} | head -n1)",
+        "$(scontrol show hostnames | head -1)",
+    ],
+)
+def test_a_variable_of_the_user_with_the_first_node_has_it_in_each_rank(value: str) -> None:
+    line = f"export MYSQL_HOST={value}"
+    assert value_in_job("MYSQL_HOST", line, MASTER_ADDR="n1") == "n1"
+    assert value_in_job("URL", "H=$(hostname)", "export URL=tcp:$H:1", MASTER_ADDR="n1") == "tcp:n1:1"
+    note = "the shell of each rank sets it to MASTER_ADDR, the first node"
+    assert next(each for text, each in outcomes(line, START).items() if text[:20] == line[:20]) == (Fate.KEPT, note)
+
+
+@pytest.mark.parametrize("value", ["$(scontrol show hostnames)", "$(hostname -i)"])
+def test_a_variable_of_the_user_with_other_nodes_is_reported(value: str) -> None:
+    fate, note = outcomes(f"export HOSTS={value}", START)[f"export HOSTS={value}"]
+    assert (fate, "MASTER_ADDR" in note) == (Fate.UNTRANSLATED, True)

@@ -100,3 +100,18 @@ def test_a_number_of_srun_that_the_shell_computes_is_that_of_the_job_or_is_repor
     shown = {name.replace(" ", "="): each for name, each in outcomes(*lines).items()}
     if outcome[0] is not Fate.KEPT:
         assert outcomes(*lines)[text] == outcome, shown
+
+
+@pytest.mark.parametrize("value", ["$SRUN_CPUS_PER_TASK", "${SRUN_CPUS_PER_TASK:-1}"])
+def test_the_cores_of_srun_are_known_where_the_script_uses_them(value: str) -> None:
+    lines = ("#SBATCH -c 4", "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", f"export OMP_NUM_THREADS={value}")
+    found = outcomes(*lines, f"srun ./a {value}")
+    assert found[f"export OMP_NUM_THREADS={value}"] == (Fate.REPLACED, "Argosy sets it to the cores of a rank")
+    assert shown(*lines, f"srun ./a {value}", SLURM_CPUS_PER_TASK="4") == "4"
+
+
+def test_a_number_of_cores_for_srun_becomes_cores_of_a_rank() -> None:
+    lines = ("export SRUN_CPUS_PER_TASK=8", "export OMP_NUM_THREADS=$SRUN_CPUS_PER_TASK", "srun ./a")
+    assert (job(*lines)["cpus_per_rank"], job(*lines)["env"]) == (8, {"OMP_NUM_THREADS": "8"})
+    assert outcomes(*lines)["export SRUN_CPUS_PER_TASK=8"] == (Fate.KEPT, "see cpus_per_rank in the table")
+    assert job("#SBATCH -c 4", *lines[:1], "srun -c 2 ./a")["cpus_per_rank"] == 2
