@@ -22,6 +22,9 @@ CORES_OF_SRUN = "SRUN_CPUS_PER_TASK"
 CORES = re.compile(r"\$\{?SLURM_CPUS_PER_TASK(:-\w*)?\}?|\$\(nproc.*\)|`nproc.*`")
 """Values of `THREADS` that mean the cores of a rank; a job keeps any other one."""
 
+NO_GPU = frozenset({"", "-1", "NoDevFiles"})
+"""Values of CUDA_VISIBLE_DEVICES and its like that hide all GPUs from the program."""
+
 SET_BY_ARGOSY: Mapping[str, str] = {
     **dict.fromkeys(RENDEZVOUS, "Argosy sets it for each rank"),
     THREADS: "Argosy sets it to the cores of a rank",
@@ -34,7 +37,8 @@ SET_BY_ARGOSY: Mapping[str, str] = {
 
 def reason_to_replace(name: str, value: str) -> str:
     """Return why a job does not need a variable with this value, as the script writes it; empty if it does."""
-    return SET_BY_ARGOSY.get(name, "") if name != THREADS or CORES.fullmatch(value) else ""
+    is_own = (name == THREADS and not CORES.fullmatch(value)) or (name.endswith("_VISIBLE_DEVICES") and value in NO_GPU)
+    return "" if is_own else SET_BY_ARGOSY.get(name, "")
 
 
 def is_certain(setting: Setting, site: Site, shape: Shape) -> bool:

@@ -164,3 +164,12 @@ def test_a_variable_of_the_user_with_the_first_node_has_it_in_each_rank(value: s
 def test_a_variable_of_the_user_with_other_nodes_is_reported(value: str) -> None:
     fate, note = outcomes(f"export HOSTS={value}", START)[f"export HOSTS={value}"]
     assert (fate, "MASTER_ADDR" in note) == (Fate.UNTRANSLATED, True)
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+@pytest.mark.parametrize("value", ["", "-1"])
+def test_gpus_that_the_script_hides_are_hidden_in_the_job(name: str, value: str) -> None:
+    line = f'export {name}="{value}"'
+    assert job(line, START)["env"] == {name: value}
+    assert outcomes(line, START)[line][0] is Fate.KEPT
+    assert "env" not in job(f"export {name}=0,1", START)
