@@ -36,7 +36,7 @@ from argosy.launch.import_script.host_software import (
 )
 from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
-from argosy.launch.import_script.options import translate_options, without_gpus
+from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
 from argosy.launch.import_script.program import OF_BASH, Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
@@ -48,6 +48,7 @@ from argosy.launch.import_script.shell_state import (
     exports_all_at_end,
     waits_for_one,
 )
+from argosy.launch.import_script.slurm_numbers import option_numbers
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
 
@@ -136,6 +137,7 @@ class _Reader:
         """Read the whole script."""
         options = translate_options(self.script.options, self.state.shape)
         self.state.shape = options.shape
+        self.state.numbers = option_numbers(self.script.options, self.site)
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
@@ -162,6 +164,7 @@ class _Reader:
             self.found[:] = map(_without_tasks, self.found)
         if any("cpus_per_rank" not in job.keys for job in self.jobs):
             self.found[:] = map(without_gpus, self.found)
+        self.found[:] = [gpus_of_table(each, self.jobs) for each in self.found]
 
     def read_statement(self, statement: Statement) -> None:
         """Translate one statement."""

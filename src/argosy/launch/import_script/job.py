@@ -22,8 +22,8 @@ from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translati
 from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
+from argosy.launch.import_script.slurm_numbers import number_notes, numbered_text, numbered_words, task_numbers
 from argosy.launch.import_script.step_variables import translate_variables
-from argosy.launch.import_script.task_numbers import numbered_text, numbered_words, task_numbers
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "
@@ -40,15 +40,16 @@ def make_job(
     # torchrun starts Python before the shell that sets PATH.
     prefix = state.prefix or (state.path_prefix if launcher == "torchrun" else "")
     image = program.keys.get("image", f"{BARE_PREFIX}{prefix}")
-    numbers = {} if program.launcher else task_numbers(state.shape)
-    program.words = numbered_words(program.words, numbers)
+    numbers = {**state.numbers, **({} if program.launcher else task_numbers(state.shape))}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     prelude = (*state.prelude, *host_paths)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
-    lines = (*prelude, *definitions, *program.prelude, *variables.prelude)
-    program.prelude[:] = [numbered_text(each, numbers) for each in lines]
+    program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
+    number_reports = tuple(number_notes((*program.texts, *program.prelude), numbers))
+    program.words = numbered_words(program.words, numbers, has_script=bool(program.script))
+    program.prelude[:] = [numbered_text(each, numbers) for each in program.prelude]
     command, by_shell = command_of(program, inputs)
     image = state.path_of(image or shifter_image(state.keys))
     binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]
@@ -58,7 +59,8 @@ def make_job(
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [bind for bind in binds if "$" not in bind]
     keys["env"] = {**state.env, **variables.env}
-    keys["before"] = render_preparations(state.before, start=state.start, first=state.first)
+    before = render_preparations(state.before, start=state.start, first=state.first)
+    keys["before"] = [numbered_text(each, numbers) for each in before]
     keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
     if "$" in keys.get("workdir", ""):
@@ -68,6 +70,7 @@ def make_job(
         (statement.text, Fate.KEPT, f"launcher = {launcher}, command = {' '.join(command)}"),
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
         *variables.notes,
+        *number_reports,
         *_layers(program),
         *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
         *(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
-from argosy.launch.import_script.model import Fate, Translation
+from argosy.launch.import_script.model import Fate, ImportedJob, Translation
 from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.text import JobOptions
 
@@ -285,6 +285,17 @@ def without_gpus(option: Translation) -> Translation:
         return option
     note = "the script requests no number of GPUs: set cpus_per_rank"
     return replace(option, fate=Fate.UNTRANSLATED, note=note)
+
+
+def gpus_of_table(option: Translation, jobs: Sequence[ImportedJob]) -> Translation:
+    """Correct the translation of ``--gpus`` if a job has another number, or a number for each node."""
+    number = re.match(r"gpus = (\d+)", option.note)
+    if not (number and jobs and option.fate is Fate.KEPT and option.text.startswith("--gpus=")):
+        return option
+    if all(str(job.keys.get("gpus")) == number[1] for job in jobs):
+        return option
+    key = "gpus" if any("gpus" in job.keys for job in jobs) else "gpus_per_node"
+    return replace(option, note=f"see {key} in the table")
 
 
 def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:

@@ -42,6 +42,8 @@ class ShellState(msgspec.Struct):
 
     Attributes
     ----------
+    numbers
+        Variables of Slurm that the job does not have, with the script's numbers.
     values
         Variables with their values.
     env
@@ -84,6 +86,7 @@ class ShellState(msgspec.Struct):
 
     shape: Shape = Shape()
     keys: dict[str, Any] = {}
+    numbers: Mapping[str, str] = {}
     values: dict[str, tuple[Word, ...]] = {}
     env: dict[str, str] = {}
     exported: set[str] = set()

@@ -95,10 +95,9 @@ class Variables:
         is_exported = statement.exported or state.exports_all or name in state.exported
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         value = _text_of([each for word in words for each in expand(word, state.values)])
-        if inside == CORES_OF_SRUN:
-            return self._add(statement, self._set_cores(value, words))
         if reason := reason_to_replace(inside, value):
-            return self._add(statement, (Fate.REPLACED, reason))
+            is_cores = inside == CORES_OF_SRUN
+            return self._add(statement, self._set_cores(value, words) if is_cores else (Fate.REPLACED, reason))
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self._add(statement, self._fate_of_inherited(name))
         if name not in state.values:

@@ -10,6 +10,7 @@ import pytest
 
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
+from argosy.sites.read import read_site
 
 
 def read(*lines: str) -> ImportedScript:
@@ -29,7 +30,7 @@ def shown(*lines: str, **variables: str) -> str:
     """Return what the command of the job prints in a step with these variables."""
     programs = {"./a": "/bin/echo", "./show": "/usr/bin/printenv"}
     command = [programs.get(each, each) for each in job(*lines)["command"]]
-    command[-1] = command[-1].replace("exec ./a", "exec /bin/echo").replace("exec ./show", "exec /usr/bin/printenv")
+    command[-1] = command[-1].replace("./a", "/bin/echo").replace("./show", "/usr/bin/printenv")
     environment = {"PATH": os.defpath, **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -115,3 +116,28 @@ def test_a_number_of_cores_for_srun_becomes_cores_of_a_rank() -> None:
     assert (job(*lines)["cpus_per_rank"], job(*lines)["env"]) == (8, {"OMP_NUM_THREADS": "8"})
     assert outcomes(*lines)["export SRUN_CPUS_PER_TASK=8"] == (Fate.KEPT, "see cpus_per_rank in the table")
     assert job("#SBATCH -c 4", *lines[:1], "srun -c 2 ./a")["cpus_per_rank"] == 2
+
+
+GPU_OPTIONS = ("#SBATCH -N 2 --gpus-per-node=4 --cpus-per-gpu=8 --gpus=8 --ntasks-per-node=4",)
+
+
+@pytest.mark.parametrize("start", ["srun ./a {}", "export N='x' M={}; srun ./a $M", "srun sh -c './a {}; true'"])
+def test_variables_of_options_that_the_job_does_not_have_become_numbers(start: str) -> None:
+    use = "$SLURM_GPUS:$((SLURM_CPUS_PER_GPU * 2)):${SLURM_GPUS_PER_NODE}"
+    lines = (*GPU_OPTIONS, start.replace("{}", use))
+    assert shown(*lines, SLURM_GPUS="") == "8:16:4"
+    note = (Fate.REPLACED, "the script's number 8 is put where it is used")
+    assert outcomes(*lines)["$SLURM_GPUS"] == note
+
+
+def test_a_number_of_gpus_stays_a_variable_where_the_site_sets_it() -> None:
+    text = "\n".join(("#!/bin/bash", *GPU_OPTIONS, "srun ./a $SLURM_GPUS_PER_NODE", ""))
+    by_site = {name: import_script("j", text, site=read_site(name)).jobs[0].keys for name in ("lumi-g", "mn5-acc")}
+    assert by_site["mn5-acc"]["command"] == ["./a", "4"]
+    assert by_site["lumi-g"]["command"] == ["sh", "-c", "exec ./a ${SLURM_GPUS_PER_NODE}"]
+
+
+def test_the_report_names_the_key_of_the_gpus_that_the_table_has() -> None:
+    assert outcomes(*GPU_OPTIONS, "srun ./a")["--gpus=8"] == (Fate.KEPT, "see gpus_per_node in the table")
+    assert outcomes("#SBATCH -N 2 --gpus=8", "./a")["--gpus=8"] == (Fate.KEPT, "see gpus in the table")
+    assert outcomes("#SBATCH --gpus=8", "srun ./a")["--gpus=8"] == (Fate.KEPT, "gpus = 8")
