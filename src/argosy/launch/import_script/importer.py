@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
@@ -81,12 +82,23 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
     Raises
     ------
     UsageError
-        If the script is a heterogeneous job.
+        If the script is a heterogeneous job, or no script that a person writes.
     """
+    try:
+        return _import(path, text, name, site or Site())
+    except RecursionError:
+        raise UsageError(
+            f"cannot read {path}: its brackets are nested too deeply",
+            evidence=f"{len(text)} characters",
+            hint="is it a job script? A log of a job can contain #SBATCH lines, too",
+        ) from None
+
+
+def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
     script = read_job_script(text)
     refuse_heterogeneous(path, text, script)
     stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
-    reader = _Reader(script, site or Site(), name or stem, is_named=bool(name))
+    reader = _Reader(script, site, name or stem, is_named=bool(name))
     reader.read()
     return ImportedScript(path, tuple(reader.jobs), tuple(sorted(reader.found, key=lambda each: each.line)))
 

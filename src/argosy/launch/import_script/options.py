@@ -63,6 +63,9 @@ NOTES = {
 }
 """Field of `Shape` -> the note about it."""
 
+VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+"""The name of a variable of the environment."""
+
 FLAGS = frozenset({"exclusive", "requeue"})
 
 DONE = {
@@ -176,6 +179,9 @@ def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
     """Translate ``--export=ALL,NAME=VALUE``; a comma separates two variables only before a name."""
     pairs = (each.partition("=") for each in re.split(r",(?=[A-Za-z_]\w*(?:[=,]|$))", value))
     variables = {name: text for name, given, text in pairs if given}
+    wrong = [name for name in variables if not VARIABLE.fullmatch(name)]
+    if wrong:
+        return Fate.UNTRANSLATED, f"{wrong[0]!r} is not the name of a variable"
     if not variables and "ALL" not in value.upper().split(","):
         return Fate.UNTRANSLATED, "Argosy passes your whole environment on: launch the job from a clean shell"
     if not variables:

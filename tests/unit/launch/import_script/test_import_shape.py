@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from argosy.core.errors import UsageError
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.sites.read import read_site
@@ -141,3 +142,15 @@ def test_the_report_names_the_key_of_the_gpus_that_the_table_has() -> None:
     assert outcomes(*GPU_OPTIONS, "srun ./a")["--gpus=8"] == (Fate.KEPT, "see gpus_per_node in the table")
     assert outcomes("#SBATCH -N 2 --gpus=8", "./a")["--gpus=8"] == (Fate.KEPT, "see gpus in the table")
     assert outcomes("#SBATCH --gpus=8", "srun ./a")["--gpus=8"] == (Fate.KEPT, "gpus = 8")
+
+
+@pytest.mark.parametrize("line", ["#SBATCH --export==x", "#SBATCH --export=1A=2", "srun --export==x ./a"])
+def test_an_export_of_no_variable_is_reported_and_not_put_into_the_table(line: str) -> None:
+    assert all("env" not in each.keys for each in read(line, "srun ./b").jobs)
+    told = [fate for text, (fate, _) in outcomes(line, "srun ./b").items() if text.startswith("--export")]
+    assert told == [Fate.UNTRANSLATED]
+
+
+def test_text_with_brackets_without_end_is_refused_without_a_traceback() -> None:
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read("(" * 5000 + "a" + ")" * 5000, "srun ./a")
