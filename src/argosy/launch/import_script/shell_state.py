@@ -195,12 +195,14 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
     else:
         state.moves, state.folder = (command,), ""
     if not is_below:
-        state.start = None if state.keys.pop("chdir", None) else ()
+        state.keys.pop("chdir", None)
+        state.start = None if state.first else ()
         state.prelude = [each for each in state.prelude if each != "cd" and not each.startswith("cd ")]
     below = state.path_of("${OLDPWD}" if folder == "-" else folder)
     is_back = bool(state.folder) and is_below
     state.folder = "" if below == "." else below
     if below == "." and not is_back:
+        state.moves = state.moves if state.first else ()
         return Fate.REPLACED, "Argosy starts in the folder of the launch"
     if folder.startswith(("/", "$")) and "$" not in below:
         state.keys["chdir"], state.start = below, state.moves

@@ -70,6 +70,12 @@ def test_a_command_on_files_runs_in_its_folder(
     assert written in files_below(tmp_path)
 
 
+def test_a_job_that_starts_in_the_folder_of_a_command_needs_no_cd() -> None:
+    assert before("cd $SLURM_SUBMIT_DIR", "mkdir out", "srun ./a") == [["mkdir -p out"]]
+    assert before("cd /data", "mkdir out", "cd deep", "srun ./a") == [["mkdir -p out"]]
+    assert before("cd /data", "cd $SLURM_SUBMIT_DIR", "mkdir out", "srun ./a") == [["mkdir -p out"]]
+
+
 def test_a_command_in_an_unknown_folder_is_reported() -> None:
     imported = read("cd $(dirname $0)", "mkdir out", "srun ./a")
     assert "before" not in imported.jobs[0].keys
