@@ -37,9 +37,7 @@ def make_job(
     """Return the job for the start of a program, and the translations of its parts."""
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
-    # torchrun starts Python before the shell that sets PATH.
-    prefix = state.prefix or (state.path_prefix if launcher == "torchrun" else "")
-    image = program.keys.get("image", f"{BARE_PREFIX}{prefix}")
+    image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
     numbers = {**state.numbers, **({} if program.launcher else task_numbers(state.shape))}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
@@ -47,9 +45,7 @@ def make_job(
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
-    number_reports = tuple(number_notes((*program.texts, *program.prelude), numbers))
-    program.words = numbered_words(program.words, numbers, has_script=bool(program.script))
-    program.prelude[:] = [numbered_text(each, numbers) for each in program.prelude]
+    replaced_numbers = _put_numbers(program, numbers)
     command, by_shell = command_of(program, inputs)
     image = state.path_of(image or shifter_image(state.keys))
     binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]
@@ -70,15 +66,10 @@ def make_job(
         (statement.text, Fate.KEPT, f"launcher = {launcher}, command = {' '.join(command)}"),
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
         *variables.notes,
-        *number_reports,
+        *replaced_numbers,
         *_layers(program),
         *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
-        *(
-            note
-            for note in _computed_parts((program.script,), {})
-            if not any(note[0] in each for each in program.replaced)
-        ),
-        *_literal_variables(program.script),
+        *_script_notes(program),
         *default_notes(statement_words(statement), state.values, state.conditional),
         *_conditional_variables((*program.words, program.script), state),
         *_early_variables(statement, program),
@@ -88,6 +79,27 @@ def make_job(
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
     return job, [*translations, *_step_translations(step, keys)]
+
+
+def _prefix_of(program: Program, state: ShellState) -> str:
+    """Return the folder of the host's environment; torchrun starts Python before the shell that sets PATH."""
+    return state.prefix or (state.path_prefix if program.launcher == "torchrun" else "")
+
+
+def _put_numbers(program: Program, numbers: Mapping[str, str]) -> tuple[Note, ...]:
+    """Put the script's numbers in place of their variables, and report them."""
+    notes = tuple(number_notes((*program.texts, *program.prelude), numbers))
+    program.words = numbered_words(program.words, numbers, has_script=bool(program.script))
+    program.prelude[:] = [numbered_text(each, numbers) for each in program.prelude]
+    return notes
+
+
+def _script_notes(program: Program) -> Iterator[Note]:
+    """Report what the text of ``bash -c`` leaves to the shell of each rank."""
+    for note in _computed_parts((program.script,), {}):
+        if not any(note[0] in each for each in program.replaced):
+            yield note
+    yield from _literal_variables(program.script)
 
 
 def _step_translations(step: Options, keys: Mapping[str, Any]) -> Iterator[Translation]:
