@@ -295,13 +295,14 @@ def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
             words = tuple(_word(part) for part in value.named_children if part.type != "comment")
             yield _source(name), ((replace(before, all_elements=True),), *words) if is_added else words
         else:
-            text = tuple(map(_joined, _word(value)))
+            text = tuple(map(_assigned_part, _word(value)))
             yield _source(name), ((before, *text) if is_added else text,)
 
 
-def _joined(part: Part) -> Part:
-    """Return a part of the value of a variable: the elements of an array become one text."""
-    return Part("shell", f"${{{part.text}[*]}}", quoted=True) if part.all_elements else part
+def _assigned_part(part: Part) -> Part:
+    """Return a part of the value of a variable, which is not split: the elements of an array become one text."""
+    joined = Part("shell", f"${{{part.text}[*]}}") if part.all_elements else part
+    return replace(joined, quoted=True)
 
 
 def _words(node: Node) -> Iterator[Word]:

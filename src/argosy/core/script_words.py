@@ -52,7 +52,11 @@ Word = tuple[Part, ...]
 """One word of a command as it is written: ``--nodes=$N`` is the text ``--nodes=`` and the variable ``N``."""
 
 Values = Mapping[str, tuple[Word, ...]]
-"""Variables of a script: name -> words; an array has several words, any other variable has one."""
+"""Variables of a script: name -> words.
+
+An array has any number of words, and an unquoted part of it may be several elements.  Any other variable has one word,
+whose parts are all quoted, since assignments do not split words.
+"""
 
 SET_IN_JOB = re.compile(
     r"(SLURM|PMI|OMPI_)\w*|((NODE|GROUP|LOCAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)"
@@ -93,8 +97,9 @@ def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | No
     if part.kind != "variable":
         return ((part,),)
     if _is_set(part, values):
-        elements = values[part.text] if part.all_elements else values[part.text][:1]
-        found = tuple(map(quoted_word, elements))
+        found = values[part.text] if part.all_elements else values[part.text][:1]
+        if not part.all_elements and any(not each.quoted and each.kind != "text" for word in found for each in word):
+            return ((Part("shell", f"${{{part.text}[0]}}", quoted=part.quoted),),)
         if nested:
             others = {name: value for name, value in values.items() if name != part.text}
             found = tuple(piece for word in found for piece in expand(word, others, nested=True))
@@ -125,11 +130,6 @@ def _expand_default(part: Part, values: Values) -> str:
         return source_text(words[0]) if words else found[0]
 
     return USED_IN_DEFAULT.sub(value, part.default or "")
-
-
-def quoted_word(word: Word) -> Word:
-    """Return a word whose values are not split: those of assignments, and values that are split where they are used."""
-    return tuple(replace(part, quoted=True) for part in word)
 
 
 def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:

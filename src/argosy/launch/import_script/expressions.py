@@ -17,6 +17,11 @@ ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
 """An element of an array."""
 
+FIRST_ELEMENT = re.compile(r"\$\{(\w+)\[0\]\}")
+HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
+FIRST_NODE = Part("variable", "MASTER_ADDR", quoted=True)
+"""The name of the job's first node, which Argosy sets for each rank."""
+
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 
 DIFFERS = re.compile(r"\$\((?!\()|`|[<>]\(|\$[$!?]|\b(RANDOM|SECONDS)\b")
@@ -26,8 +31,29 @@ ARGUMENT_NOTE = "an argument of the script: write its value"
 DIFFERS_NOTE = "a shell computes it in each rank"
 
 
+def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
+    """Replace the first element of an array that contains the host names of the job's nodes."""
+    return tuple(tuple(FIRST_NODE if _is_first_node(part, values) else part for part in word) for word in words)
+
+
+def _is_first_node(part: Part, values: Values) -> bool:
+    found = FIRST_ELEMENT.fullmatch(part.text)
+    name = part.text if part.kind == "variable" and not part.all_elements else found[1] if found else ""
+    first = values.get(name, ((),))[0]
+    return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
+
+
 def why_unknown(part: Part, values: Values) -> str:
-    """Return why the shell of a rank does not compute an expression as the script does; empty if it does."""
+    """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
+
+    The variables that the expression uses may be unknown, too.
+    """
+    used = (values[name] for name in definitions(((part,),), values))
+    parts = (part, *(each for words in used for each in expressions(words)))
+    return next(filter(None, (_why_unknown(each, values) for each in parts)), "")
+
+
+def _why_unknown(part: Part, values: Values) -> str:
     if ARGUMENT.match(part.text):
         return ARGUMENT_NOTE
     if found := ELEMENT.match(part.text):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from argosy.core.sbatch_options import split_options
 from argosy.core.script_reader import Statement, read_statements
-from argosy.core.script_words import Part, Values, expand, quoted_word, source_text
+from argosy.core.script_words import Part, Values, expand, source_text
 from argosy.launch.import_script.containers import (
     BINDS,
     INSIDE,
@@ -22,6 +22,7 @@ from argosy.launch.import_script.containers import (
     read_shifter,
 )
 from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.expressions import with_first_node
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
@@ -62,7 +63,7 @@ def read_program(statement: Statement, values: Values, exported: Collection[str]
     exported
         Names of the exported variables, which ``bash -c`` sees; None if they are not known.
     """
-    words = tuple(expanded for word in statement.words for expanded in expand(word, values))
+    words = tuple(expanded for word in with_first_node(statement.words, values) for expanded in expand(word, values))
     program = Program(words, statement.line, values, written=statement.words)
     program.hidden = (
         {*values} - {*exported, *(name for name, _ in statement.assigned)} if exported is not None else set()
@@ -76,7 +77,7 @@ def read_program(statement: Statement, values: Values, exported: Collection[str]
 def _set_variables(program: Program, statement: Statement) -> None:
     """Read the variables that precede a command."""
     for name, words in statement.assigned:
-        expanded = [each for word in words for each in expand(quoted_word(word), program.values)]
+        expanded = [each for word in words for each in expand(word, program.values)]
         value = " ".join(map(source_text, expanded))
         if name in BINDS:
             program.add("bind", *value.split(","))

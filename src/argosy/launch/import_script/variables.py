@@ -8,7 +8,7 @@ from itertools import count
 
 from argosy.core.records import replace
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
+from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.defaults import default_notes
@@ -19,6 +19,7 @@ from argosy.launch.import_script.expressions import (
     new_definitions,
     used_names,
     why_unknown,
+    with_first_node,
 )
 from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
 from argosy.launch.import_script.programs import read_program
@@ -90,8 +91,8 @@ class Variables:
         if name not in state.values:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
-        words = self._with_old_value(name, words)
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
+        words = self._with_old_value(name, with_first_node(words, state.values))
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, state.values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)

@@ -140,3 +140,52 @@ def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tu
 def test_a_value_that_a_rank_adds_to_is_not_added_twice() -> None:
     command = job("export DATA=$DATA/sub", "srun ./a $DATA ${DATA%/}")["command"]
     assert command[-1] == 'export DATA="${DATA}/sub"; exec ./a ${DATA} ${DATA%/}'
+
+
+def arguments_in_job(folder: Path, *lines: str, **variables: str) -> list[str]:
+    """Return the arguments that a job's only program gets in a folder, with these variables."""
+    keys = job(*lines)
+    environment = {"PATH": os.defpath, "HOME": "/home/ada", **keys.get("env", {}), **variables}
+    command = [each.replace("exec ./a", r"exec printf '%s\n'") for each in keys["command"]]
+    command = ["printf", r"%s\n", *command[1:]] if command[0] == "./a" else command
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("A=(*.txt)", "srun ./a ${A[1]}"), ["b.txt"]),
+        (("A=(*.txt)", 'srun ./a "${A[@]}" $A'), ["a.txt", "b.txt", "a.txt"]),
+        (('A=("*.txt")', 'srun ./a "${A[0]}"'), ["*.txt"]),
+        (('L="p q r"', "A=($L)", 'srun ./a ${A[2]} "${A[@]}" $A'), ["r", "p", "q", "r", "p"]),
+        (('L="p q"', 'A=("$L" "s t")', 'srun ./a "${A[@]}"'), ["p q", "s t"]),
+        (("A=(p)", "A+=(*.txt $EXTRA)", "srun ./a ${A[3]} ${A[4]}"), ["x", "y"]),
+        (
+            ("nodes=$(scontrol show hostnames $SLURM_JOB_NODELIST)", "A=($nodes)", "head=${A[0]}", "srun ./a $head"),
+            ["n7"],
+        ),
+        (('A=($(scontrol show hostnames "$SLURM_NODELIST"))', "srun ./a --addr=${A[0]}:29500 $A"),
+         ["--addr=n7:29500", "n7"]),
+    ],
+)  # fmt: skip
+def test_an_array_has_the_elements_that_the_shell_makes(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch()
+    assert arguments_in_job(tmp_path, *lines, EXTRA="x y", MASTER_ADDR="n7") == expected
+    assert not read(*lines).untranslated
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "note"),
+    [
+        (("A=($(cat in.txt))", "srun ./a ${A[2]}"), "${A[2]}", "a shell computes it in each rank"),
+        (("A=($(scontrol show hostnames))", "srun ./a ${A[1]}"), "${A[1]}",
+         "the container has no scontrol: use MASTER_ADDR and MASTER_PORT, which Argosy sets"),
+    ],
+)  # fmt: skip
+def test_elements_that_a_command_computes_are_reported(lines: tuple[str, ...], text: str, note: str) -> None:
+    assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
