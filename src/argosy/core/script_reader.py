@@ -295,14 +295,26 @@ def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
             words = tuple(_word(part) for part in value.named_children if part.type != "comment")
             yield _source(name), ((replace(before, all_elements=True),), *words) if is_added else words
         else:
-            text = tuple(map(_assigned_part, _word(value)))
+            text = tuple(_assigned_parts(_word(value)))
             yield _source(name), ((before, *text) if is_added else text,)
 
 
-def _assigned_part(part: Part) -> Part:
-    """Return a part of the value of a variable, which is not split: the elements of an array become one text."""
-    joined = Part("shell", f"${{{part.text}[*]}}") if part.all_elements else part
-    return replace(joined, quoted=True)
+LATER_HOME = re.compile(r"(?<=:)~(?=[/:]|$)")
+"""The home folder in a list of paths; only in the value of a variable, the shell replaces it."""
+
+
+def _assigned_parts(word: Word) -> Iterator[Part]:
+    """Yield the parts of the value of a variable, which is not split: the elements of an array become one text."""
+    for part in word:
+        if part.all_elements:
+            yield Part("shell", f"${{{part.text}[*]}}", quoted=True)
+            continue
+        is_path = part.kind in {"text", "shell"} and not part.quoted
+        for number, text in enumerate(LATER_HOME.split(part.text) if is_path else [part.text]):
+            if number:
+                yield Part("variable", "HOME", quoted=True)
+            if text or not number:
+                yield replace(part, text=text, quoted=True)
 
 
 def _words(node: Node) -> Iterator[Word]:

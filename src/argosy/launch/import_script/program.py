@@ -132,6 +132,10 @@ OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\$\{\w+(\[|/|\^|,|:\d)")
 """Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays and changed variables."""
 
 
+HOME = re.compile(r"~(?=/|$)")
+"""The home folder at the beginning of a word."""
+
+
 def shell_line(words: tuple[Word, ...]) -> str:
     """Render words as a line of sh, with the variables and expressions that they contain."""
     return " ".join(_shell_word(word) for word in words)
@@ -149,5 +153,7 @@ def _shell_part(part: Part) -> str:
     if part.kind == "text":
         return quote(part.text) if part.text else ""
     if part.kind == "shell":
-        return f'"{part.text}"' if part.quoted else part.text
+        # Behind other text, or between quotes, the shell does not replace ~ by the home folder.
+        home, rest = ('"${HOME}"', part.text[1:]) if HOME.match(part.text) else ("", part.text)
+        return home + (f'"{rest}"' if part.quoted and rest else rest)
     return f'"{part.reference}"' if part.quoted else part.reference

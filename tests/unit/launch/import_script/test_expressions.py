@@ -49,6 +49,8 @@ def value_in_job(name: str, *lines: str, **variables: str) -> str:
         (("NAME=gpt", "export X=${NAME^^}"), "GPT"),
         (("export X=${UNSET-/tmp}/c",), "/tmp/c"),  # noqa: S108
         (("export X=~/x",), "/home/ada/x"),
+        (("export X=~/x:~/y",), "/home/ada/x:/home/ada/y"),
+        (("export X=/x:~/y:~",), "/x:/home/ada/y:/home/ada"),
         (("export X=*.none",), "*.none"),
         (("export X=/a${LIST:+:$LIST}",), "/a:/l"),
         (("export X=/a${UNSET:+:$UNSET}",), "/a"),
@@ -128,11 +130,12 @@ def test_a_variable_of_one_command_that_slurm_completes_is_set() -> None:
         (("N=4", "N=$((N * 2))", "mkdir -p run_$N", "srun ./a $N"), "run_8"),
         (("export DATA=$DATA/sub", "mkdir -p $DATA", "srun ./a"), "data/sub"),
         (("OUT=${OUT:-runs/$SEED}", "export OUT", "mkdir -p $OUT", "srun ./a"), "runs/7"),
+        (("OUT=~/res", 'mkdir -p "$OUT/a b"', "srun ./a"), "home/res/a b"),
     ],
 )
 def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
     (line,) = job(*lines)["before"]
-    environment = {"PATH": os.defpath, "DATA": "data", "SEED": "7"}
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path / "home"), "DATA": "data", "SEED": "7"}
     subprocess.run(("/bin/sh", "-e", "-c", line), env=environment, cwd=tmp_path, check=True)
     assert (tmp_path / expected).is_dir()
 
@@ -166,6 +169,8 @@ def arguments_in_job(folder: Path, *lines: str, **variables: str) -> list[str]:
             ("nodes=$(scontrol show hostnames $SLURM_JOB_NODELIST)", "A=($nodes)", "head=${A[0]}", "srun ./a $head"),
             ["n7"],
         ),
+        (("O=~/r", 'srun ./a --out=$O "$O/l" ~/x ~ "~/y" --z=~/z $O"/m"'),
+         ["--out=/home/ada/r", "/home/ada/r/l", "/home/ada/x", "/home/ada", "~/y", "--z=~/z", "/home/ada/r/m"]),
         (('A=($(scontrol show hostnames "$SLURM_NODELIST"))', "srun ./a --addr=${A[0]}:29500 $A"),
          ["--addr=n7:29500", "n7"]),
     ],
