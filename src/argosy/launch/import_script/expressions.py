@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from argosy.core.records import replace
 from argosy.core.script_words import Part, Values, Word
 from argosy.launch.import_script.program import shell_line
 
 USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
-"""A variable in an expression; in ``$((N * G))``, it needs no dollar sign."""
+"""A variable in an expression; in those of `INDEX`, it needs no dollar sign."""
+
+OLD = re.compile(r"_was\d+$")
+"""End of the name of an earlier value; in such a value, the variable itself is that of the user's shell."""
 
 ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
 
 ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
 """An element of an array."""
+
+INDEX = re.compile(r"\$\(\((.*)\)\)|\$\[(.*)\]|\$\{[#!]?\w+(?:\[(.*)\]|(?:\[[@*]\])?:(?![-+=?])(.*)\})", re.DOTALL)
+"""The parts of expressions in which a variable needs no dollar sign: arithmetic, an index, the length of a part."""
 
 FIRST_ELEMENT = re.compile(r"\$\{(\w+)\[0\]\}")
 HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
@@ -72,7 +79,31 @@ def expressions(words: Iterable[Word]) -> Iterator[Part]:
 def used_names(word: Word) -> Iterator[str]:
     """Yield the names of variables in the expressions of a word."""
     for part in expressions((word,)):
-        yield from (ARITHMETIC if part.text.startswith("$((") else USED).findall(part.text)
+        numbers = " ".join(text for found in INDEX.findall(part.text) for text in found)
+        yield from dict.fromkeys((*USED.findall(part.text), *ARITHMETIC.findall(numbers)))
+
+
+def renamed(words: tuple[Word, ...], name: str, other: str) -> tuple[Word, ...]:
+    """Give a variable another name in the expressions of words."""
+    use = re.compile(rf"\b{re.escape(name)}\b")
+    return tuple(
+        tuple(replace(part, text=use.sub(other, part.text)) if part.kind == "shell" else part for part in word)
+        for word in words
+    )
+
+
+def users(name: str, values: Values) -> list[str]:
+    """Return the variables whose expressions use the present value of another one.
+
+    Values that this value uses are older: ``X=/b$X; X=/c$X``.
+    """
+    older = {name, *definitions(values.get(name, ()), values)}
+    return [
+        each
+        for each, words in values.items()
+        if each not in older and any(name in part.text for part in expressions(words))
+        if any(name in used_names(word) for word in words)
+    ]
 
 
 def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
@@ -80,20 +111,29 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
 
     A variable follows those that its own value uses.
     """
-    found: dict[str, str] = {}
-    arrays = {match[1] for match in (ELEMENT.match(each.text) for each in expressions(words)) if match} & {*values}
-    waiting, begun = [(name, False) for word in words for name in used_names(word)], set[str]()
+    found: list[str] = []
+    arrays = set[str]()
+    waiting, begun = _uses(words, arrays), set[str]()
     while waiting:
         name, is_done = waiting.pop()
         if is_done:
-            value = shell_line(values[name])
-            found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
-        elif name in begun or (len(values.get(name, ())) == 1 and name in used_names(values[name][0])):
+            found.append(name)
+        elif name in begun or not values.get(name):
+            continue
+        elif len(values[name]) == 1 and name in used_names(values[name][0]):
             continue  # a value that contains itself is that of the user's shell
-        elif len(values.get(name, ())) == 1 or name in arrays:
+        else:
             begun.add(name)
-            waiting += [(name, True), *((used, False) for word in values[name] for used in used_names(word))]
-    return found
+            waiting += [(name, True), *(use for use in _uses(values[name], arrays) if use[0] != OLD.sub("", name))]
+    arrays |= {name for name in found if len(values[name]) > 1}
+    lines = {name: shell_line(values[name]) for name in found}
+    return {name: f"{name}=({line})" if name in arrays else f"{name}={line}" for name, line in lines.items()}
+
+
+def _uses(words: Iterable[Word], arrays: set[str]) -> list[tuple[str, bool]]:
+    """Return the variables that expressions of words use, each with False; add those with an index to `arrays`."""
+    arrays.update(name for part in expressions(words) for name in ELEMENT.findall(part.text))
+    return [(name, False) for word in words for name in used_names(word)]
 
 
 def new_definitions(words: Sequence[Word], values: Values, prelude: Sequence[str]) -> list[str]:

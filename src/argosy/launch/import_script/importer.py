@@ -329,6 +329,7 @@ class _Reader:
         names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
         unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
         for name in names:
+            self.state.keep_old_value(name)
             self.state.values.pop(name, None)
             self.state.forget(name)
         if names and (not unknown or "-f" in program.texts):

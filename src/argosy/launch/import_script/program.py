@@ -128,7 +128,7 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
     return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
 
 
-OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\$\{\w+(\[|/|\^|,|:\d)")
+OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\w=\(|\$\{[#!]?\w+(\[|/|\^|,|:[^-+=?])")
 """Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays and changed variables."""
 
 

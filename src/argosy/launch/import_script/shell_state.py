@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from argosy.core.script_reader import Statement, read_commands
 from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.classify import computed_variables
+from argosy.launch.import_script.expressions import renamed, users
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
 
@@ -93,6 +94,19 @@ class ShellState(msgspec.Struct):
         self.conditional |= computed_variables(command)
         if found := ALL_EXPORTED.match(" ".join(command)):
             self.exports_all = found[1] == "-"
+
+    def keep_old_value(self, name: str, *, always: bool = False) -> str:
+        """Give a variable's value another name in the expressions that use it, before the value changes.
+
+        Return the other name; empty if nothing uses the value, unless `always`.
+        """
+        found = users(name, self.values)
+        if name not in self.values or not (found or always):
+            return ""
+        old = next(each for each in (f"{name}_was{number}" for number in count(1)) if each not in self.values)
+        self.values[old] = self.values[name]
+        self.values.update({each: renamed(self.values[each], name, old) for each in found})
+        return old
 
     def forget(self, name: str) -> None:
         """Forget the exported value of a variable, and that it was unset."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count
 
-from argosy.core.records import replace
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
@@ -17,6 +15,7 @@ from argosy.launch.import_script.expressions import (
     DIFFERS_NOTE,
     expressions,
     new_definitions,
+    renamed,
     used_names,
     why_unknown,
     with_first_node,
@@ -185,7 +184,7 @@ class Variables:
             return Fate.KEPT, f"bind = {value}"
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
             return Fate.REPLACED, f"the profile of {self.site.name} sets it"
-        use = re.compile(rf"\$\{{{re.escape(name)}\b")
+        use = re.compile(rf"\$\{{?{name}\b|\(\(.*\b{name}\b|^{name}=")
         is_used_before = any(map(use.search, self.state.prelude))
         if all(plain_text(word) is not None for word in words) and not is_used_before:
             self.state.env[name] = value
@@ -197,17 +196,10 @@ class Variables:
         return Fate.KEPT, "the shell of each rank sets it"
 
     def _with_old_value(self, name: str, words: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the value so far another name in expressions of the new value: ``N=4; N=$((N * 2))``."""
-        values = self.state.values
-        if name not in values or not any(name in used_names(word) for word in words):
-            return words
-        old = next(each for each in (f"{name}_{number}" for number in count(1)) if each not in values)
-        values[old] = values[name]
-        use = re.compile(rf"\b{re.escape(name)}\b")
-        return tuple(
-            tuple(replace(part, text=use.sub(old, part.text)) if part.kind == "shell" else part for part in word)
-            for word in words
-        )
+        """Give the value so far another name in the expressions that use it: ``M=$((N * 2)); N=$((N + 1))``."""
+        is_own = any(name in used_names(word) for word in words)
+        old = self.state.keep_old_value(name, always=is_own)
+        return renamed(words, name, old) if old else words
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""

@@ -194,3 +194,37 @@ def test_an_array_has_the_elements_that_the_shell_makes(
 )  # fmt: skip
 def test_elements_that_a_command_computes_are_reported(lines: tuple[str, ...], text: str, note: str) -> None:
     assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("N=4", "M=$((N*2))", "N=5", "srun ./a $M $N $((N + M))"), ["8", "5", "13"]),
+        (("F=a.tar.gz", "B=${F%%.*}", "F=b.txt", "srun ./a $B $F"), ["a", "b.txt"]),
+        (("export N=2", "export M=$((N+1))", "export N=7", 'srun ./a $N $M "$(printenv N M)"'), ["7", "3", "7", "3"]),
+        (("N=4", "M=$((N*2))", "N=$((M+1))", "srun ./a $M $N"), ["8", "9"]),
+        (("N=4", "M=$((N*2))", "N=$((M+1))", "M=1", "N=$((N+M))", "srun ./a $M $N"), ["1", "10"]),
+        (("N=4", "M=$((N*2))", "unset N", "srun ./a $M"), ["8"]),
+        (("A=(p q)", "M=${A[1]}", "A=(r s)", "srun ./a $M ${A[1]}"), ["q", "s"]),
+        (("X=/b${X:+:$X}", "X=/c${X:+:$X}", "X=/d${X:+:$X}", "srun ./a $X"), ["/d:/c:/b:/x"]),
+    ],
+)
+def test_an_expression_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
+    assert arguments_in_job(tmp_path, *lines, X="/x") == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "a=${A[$((t % 2))]}", "srun ./a $a"), ["y"]),
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "srun ./a ${A[t%2]} ${A[(t+1)%2]}"), ["y", "x"]),
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y)", "B=(p q)", "a=${A[$((t % 2))]}", "t=$((t / 2))", "b=${B[$((t % 2))]}",
+          "srun ./a $a $b $t"), ["y", "q", "1"]),
+        (("A=(x y)", "P=${A[$SLURM_ARRAY_TASK_ID - 2]}", "Q=${P}.txt", "srun ./a ${P%x} ${Q%.*}"), ["y", "y"]),
+        (("N=(p q)", "srun ./a $(( ${#N[@]} - 1 ))"), ["1"]),
+        (("S=abcd", "i=1", "srun ./a ${S:i:2}"), ["bc"]),
+    ],
+)  # fmt: skip
+def test_variables_of_an_index_are_defined(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
+    assert arguments_in_job(tmp_path, *lines, SLURM_ARRAY_TASK_ID="3") == expected
+    assert not read(*lines).untranslated
