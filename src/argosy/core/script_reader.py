@@ -413,10 +413,15 @@ VARIABLE = re.compile(r"(?P<name>\w+)(?P<all>\[[@*]\])?(?:(?P<sign>:[-=])(?P<def
 """A variable in braces that the shell replaces by its value or by a default."""
 
 
+COMPUTED = frozenset({"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID"})
+"""Variables that have another value each time when bash reads them."""
+
+
 def _variable(text: str, *, quoted: bool) -> Part:
     found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
     # A command in the default computes it, like one in the value.
-    if not found or not found["name"].isidentifier() or re.search(r"\$\(|`", found["default"] or ""):
+    is_computed = found and (found["name"] in COMPUTED or re.search(r"\$\(|`", found["default"] or ""))
+    if not found or not found["name"].isidentifier() or is_computed:
         return Part("shell", text, quoted=quoted)
     return Part(
         "variable",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from argosy.core.records import replace
 from argosy.core.script_words import Part, Values, Word
+from argosy.launch.import_script.defaults import COMPUTED
 from argosy.launch.import_script.program import shell_line
 
 USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
@@ -31,7 +32,8 @@ FIRST_NODE = Part("variable", "MASTER_ADDR", quoted=True)
 
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 
-DIFFERS = re.compile(r"\$\((?!\()|`|[<>]\(|\$[$!?]|\b(RANDOM|SECONDS)\b")
+COMMAND = re.compile(r"\$\((?!\()|`|[<>]\(")
+DIFFERS = re.compile(rf"{COMMAND.pattern}|\$[$!?]|\b(S?RANDOM|SECONDS|EPOCHSECONDS|EPOCHREALTIME|BASHPID)\b")
 """Expressions whose value may differ in each rank: commands, and numbers of the shell itself."""
 
 ARGUMENT_NOTE = "an argument of the script: write its value"
@@ -50,18 +52,33 @@ def _is_first_node(part: Part, values: Values) -> bool:
     return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
 
 
-def why_unknown(part: Part, values: Values) -> str:
+def why_unknown(part: Part, values: Values, computed: Collection[str] = ()) -> str:
     """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
 
     The variables that the expression uses may be unknown, too.
+
+    Parameters
+    ----------
+    computed
+        Variables that a loop, a condition or a command such as ``read`` sets.
     """
-    used = (values[name] for name in definitions(((part,),), values))
+    used = [values[name] for name in definitions(((part,),), values)]
     parts = (part, *(each for words in used for each in expressions(words)))
-    return next(filter(None, (_why_unknown(each, values) for each in parts)), "")
+    reason = next(filter(None, (_why_unknown(each, values) for each in parts)), "")
+    return reason or (COMPUTED if any(uses_any(words, computed) for words in (((part,),), *used)) else "")
+
+
+def uses_any(words: Iterable[Word], names: Collection[str]) -> bool:
+    """Return whether words use one of these variables, in an expression or as they are."""
+    return bool(names) and any(
+        name in names
+        for word in words
+        for name in (*used_names(word), *(part.text for part in word if part.kind == "variable"))
+    )
 
 
 def _why_unknown(part: Part, values: Values) -> str:
-    if ARGUMENT.match(part.text):
+    if ARGUMENT.search(part.text) and not COMMAND.search(part.text):
         return ARGUMENT_NOTE
     if found := ELEMENT.match(part.text):
         note = "the script does not set the array: write its value, or choose it in the program"

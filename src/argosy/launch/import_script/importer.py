@@ -184,7 +184,7 @@ class _Reader:
         changed = set(ASSIGNED.findall(statement.text))
         for command in read_commands(statement.text):
             changed |= computed_variables([source_text(word) for word in command.words])
-        self.state.conditional |= changed
+        self.state.compute(changed)
         if wrapper := read_gpu_wrapper(statement.text):
             self.wrappers[wrapper.name] = wrapper
             return self.found.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
@@ -340,7 +340,10 @@ class _Reader:
     def prepare(self, statement: Statement, program: Program) -> None:
         """Translate a command on files before the program into ``before``."""
         line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
-        if any(why_unknown(part, self.state.values) for part in expressions(program.words)) or OF_BASH.search(line):
+        state = self.state
+        if any(
+            why_unknown(part, state.values, state.conditional) for part in expressions(program.words)
+        ) or OF_BASH.search(line):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}

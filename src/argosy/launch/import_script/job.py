@@ -11,7 +11,7 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Values, Word, expand, source_text
+from argosy.core.script_words import Word, expand, source_text
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
 from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
@@ -62,10 +62,10 @@ def make_job(
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
         *variables.notes,
         *_layers(program),
-        *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
+        *(_computed_parts((*program.words, *inputs), state) if by_shell or program.script else ()),
         *(
             note
-            for note in _computed_parts((program.script,), {})
+            for note in _computed_parts((program.script,), ShellState())
             if not any(note[0] in each for each in program.replaced)
         ),
         *_literal_variables(program.script),
@@ -123,10 +123,10 @@ def _layers(program: Program) -> Iterator[Note]:
         yield text, Fate.UNTRANSLATED, reason
 
 
-def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
+def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
     for part in expressions(words):
-        if note := why_unknown(part, values):
+        if note := why_unknown(part, state.values, state.conditional):
             yield part.text, Fate.UNTRANSLATED, note
         else:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"

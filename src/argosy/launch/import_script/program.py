@@ -128,8 +128,11 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
     return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
 
 
-OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\w=\(|\$\{[#!]?\w+(\[|/|\^|,|:[^-+=?])")
-"""Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays and changed variables."""
+OF_BASH = re.compile(
+    r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\w=\(|\$\{[#!]?\w+(\[|/|\^|,|:[^-+=?])"
+    r"|\b(S?RANDOM|SECONDS|EPOCHSECONDS|EPOCHREALTIME|BASHPID)\b|\$\{?(E?UID|HOSTNAME)\b"
+)
+"""Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays, changed variables, its own ones."""
 
 
 HOME = re.compile(r"~(?=/|$)")

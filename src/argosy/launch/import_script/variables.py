@@ -9,7 +9,7 @@ from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
-from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.defaults import COMPUTED, default_notes
 from argosy.launch.import_script.expressions import (
     ARGUMENT_NOTE,
     DIFFERS_NOTE,
@@ -17,6 +17,7 @@ from argosy.launch.import_script.expressions import (
     new_definitions,
     renamed,
     used_names,
+    uses_any,
     why_unknown,
     with_first_node,
 )
@@ -37,6 +38,7 @@ NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 FINDS_NODES = "Argosy finds the nodes of the job"
 """Reason why a job does not need these commands."""
 
+BY_SCRIPT = "the script computes the value: set it yourself, and pass it with --env"
 USED = "its value is put where it is used"
 
 
@@ -98,7 +100,7 @@ class Variables:
             return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
         if is_exported:
             return self._export(statement, name, expanded, notes)
-        state.values[name] = expanded
+        state.set_value(name, expanded)
         outcome = self._fate_of_variable(statement, name, expanded)
         if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
             outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
@@ -116,7 +118,7 @@ class Variables:
         """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
         self.state.exported.add(name)
         if name in self.state.conditional:
-            return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
+            return Fate.UNTRANSLATED, f"{BY_SCRIPT} {name}"
         return Fate.LEFT_OUT, "the job inherits your environment"
 
     def _lost_in_value(self, words: tuple[Word, ...]) -> str:
@@ -153,7 +155,7 @@ class Variables:
         """Translate an exported variable."""
         name = INSIDE.sub("", full_name)
         definitions = new_definitions(words, self.state.values, self.state.prelude)
-        self.state.values[full_name] = words
+        self.state.set_value(full_name, words)
         self.state.forget(name)
         self.state.exported.add(full_name)
         if name not in HOST_PATHS and _adds_to_itself(name, words):
@@ -203,15 +205,16 @@ class Variables:
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
+        reason = ""
         for part in expressions(words):
-            reason = why_unknown(part, self.state.values)
+            reason = why_unknown(part, self.state.values, self.state.conditional)
             if reason == DIFFERS_NOTE:
                 return f"a command computes the value: set the variable yourself, and pass it with --env {name}"
             if reason == ARGUMENT_NOTE:
                 return f"an argument of the script: pass the value with --env {name}=VALUE"
-            if reason:
+            if reason and reason != COMPUTED:
                 return reason
-        return ""
+        return f"{BY_SCRIPT} {name}" if uses_any(words, self.state.conditional) or reason else ""
 
 
 def _adds_to_itself(name: str, words: tuple[Word, ...]) -> bool:

@@ -228,3 +228,46 @@ def test_an_expression_has_the_values_of_its_line(tmp_path: Path, lines: tuple[s
 def test_variables_of_an_index_are_defined(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
     assert arguments_in_job(tmp_path, *lines, SLURM_ARRAY_TASK_ID="3") == expected
     assert not read(*lines).untranslated
+
+
+SET_BY_IF = ("if true; then E=1; else E=10; fi",)
+ARGUMENT = "an argument of the script: write its value"
+DIFFERS = "a shell computes it in each rank"
+BY_SCRIPT = "the script computes it: write its value, or set it in the program"
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "note"),
+    [
+        ((*SET_BY_IF, "S=$((E*100))", "srun ./a $S"), "$((E*100))", BY_SCRIPT),
+        ((*SET_BY_IF, "S=$((E*100))", "T=$((S+1))", "srun ./a $T"), "$((S+1))", BY_SCRIPT),
+        (("CFG=$1", "NAME=${CFG%.yaml}", "srun ./a $NAME"), "${CFG%.yaml}", ARGUMENT),
+        (('NAME=$(basename "$0")', "B=${NAME%.*}", "srun ./a $B"), "${NAME%.*}", DIFFERS),
+        (("SEED=$RANDOM", "S=$((SEED+1))", "srun ./a $S"), "$((SEED+1))", DIFFERS),
+        (("T=$(date +%s%N)", "X=${T%%0*}", "srun ./a $X"), "${T%%0*}", DIFFERS),
+        (("srun ./a --seed $RANDOM",), "$RANDOM", DIFFERS),
+        (("srun ./a --seed $((10 + $1))",), "$((10 + $1))", ARGUMENT),
+        ((*SET_BY_IF, "export T=$((E+1))", START), "export T=$((E+1))",
+         "the script computes the value: set it yourself, and pass it with --env T"),
+        ((*SET_BY_IF, "export T=$E", START), "export T=$E",
+         "the script computes the value: set it yourself, and pass it with --env T"),
+        ((*SET_BY_IF, "mkdir -p run_$((E*2))", START), "mkdir -p run_$((E*2))",
+         "a command computes a part of it: do it in the program"),
+    ],
+)  # fmt: skip
+def test_an_expression_of_a_value_that_is_not_known_is_reported(lines: tuple[str, ...], text: str, note: str) -> None:
+    assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((*SET_BY_IF, "E=3", "srun ./a $((E*2))"), ["6"]),
+        (("E=2", "M=$((E*2))", *SET_BY_IF, "srun ./a $M"), ["4"]),
+    ],
+)
+def test_a_value_before_or_after_one_that_is_not_known_is_kept(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    assert arguments_in_job(tmp_path, *lines) == expected
+    assert [each.line for each in read(*lines).untranslated] == [[*lines].index(SET_BY_IF[0]) + 3]
