@@ -18,7 +18,7 @@ from tree_sitter import Node
 from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
-from argosy.core.script_words import Part, Word
+from argosy.core.script_words import Part, Word, is_glob
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -344,11 +344,11 @@ BRACES = re.compile(rf"(?<![$\\])\{{(?:[^{{}}\s,.\"']|\.(?!\.){QUOTED})*(?:,|\.\
 """A brace expansion of bash, for example ``{a,b}`` or ``{1..3}``; sh does not have it."""
 
 
-def _has_braces(concatenation: Node) -> bool:
-    """Return whether a word contains braces that bash expands; those in quotes are text."""
+def _is_pattern(concatenation: Node) -> bool:
+    """Return whether a word contains braces that bash expands, or ``[0-9]``; those in quotes are text."""
     plain = {"word", "number", "brace_expression"}
-    parts = (_source(each) if each.type in plain else "_" for each in concatenation.children)
-    return bool(BRACES.search("".join(parts)))
+    text = "".join(_source(each) if each.type in plain or not each.is_named else "_" for each in concatenation.children)
+    return bool(BRACES.search(text) or is_glob(text))
 
 
 def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
@@ -359,7 +359,7 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     match node.type:
         case "raw_string":
             yield Part("text", text[1:-1], quoted=True)
-        case "concatenation" if not quoted and _has_braces(node):
+        case "concatenation" if not quoted and _is_pattern(node):
             yield Part("shell", text)
         case "concatenation":
             for child in node.children:
@@ -396,7 +396,7 @@ def _plain(text: str, *, quoted: bool) -> Part:
     """Remove backslashes as the shell does; unquoted patterns and ``~`` are left to the shell."""
     if re.search(r"(?<!\\)\$", text):
         return Part("shell", text, quoted=quoted)
-    if not quoted and (text.startswith("~") or any(sign in text for sign in "*?")):
+    if not quoted and (text.startswith("~") or is_glob(text)):
         return Part("shell", text)
     out, signs = [], iter(text)
     for sign in signs:

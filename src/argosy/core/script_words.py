@@ -64,6 +64,9 @@ SET_IN_JOB = re.compile(
 )
 """Variables that Slurm, the login or the launcher sets in a job, so that their defaults do not apply."""
 
+GLOB = re.compile(r"(?<!\\)[*?]|^[^=]*(?<![\\$])\[[^\]/]+\]")
+"""A pattern of file names.  Behind ``=``, brackets are a list: ``--layers=[1,2]`` is no file."""
+
 USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::[-=][^{}]*)?\})")
 """A variable in the default of another one."""
 
@@ -142,9 +145,19 @@ def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
     for number, piece in enumerate(pieces):
         if number:
             fields.append([])
-        fields[-1].append(Part("text", piece, quoted=True))
+        fields[-1].append(_pattern(piece) if is_glob(piece) else Part("text", piece, quoted=True))
     if part.text[-1:].isspace() and pieces:
         fields.append([])
+
+
+def is_glob(text: str) -> bool:
+    """Return whether the shell replaces unquoted text by the files whose names match it."""
+    return bool(GLOB.search(text))
+
+
+def _pattern(text: str) -> Part:
+    """Return a pattern from the value of a variable, in which the shell expands nothing else."""
+    return Part("shell", re.sub(r"[^\w*?\[\]!,.:/=@%+^-]", r"\\\g<0>", text))
 
 
 def plain_text(word: Word) -> str | None:
