@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from tree_sitter import Node
 
+from argosy.core.ansi_text import decode_ansi_text
 from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
@@ -357,8 +358,9 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
         yield _plain(blanks[0], quoted=quoted)
         text = text[blanks.end() :]
     match node.type:
-        case "raw_string":
-            yield Part("text", text[1:-1], quoted=True)
+        case "raw_string" | "ansi_c_string":
+            plain = decode_ansi_text(text[2:-1]) if text.startswith("$") else text[1:-1]
+            yield Part("text", plain, quoted=True)
         case "concatenation" if not quoted and _is_pattern(node):
             yield Part("shell", text)
         case "concatenation":

@@ -65,7 +65,7 @@ SET_IN_JOB = re.compile(
 """Variables that Slurm, the login or the launcher sets in a job, so that their defaults do not apply."""
 
 GLOB = re.compile(r"(?<!\\)[*?]|^[^=]*(?<![\\$])\[[^\]/]+\]")
-"""A pattern of file names.  Behind ``=``, brackets are a list: ``--layers=[1,2]`` is no file."""
+"""A pattern of file names.  Behind ``=``, brackets are a list: ``--layers=[1,2]`` is not a file."""
 
 USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::[-=][^{}]*)?\})")
 """A variable in the default of another one."""
