@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from argosy.core.records import replace
-from argosy.core.script_words import Part, Values, Word
+from argosy.core.script_words import Part, Values, Word, plain_text
 from argosy.launch.import_script.defaults import COMPUTED
 from argosy.launch.import_script.program import shell_line
 
@@ -24,6 +24,9 @@ ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
 
 INDEX = re.compile(r"\$\(\((.*)\)\)|\$\[(.*)\]|\$\{[#!]?\w+(?:\[(.*)\]|(?:\[[@*]\])?:(?![-+=?])(.*)\})", re.DOTALL)
 """The parts of expressions in which a variable needs no dollar sign: arithmetic, an index, the length of a part."""
+
+INDIRECT = re.compile(r"\$\{!(\w+)(?![\w\[@*])")
+"""The variable whose name is the value of another one."""
 
 FIRST_ELEMENT = re.compile(r"\$\{(\w+)\[0\]\}")
 HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
@@ -83,6 +86,8 @@ def _why_unknown(part: Part, values: Values) -> str:
     if found := ELEMENT.match(part.text):
         note = "the script does not set the array: write its value, or choose it in the program"
         return "" if found[1] in values else note
+    if (found := INDIRECT.search(part.text)) and not _target(found[1], values):
+        return f"{found[1]} has the name of the variable: write its value"
     if found := SLURM_COMMAND.search(part.text):
         return f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
     return DIFFERS_NOTE if DIFFERS.search(part.text) else ""
@@ -130,7 +135,7 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
     """
     found: list[str] = []
     arrays = set[str]()
-    waiting, begun = _uses(words, arrays), set[str]()
+    waiting, begun = _uses(words, values, arrays), set[str]()
     while waiting:
         name, is_done = waiting.pop()
         if is_done:
@@ -141,16 +146,27 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
             continue  # a value that contains itself is that of the user's shell
         else:
             begun.add(name)
-            waiting += [(name, True), *(use for use in _uses(values[name], arrays) if use[0] != OLD.sub("", name))]
+            waiting += [
+                (name, True),
+                *(use for use in _uses(values[name], values, arrays) if use[0] != OLD.sub("", name)),
+            ]
     arrays |= {name for name in found if len(values[name]) > 1}
     lines = {name: shell_line(values[name]) for name in found}
     return {name: f"{name}=({line})" if name in arrays else f"{name}={line}" for name, line in lines.items()}
 
 
-def _uses(words: Iterable[Word], arrays: set[str]) -> list[tuple[str, bool]]:
+def _uses(words: Sequence[Word], values: Values, arrays: set[str]) -> list[tuple[str, bool]]:
     """Return the variables that expressions of words use, each with False; add those with an index to `arrays`."""
     arrays.update(name for part in expressions(words) for name in ELEMENT.findall(part.text))
-    return [(name, False) for word in words for name in used_names(word)]
+    names = [name for word in words for name in used_names(word)]
+    targets = [_target(name, values) for part in expressions(words) for name in INDIRECT.findall(part.text)]
+    return [(name, False) for name in (*names, *targets)]
+
+
+def _target(name: str, values: Values) -> str:
+    """Return the name that is the value of a variable; empty if it is not known."""
+    text = plain_text(values[name][0]) if values.get(name) else None
+    return text if text and text.isidentifier() else ""
 
 
 def new_definitions(words: Sequence[Word], values: Values, prelude: Sequence[str]) -> list[str]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
+from argosy.core.script_reader import JobScript, Statement, read_job_script
 from argosy.core.script_words import Part, expand, source_text
 from argosy.launch.import_script.classify import (
+    assigned_variables,
     classify,
     computed_variables,
     handled_signals,
@@ -49,9 +50,6 @@ from argosy.launch.import_script.shell_state import (
 )
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
-
-ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
-"""A variable that a loop or condition sets."""
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
@@ -181,16 +179,16 @@ class _Reader:
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
         first = statement.text.split("\n", 1)[0]
-        changed = set(ASSIGNED.findall(statement.text))
-        for command in read_commands(statement.text):
-            changed |= computed_variables([source_text(word) for word in command.words])
+        changed = assigned_variables(statement.text)
         self.state.compute(changed)
         if wrapper := read_gpu_wrapper(statement.text):
             self.wrappers[wrapper.name] = wrapper
             return self.found.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
         if first.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
-            return self.found.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
+            return self.found.add(
+                statement.line, first, *self.variables.computed(statement, changed, PURPOSES[Role.TEST])
+            )
         harmless = harmless_functions(self.functions)
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
@@ -289,7 +287,8 @@ class _Reader:
                 note = f"the job passes {signals} to each rank: handle it in the program"
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
             case Role.PRINT | Role.CONTROL | Role.TEST:
-                self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
+                names = computed_variables(program.texts)
+                self.found.add(statement.line, text, *self.variables.computed(statement, names, PURPOSES[role]))
             case Role.FILES if not self.jobs:
                 self.prepare(statement, program)
             case _:

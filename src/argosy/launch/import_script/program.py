@@ -130,6 +130,7 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
 
 OF_BASH = re.compile(
     r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\w=\(|\$\{[#!]?\w+(\[|/|\^|,|:[^-+=?])"
+    r"|\$\[|\$\{!|\(\((?:(?!\)\)).)*(\d#|\*\*|\+\+|--|,)"
     r"|\b(S?RANDOM|SECONDS|EPOCHSECONDS|EPOCHREALTIME|BASHPID)\b|\$\{?(E?UID|HOSTNAME)\b"
 )
 """Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays, changed variables, its own ones."""

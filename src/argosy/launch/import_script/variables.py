@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, source_text
@@ -13,6 +13,7 @@ from argosy.launch.import_script.defaults import COMPUTED, default_notes
 from argosy.launch.import_script.expressions import (
     ARGUMENT_NOTE,
     DIFFERS_NOTE,
+    INDIRECT,
     expressions,
     new_definitions,
     renamed,
@@ -140,10 +141,19 @@ class Variables:
             return Fate.LEFT_OUT, "only commands that a job does not need use it"
         return Fate.REPLACED, USED
 
+    def computed(self, statement: Statement, names: Collection[str], reason: str) -> Outcome:
+        """Return what becomes of a command that sets variables, for example ``read``; else it is not needed."""
+        fates = [self._fate_of_variable(statement, name, ()) for name in sorted(names)]
+        if (Fate.REPLACED, USED) in fates:
+            return Fate.UNTRANSLATED, COMPUTED
+        return fates[0] if fates else (Fate.LEFT_OUT, reason)
+
     def users_of(self, name: str, statement: Statement) -> list[Statement]:
         """Return the other statements that use or export a variable."""
         word = rf"\b{re.escape(name)}\b"
-        use = re.compile(rf"\$\{{?[#!]?{word}|\bexport\b.*{word}|\(\((?:(?!\)\)).)*{word}|\$\{{\w+\[[^]]*{word}")
+        use = re.compile(
+            rf"\$\{{?[#!]?{word}|\bexport\b.*{word}|\(\((?:(?!\)\)).)*{word}|\$\{{\w+\[[^]]*{word}|{INDIRECT.pattern}"
+        )
         return [each for each in self.statements if each != statement and use.search(each.text)]
 
     def _is_harmless(self, statement: Statement) -> bool:

@@ -276,3 +276,36 @@ def test_a_value_before_or_after_one_that_is_not_known_is_kept(
 ) -> None:
     assert arguments_in_job(tmp_path, *lines) == expected
     assert [each.line for each in read(*lines).untranslated] == [[*lines].index(SET_BY_IF[0]) + 3]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("i=$SLURM_ARRAY_TASK_ID", "B=$((10#$i + 1))", "srun ./a $B"), ["9"]),
+        (("N=3", "srun ./a $((2**N)) $((N++)) $((N))"), ["8", "3", "4"]),
+        (("N=3", "srun ./a $[N+3] $((N==3)) $((N<=2))"), ["6", "1", "0"]),
+        (("x=5", "n=x", "srun ./a ${!n}"), ["5"]),
+        (("export X=$'p\\tq'", "srun ./a --sep $'\\t' \"$X\" $'it\\'s'"), ["--sep", "\t", "p\tq", "it's"]),
+    ],
+)
+def test_syntax_that_only_bash_has_keeps_its_meaning(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    assert arguments_in_job(tmp_path, *lines, SLURM_ARRAY_TASK_ID="08") == expected
+    assert not read(*lines).untranslated
+
+
+def test_arithmetic_that_sh_has_needs_no_bash() -> None:
+    assert job("N=3", "srun ./a $((N==3)) $((N * 2)) ${N%3}")["command"][0] == "sh"
+
+
+def test_a_variable_whose_name_is_not_known_is_reported() -> None:
+    note = "P has the name of the variable: write its value"
+    assert outcomes("P=$1", "srun ./a ${!P}")["${!P}"] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize("line", ["((T = N * 8))", "((T++))", 'let "T = 3 * 4"', "printf -v T %03d 7", "read -r T < f"])
+def test_a_command_that_sets_a_used_variable_is_reported(line: str) -> None:
+    found = outcomes("N=4", line, "srun ./a $T")
+    assert {found[line], found["$T"]} == {(Fate.UNTRANSLATED, BY_SCRIPT)}
+    assert outcomes(line, START)[line] == (Fate.LEFT_OUT, "the script does not use it")
