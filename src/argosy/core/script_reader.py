@@ -19,7 +19,7 @@ from argosy.core.ansi_text import decode_ansi_text
 from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
-from argosy.core.script_words import Part, Word, is_glob
+from argosy.core.script_words import Part, Word, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -309,6 +309,10 @@ def _assigned_parts(word: Word) -> Iterator[Part]:
     for part in word:
         if part.all_elements:
             yield Part("shell", f"${{{part.text}[*]}}", quoted=True)
+            continue
+        if part.default and not part.quoted:
+            default = without_quotes(part.default, quoted=False)
+            yield replace(part, default=part.default if default is None else default, quoted=True)
             continue
         is_path = part.kind in {"text", "shell"} and not part.quoted
         for number, text in enumerate(LATER_HOME.split(part.text) if is_path else [part.text]):

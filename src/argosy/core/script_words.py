@@ -67,6 +67,9 @@ SET_IN_JOB = re.compile(
 GLOB = re.compile(r"(?<!\\)[*?]|^[^=]*(?<![\\$])\[[^\]/]+\]")
 """A pattern of file names.  Behind ``=``, brackets are a list: ``--layers=[1,2]`` is not a file."""
 
+IN_QUOTES = re.compile(r"""(?P<sign>["'])(?P<text>(?:(?!(?P=sign))[^\\])*)(?P=sign)""", re.DOTALL)
+"""A default that is in quotes as a whole: ``${NAME:-"a b"}``."""
+
 USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::[-=][^{}]*)?\})")
 """A variable in the default of another one."""
 
@@ -91,7 +94,7 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
             if number:
                 fields.append([])
             for inner in each:
-                _append(fields, inner, split=part.kind == "variable" and not part.quoted)
+                _append(fields, inner, split=not _is_one_word(part, values))
     kept = [tuple(field) for field in fields if field]
     return tuple(kept)
 
@@ -122,7 +125,21 @@ def taken_default(part: Part, values: Values) -> str:
     """Return the default that a variable without a value takes; empty if it depends on the shell of the job."""
     is_known = part.kind != "variable" or _is_set(part, values) or SET_IN_JOB.fullmatch(part.text)
     default = "" if is_known else _expand_default(part, values)
-    return "" if "$" in default else default.strip("\"'")
+    return "" if "$" in default else without_quotes(default, quoted=part.quoted) or ""
+
+
+def without_quotes(default: str, *, quoted: bool) -> str | None:
+    """Return a default without its quotes; between double quotes, ``'`` is a character.  None if it needs a shell."""
+    found = IN_QUOTES.fullmatch(default)
+    if found and (found["sign"] == '"' or not quoted):
+        return found["text"]
+    return None if re.search(r'["\\]' if quoted else r"[\"'\\]", default) else default
+
+
+def _is_one_word(part: Part, values: Values) -> bool:
+    """Return whether the value of a variable is not split into words."""
+    is_default = part.default is not None and not _is_set(part, values)
+    return part.kind != "variable" or part.quoted or (is_default and bool(IN_QUOTES.fullmatch(part.default or "")))
 
 
 def _expand_default(part: Part, values: Values) -> str:

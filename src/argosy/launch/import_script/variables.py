@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from argosy.core.records import replace
 from argosy.core.script_reader import Statement
 from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
@@ -83,6 +84,8 @@ class Variables:
     def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate an assignment, or only remember its value if it is not exported."""
         state, inside = self.state, INSIDE.sub("", name)
+        for part in (part for word in words for part in word if part.assigns and part.text != name):
+            self.assign(replace(statement, text=part.reference, exported=False), part.text, ((part,),))
         is_exported = statement.exported or state.exports_all or name in state.exported
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         value = _text_of([each for word in words for each in expand(word, state.values)])
