@@ -235,6 +235,30 @@ def test_variables_of_an_index_are_defined(tmp_path: Path, lines: tuple[str, ...
     assert not read(*lines).untranslated
 
 
+@pytest.mark.parametrize(
+    ("start", "text", "note"),
+    [
+        ("srun env -i X=1 ./a", "env -i", "put it before the program in command, if the image has it"),
+        ("srun nice -n 5 ./a", "nice -n 5", "put it before the program in command, if the image has it"),
+        ("stdbuf -oL srun ./a", "stdbuf -oL", "put it before the program in command, if the image has it"),
+    ],
+)
+def test_the_options_of_a_command_before_the_program_are_reported(start: str, text: str, note: str) -> None:
+    assert outcomes(start)[text] == (Fate.UNTRANSLATED, note)
+
+
+def test_env_changes_the_environment_and_the_folder_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    lines = ("export X=1", "srun env -u X -C sub Y=2 ./a $X")
+    shell, option, text = job(*lines)["command"]
+    text = text.replace("exec ./a", 'echo "$PWD" "${X-unset}"; exec echo')
+    environment = {"PATH": os.defpath, **job(*lines)["env"]}
+    shown = subprocess.run((shell, option, text), cwd=tmp_path, env=environment, capture_output=True, check=True).stdout
+    assert shown.decode().split() == [f"{tmp_path}/sub", "unset", "1"]
+    assert job(*lines)["env"] == {"X": "1", "Y": "2"}
+    assert not read(*lines).untranslated
+
+
 SET_BY_IF = ("if true; then E=1; else E=10; fi",)
 ARGUMENT = "an argument of the script: write its value"
 DIFFERS = "a shell computes it in each rank"
