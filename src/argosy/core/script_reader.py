@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import pairwise, zip_longest
+from itertools import chain, groupby, pairwise, zip_longest
 from typing import Literal
 
 import msgspec
@@ -349,11 +349,23 @@ BRACES = re.compile(rf"(?<![$\\])\{{(?:[^{{}}\s,.\"']|\.(?!\.){QUOTED})*(?:,|\.\
 """A brace expansion of bash, for example ``{a,b}`` or ``{1..3}``; sh does not have it."""
 
 
-def _is_pattern(concatenation: Node) -> bool:
-    """Return whether a word contains braces that bash expands, or ``[0-9]``; those in quotes are text."""
+def _has_braces(concatenation: Node) -> bool:
+    """Return whether a word contains braces that bash expands; those in quotes are text."""
     plain = {"word", "number", "brace_expression"}
-    text = "".join(_source(each) if each.type in plain or not each.is_named else "_" for each in concatenation.children)
-    return bool(BRACES.search(text) or is_glob(text))
+    parts = (_source(each) if each.type in plain else "_" for each in concatenation.children)
+    return bool(BRACES.search("".join(parts)))
+
+
+def _joined_parts(concatenation: Node, *, quoted: bool) -> Iterator[Part]:
+    """Read the parts of a word; the grammar cuts plain text with brackets, for example ``x[0-9]``."""
+    groups = groupby(concatenation.children, lambda each: each.type in {"word", "number"})
+    for number, (is_plain, nodes) in enumerate(groups):
+        if is_plain:
+            text = "".join(map(_source, nodes))
+            is_tilde = text.startswith("~") and number > 0 and not quoted  # only at the beginning, ~ is the home folder
+            yield _plain(f"\\{text}" if is_tilde else text, quoted=quoted)
+        else:
+            yield from chain.from_iterable(_parts(each, quoted=quoted) for each in nodes)
 
 
 def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
@@ -365,11 +377,10 @@ def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
         case "raw_string" | "ansi_c_string":
             plain = decode_ansi_text(text[2:-1]) if text.startswith("$") else text[1:-1]
             yield Part("text", plain, quoted=True)
-        case "concatenation" if not quoted and _is_pattern(node):
+        case "concatenation" if not quoted and _has_braces(node):
             yield Part("shell", text)
         case "concatenation":
-            for child in node.children:
-                yield from _parts(child, quoted=quoted)
+            yield from _joined_parts(node, quoted=quoted)
         case "string":
             yield from _string_parts(node)
         case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
