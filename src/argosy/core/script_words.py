@@ -84,6 +84,9 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
     nested
         Whether the values contain variables that have values, too.
     """
+    elements = [part for part in word if part.text or part.kind != "text"]
+    if elements and all(part.all_elements and values.get(part.text) == () for part in elements):
+        return ()  # bash drops an array without elements, also in quotes
     fields: list[list[Part]] = [[]]
     for part in word:
         found = _value(part, values, nested=nested)

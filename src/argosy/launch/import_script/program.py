@@ -136,7 +136,7 @@ OF_BASH = re.compile(
 """Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays, changed variables, its own ones."""
 
 
-HOME = re.compile(r"~(?=/|$)")
+HOME = re.compile(r"^~(?=/|$)")
 """The home folder at the beginning of a word."""
 
 
@@ -158,6 +158,7 @@ def _shell_part(part: Part) -> str:
         return quote(part.text) if part.text else ""
     if part.kind == "shell":
         # Behind other text, or between quotes, the shell does not replace ~ by the home folder.
-        home, rest = ('"${HOME}"', part.text[1:]) if HOME.match(part.text) else ("", part.text)
-        return home + (f'"{rest}"' if part.quoted and rest else rest)
+        if part.quoted:
+            return f'"{HOME.sub("${HOME}", part.text)}"'
+        return HOME.sub('"${HOME}"', part.text)
     return f'"{part.reference}"' if part.quoted else part.reference
