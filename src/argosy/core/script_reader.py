@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import pairwise, zip_longest
+from itertools import chain, groupby, pairwise, zip_longest
 from typing import Literal
 
 import msgspec
 from tree_sitter import Node
 
+from argosy.core.ansi_text import decode_ansi_text
 from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
 from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
-from argosy.core.script_words import Part, Word
+from argosy.core.script_words import Part, Word, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -295,13 +296,30 @@ def _assigned(node: Node) -> Iterator[tuple[str, tuple[Word, ...]]]:
             words = tuple(_word(part) for part in value.named_children if part.type != "comment")
             yield _source(name), ((replace(before, all_elements=True),), *words) if is_added else words
         else:
-            text = tuple(map(_joined, _word(value)))
+            text = tuple(_assigned_parts(_word(value)))
             yield _source(name), ((before, *text) if is_added else text,)
 
 
-def _joined(part: Part) -> Part:
-    """Return a part of the value of a variable: the elements of an array become one text."""
-    return Part("shell", f"${{{part.text}[*]}}", quoted=True) if part.all_elements else part
+LATER_HOME = re.compile(r"(?<=:)~(?=[/:]|$)")
+"""The home folder in a list of paths; only in the value of a variable, the shell replaces it."""
+
+
+def _assigned_parts(word: Word) -> Iterator[Part]:
+    """Yield the parts of the value of a variable, which is not split: the elements of an array become one text."""
+    for part in word:
+        if part.all_elements:
+            yield Part("shell", f"${{{part.text}[*]}}", quoted=True)
+            continue
+        if part.default and not part.quoted:
+            default = without_quotes(part.default, quoted=False)
+            yield replace(part, default=part.default if default is None else default, quoted=True)
+            continue
+        is_path = part.kind in {"text", "shell"} and not part.quoted
+        for number, text in enumerate(LATER_HOME.split(part.text) if is_path else [part.text]):
+            if number:
+                yield Part("variable", "HOME", quoted=True)
+            if text or not number:
+                yield replace(part, text=text, quoted=True)
 
 
 def _words(node: Node) -> Iterator[Word]:
@@ -338,19 +356,31 @@ def _has_braces(concatenation: Node) -> bool:
     return bool(BRACES.search("".join(parts)))
 
 
+def _joined_parts(concatenation: Node, *, quoted: bool) -> Iterator[Part]:
+    """Read the parts of a word; the grammar cuts plain text with brackets, for example ``x[0-9]``."""
+    groups = groupby(concatenation.children, lambda each: each.type in {"word", "number"})
+    for number, (is_plain, nodes) in enumerate(groups):
+        if is_plain:
+            text = "".join(map(_source, nodes))
+            is_tilde = text.startswith("~") and number > 0 and not quoted  # only at the beginning, ~ is the home folder
+            yield _plain(f"\\{text}" if is_tilde else text, quoted=quoted)
+        else:
+            yield from chain.from_iterable(_parts(each, quoted=quoted) for each in nodes)
+
+
 def _parts(node: Node, *, quoted: bool) -> Iterator[Part]:
     text = _source(node)
     if node.type.endswith(("expansion", "_substitution")) and (blanks := BLANKS.match(text)) and blanks[0]:
         yield _plain(blanks[0], quoted=quoted)
         text = text[blanks.end() :]
     match node.type:
-        case "raw_string":
-            yield Part("text", text[1:-1], quoted=True)
+        case "raw_string" | "ansi_c_string":
+            plain = decode_ansi_text(text[2:-1]) if text.startswith("$") else text[1:-1]
+            yield Part("text", plain, quoted=True)
         case "concatenation" if not quoted and _has_braces(node):
             yield Part("shell", text)
         case "concatenation":
-            for child in node.children:
-                yield from _parts(child, quoted=quoted)
+            yield from _joined_parts(node, quoted=quoted)
         case "string":
             yield from _string_parts(node)
         case "command_substitution" if text in {"$(pwd)", "`pwd`"}:
@@ -383,7 +413,7 @@ def _plain(text: str, *, quoted: bool) -> Part:
     """Remove backslashes as the shell does; unquoted patterns and ``~`` are left to the shell."""
     if re.search(r"(?<!\\)\$", text):
         return Part("shell", text, quoted=quoted)
-    if not quoted and (text.startswith("~") or any(sign in text for sign in "*?")):
+    if not quoted and (text.startswith("~") or is_glob(text)):
         return Part("shell", text)
     out, signs = [], iter(text)
     for sign in signs:
@@ -400,10 +430,15 @@ VARIABLE = re.compile(r"(?P<name>\w+)(?P<all>\[[@*]\])?(?:(?P<sign>:[-=])(?P<def
 """A variable in braces that the shell replaces by its value or by a default."""
 
 
+COMPUTED = frozenset({"RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID"})
+"""Variables that have another value each time when bash reads them."""
+
+
 def _variable(text: str, *, quoted: bool) -> Part:
     found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
     # A command in the default computes it, like one in the value.
-    if not found or not found["name"].isidentifier() or re.search(r"\$\(|`", found["default"] or ""):
+    is_computed = found and (found["name"] in COMPUTED or re.search(r"\$\(|`", found["default"] or ""))
+    if not found or not found["name"].isidentifier() or is_computed:
         return Part("shell", text, quoted=quoted)
     return Part(
         "variable",

@@ -52,13 +52,23 @@ Word = tuple[Part, ...]
 """One word of a command as it is written: ``--nodes=$N`` is the text ``--nodes=`` and the variable ``N``."""
 
 Values = Mapping[str, tuple[Word, ...]]
-"""Variables of a script: name -> words; an array has several words, any other variable has one."""
+"""Variables of a script: name -> words.
+
+An array has any number of words, and an unquoted part of it may be several elements.  Any other variable has one word,
+whose parts are all quoted, since assignments do not split words.
+"""
 
 SET_IN_JOB = re.compile(
     r"(SLURM|PMI|OMPI_)\w*|((NODE|GROUP|LOCAL)_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)"
     r"|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|((LD_)?LIBRARY_|PYTHON|MAN|C)?PATH|HOME|USER|LOGNAME|HOSTNAME|PWD|TMPDIR"
 )
 """Variables that Slurm, the login or the launcher sets in a job, so that their defaults do not apply."""
+
+GLOB = re.compile(r"(?<!\\)[*?]|^[^=]*(?<![\\$])\[[^\]/]+\]")
+"""A pattern of file names.  Behind ``=``, brackets are a list: ``--layers=[1,2]`` is not a file."""
+
+IN_QUOTES = re.compile(r"""(?P<sign>["'])(?P<text>(?:(?!(?P=sign))[^\\])*)(?P=sign)""", re.DOTALL)
+"""A default that is in quotes as a whole: ``${NAME:-"a b"}``."""
 
 USED_IN_DEFAULT = re.compile(r"\$(?:(\w+)|\{(\w+)(?::[-=][^{}]*)?\})")
 """A variable in the default of another one."""
@@ -74,6 +84,9 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
     nested
         Whether the values contain variables that have values, too.
     """
+    elements = [part for part in word if part.text or part.kind != "text"]
+    if elements and all(part.all_elements and values.get(part.text) == () for part in elements):
+        return ()  # bash drops an array without elements, also in quotes
     fields: list[list[Part]] = [[]]
     for part in word:
         found = _value(part, values, nested=nested)
@@ -84,7 +97,7 @@ def expand(word: Word, values: Values, *, nested: bool = False) -> tuple[Word, .
             if number:
                 fields.append([])
             for inner in each:
-                _append(fields, inner, split=part.kind == "variable" and not part.quoted)
+                _append(fields, inner, split=not _is_one_word(part, values))
     kept = [tuple(field) for field in fields if field]
     return tuple(kept)
 
@@ -93,8 +106,9 @@ def _value(part: Part, values: Values, *, nested: bool) -> tuple[Word, ...] | No
     if part.kind != "variable":
         return ((part,),)
     if _is_set(part, values):
-        elements = values[part.text] if part.all_elements else values[part.text][:1]
-        found = tuple(map(quoted_word, elements))
+        found = values[part.text] if part.all_elements else values[part.text][:1]
+        if not part.all_elements and any(not each.quoted and each.kind != "text" for word in found for each in word):
+            return ((Part("shell", f"${{{part.text}[0]}}", quoted=part.quoted),),)
         if nested:
             others = {name: value for name, value in values.items() if name != part.text}
             found = tuple(piece for word in found for piece in expand(word, others, nested=True))
@@ -114,7 +128,21 @@ def taken_default(part: Part, values: Values) -> str:
     """Return the default that a variable without a value takes; empty if it depends on the shell of the job."""
     is_known = part.kind != "variable" or _is_set(part, values) or SET_IN_JOB.fullmatch(part.text)
     default = "" if is_known else _expand_default(part, values)
-    return "" if "$" in default else default.strip("\"'")
+    return "" if "$" in default else without_quotes(default, quoted=part.quoted) or ""
+
+
+def without_quotes(default: str, *, quoted: bool) -> str | None:
+    """Return a default without its quotes; between double quotes, ``'`` is a character.  None if it needs a shell."""
+    found = IN_QUOTES.fullmatch(default)
+    if found and (found["sign"] == '"' or not quoted):
+        return found["text"]
+    return None if re.search(r'["\\]' if quoted else r"[\"'\\]", default) else default
+
+
+def _is_one_word(part: Part, values: Values) -> bool:
+    """Return whether the value of a variable is not split into words."""
+    is_default = part.default is not None and not _is_set(part, values)
+    return part.kind != "variable" or part.quoted or (is_default and bool(IN_QUOTES.fullmatch(part.default or "")))
 
 
 def _expand_default(part: Part, values: Values) -> str:
@@ -127,11 +155,6 @@ def _expand_default(part: Part, values: Values) -> str:
     return USED_IN_DEFAULT.sub(value, part.default or "")
 
 
-def quoted_word(word: Word) -> Word:
-    """Return a word whose values are not split: those of assignments, and values that are split where they are used."""
-    return tuple(replace(part, quoted=True) for part in word)
-
-
 def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
     if not split or part.kind != "text":
         fields[-1].append(replace(part, quoted=part.quoted and not split))
@@ -142,9 +165,19 @@ def _append(fields: list[list[Part]], part: Part, *, split: bool) -> None:
     for number, piece in enumerate(pieces):
         if number:
             fields.append([])
-        fields[-1].append(Part("text", piece, quoted=True))
+        fields[-1].append(_pattern(piece) if is_glob(piece) else Part("text", piece, quoted=True))
     if part.text[-1:].isspace() and pieces:
         fields.append([])
+
+
+def is_glob(text: str) -> bool:
+    """Return whether the shell replaces unquoted text by the files whose names match it."""
+    return bool(GLOB.search(text))
+
+
+def _pattern(text: str) -> Part:
+    """Return a pattern from the value of a variable, in which the shell expands nothing else."""
+    return Part("shell", re.sub(r"[^\w*?\[\]!,.:/=@%+^-]", r"\\\g<0>", text))
 
 
 def plain_text(word: Word) -> str | None:

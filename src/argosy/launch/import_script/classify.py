@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from argosy.core.script_reader import read_commands
-from argosy.core.script_words import Part, Values
+from argosy.core.script_words import Part, Values, source_text
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
@@ -25,6 +25,13 @@ INTERPRETER = re.compile(r"i?python[\d.]*|bash|sh|julia|Rscript|perl")
 """Programs whose first argument is the file that they run."""
 
 SUBSTITUTION = re.compile(r"\$\(([^(].*)\)|`(.*)`", re.DOTALL)
+
+ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
+"""A variable that a loop or condition sets."""
+
+ARITHMETIC = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
+COUNTED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
+"""A variable that arithmetic sets: ``((TOTAL = N * 8))``, ``((i++))``."""
 
 ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
@@ -58,6 +65,16 @@ def computed_variables(words: Sequence[str]) -> set[str]:
         return set(arguments[1:2])
     found = (re.match(r"[A-Za-z_]\w*", each) for each in arguments) if name in COMPUTING else ()
     return {each[0] for each in found if each}
+
+
+def assigned_variables(text: str) -> set[str]:
+    """Return the variables that a compound statement sets."""
+    found = set(ASSIGNED.findall(text))
+    for numbers in ARITHMETIC.findall(text):
+        found |= {name for names in COUNTED.findall(numbers) for name in names if name}
+    for command in read_commands(text):
+        found |= computed_variables([source_text(word) for word in command.words])
+    return found
 
 
 def handled_signals(arguments: Sequence[str]) -> str:

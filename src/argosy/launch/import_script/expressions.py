@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from argosy.core.script_words import Part, Values, Word
+from argosy.core.records import replace
+from argosy.core.script_words import Part, Values, Word, plain_text
+from argosy.launch.import_script.defaults import COMPUTED
 from argosy.launch.import_script.program import shell_line
 
 USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
-"""A variable in an expression; in ``$((N * G))``, it needs no dollar sign."""
+"""A variable in an expression; in those of `INDEX`, it needs no dollar sign."""
+
+OLD = re.compile(r"_was\d+$")
+"""End of the name of an earlier value; in such a value, the variable itself is that of the user's shell."""
 
 ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 """An argument of the job script itself."""
@@ -17,22 +22,72 @@ ARGUMENT = re.compile(r"\$(\{?[\d@*]|#|\{#\})")
 ELEMENT = re.compile(r"\$\{[#!]?(\w+)\[")
 """An element of an array."""
 
+INDEX = re.compile(r"\$\(\((.*)\)\)|\$\[(.*)\]|\$\{[#!]?\w+(?:\[(.*)\]|(?:\[[@*]\])?:(?![-+=?])(.*)\})", re.DOTALL)
+"""The parts of expressions in which a variable needs no dollar sign: arithmetic, an index, the length of a part."""
+
+INDIRECT = re.compile(r"\$\{!(\w+)(?![\w\[@*])")
+"""The variable whose name is the value of another one."""
+
+FIRST_ELEMENT = re.compile(r"\$\{(\w+)\[0\]\}")
+HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
+FIRST_NODE = Part("variable", "MASTER_ADDR", quoted=True)
+"""The name of the job's first node, which Argosy sets for each rank."""
+
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 
-DIFFERS = re.compile(r"\$\((?!\()|`|[<>]\(|\$[$!?]|\b(RANDOM|SECONDS)\b")
+COMMAND = re.compile(r"\$\((?!\()|`|[<>]\(")
+DIFFERS = re.compile(rf"{COMMAND.pattern}|\$[$!?]|\b(S?RANDOM|SECONDS|EPOCHSECONDS|EPOCHREALTIME|BASHPID)\b")
 """Expressions whose value may differ in each rank: commands, and numbers of the shell itself."""
 
 ARGUMENT_NOTE = "an argument of the script: write its value"
 DIFFERS_NOTE = "a shell computes it in each rank"
 
 
-def why_unknown(part: Part, values: Values) -> str:
-    """Return why the shell of a rank does not compute an expression as the script does; empty if it does."""
-    if ARGUMENT.match(part.text):
+def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
+    """Replace the first element of an array that contains the host names of the job's nodes."""
+    return tuple(tuple(FIRST_NODE if _is_first_node(part, values) else part for part in word) for word in words)
+
+
+def _is_first_node(part: Part, values: Values) -> bool:
+    found = FIRST_ELEMENT.fullmatch(part.text)
+    name = part.text if part.kind == "variable" and not part.all_elements else found[1] if found else ""
+    first = values.get(name, ((),))[0]
+    return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
+
+
+def why_unknown(part: Part, values: Values, computed: Collection[str] = ()) -> str:
+    """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
+
+    The variables that the expression uses may be unknown, too.
+
+    Parameters
+    ----------
+    computed
+        Variables that a loop, a condition or a command such as ``read`` sets.
+    """
+    used = [values[name] for name in definitions(((part,),), values)]
+    parts = (part, *(each for words in used for each in expressions(words)))
+    reason = next(filter(None, (_why_unknown(each, values) for each in parts)), "")
+    return reason or (COMPUTED if any(uses_any(words, computed) for words in (((part,),), *used)) else "")
+
+
+def uses_any(words: Iterable[Word], names: Collection[str]) -> bool:
+    """Return whether words use one of these variables, in an expression or as they are."""
+    return bool(names) and any(
+        name in names
+        for word in words
+        for name in (*used_names(word), *(part.text for part in word if part.kind == "variable"))
+    )
+
+
+def _why_unknown(part: Part, values: Values) -> str:
+    if ARGUMENT.search(part.text) and not COMMAND.search(part.text):
         return ARGUMENT_NOTE
     if found := ELEMENT.match(part.text):
         note = "the script does not set the array: write its value, or choose it in the program"
         return "" if found[1] in values else note
+    if (found := INDIRECT.search(part.text)) and not _target(found[1], values):
+        return f"{found[1]} has the name of the variable: write its value"
     if found := SLURM_COMMAND.search(part.text):
         return f"the container has no {found[0]}: use MASTER_ADDR and MASTER_PORT, which Argosy sets"
     return DIFFERS_NOTE if DIFFERS.search(part.text) else ""
@@ -46,7 +101,31 @@ def expressions(words: Iterable[Word]) -> Iterator[Part]:
 def used_names(word: Word) -> Iterator[str]:
     """Yield the names of variables in the expressions of a word."""
     for part in expressions((word,)):
-        yield from (ARITHMETIC if part.text.startswith("$((") else USED).findall(part.text)
+        numbers = " ".join(text for found in INDEX.findall(part.text) for text in found)
+        yield from dict.fromkeys((*USED.findall(part.text), *ARITHMETIC.findall(numbers)))
+
+
+def renamed(words: tuple[Word, ...], name: str, other: str) -> tuple[Word, ...]:
+    """Give a variable another name in the expressions of words."""
+    use = re.compile(rf"\b{re.escape(name)}\b")
+    return tuple(
+        tuple(replace(part, text=use.sub(other, part.text)) if part.kind == "shell" else part for part in word)
+        for word in words
+    )
+
+
+def users(name: str, values: Values) -> list[str]:
+    """Return the variables whose expressions use the present value of another one.
+
+    Values that this value uses are older: ``X=/b$X; X=/c$X``.
+    """
+    older = {name, *definitions(values.get(name, ()), values)}
+    return [
+        each
+        for each, words in values.items()
+        if each not in older and any(name in part.text for part in expressions(words))
+        if any(name in used_names(word) for word in words)
+    ]
 
 
 def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
@@ -54,20 +133,40 @@ def definitions(words: Sequence[Word], values: Values) -> Mapping[str, str]:
 
     A variable follows those that its own value uses.
     """
-    found: dict[str, str] = {}
-    arrays = {match[1] for match in (ELEMENT.match(each.text) for each in expressions(words)) if match} & {*values}
-    waiting, begun = [(name, False) for word in words for name in used_names(word)], set[str]()
+    found: list[str] = []
+    arrays = set[str]()
+    waiting, begun = _uses(words, values, arrays), set[str]()
     while waiting:
         name, is_done = waiting.pop()
         if is_done:
-            value = shell_line(values[name])
-            found[name] = f"{name}=({value})" if name in arrays else f"{name}={value}"
-        elif name in begun or (len(values.get(name, ())) == 1 and name in used_names(values[name][0])):
+            found.append(name)
+        elif name in begun or not values.get(name):
+            continue
+        elif len(values[name]) == 1 and name in used_names(values[name][0]):
             continue  # a value that contains itself is that of the user's shell
-        elif len(values.get(name, ())) == 1 or name in arrays:
+        else:
             begun.add(name)
-            waiting += [(name, True), *((used, False) for word in values[name] for used in used_names(word))]
-    return found
+            waiting += [
+                (name, True),
+                *(use for use in _uses(values[name], values, arrays) if use[0] != OLD.sub("", name)),
+            ]
+    arrays |= {name for name in found if len(values[name]) > 1}
+    lines = {name: shell_line(values[name]) for name in found}
+    return {name: f"{name}=({line})" if name in arrays else f"{name}={line}" for name, line in lines.items()}
+
+
+def _uses(words: Sequence[Word], values: Values, arrays: set[str]) -> list[tuple[str, bool]]:
+    """Return the variables that expressions of words use, each with False; add those with an index to `arrays`."""
+    arrays.update(name for part in expressions(words) for name in ELEMENT.findall(part.text))
+    names = [name for word in words for name in used_names(word)]
+    targets = [_target(name, values) for part in expressions(words) for name in INDIRECT.findall(part.text)]
+    return [(name, False) for name in (*names, *targets)]
+
+
+def _target(name: str, values: Values) -> str:
+    """Return the name that is the value of a variable; empty if it is not known."""
+    text = plain_text(values[name][0]) if values.get(name) else None
+    return text if text and text.isidentifier() else ""
 
 
 def new_definitions(words: Sequence[Word], values: Values, prelude: Sequence[str]) -> list[str]:

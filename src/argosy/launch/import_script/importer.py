@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Statement, read_commands, read_job_script
+from argosy.core.script_reader import JobScript, Statement, read_job_script
 from argosy.core.script_words import Part, expand, source_text
 from argosy.launch.import_script.before import Preparation, made_again
 from argosy.launch.import_script.classify import (
+    assigned_variables,
     classify,
     computed_variables,
     handled_signals,
@@ -52,9 +53,6 @@ from argosy.launch.import_script.shell_state import (
 from argosy.launch.import_script.slurm_numbers import option_numbers
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
-
-ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
-"""A variable that a loop or condition sets."""
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
@@ -201,16 +199,16 @@ class _Reader:
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
         first = statement.text.split("\n", 1)[0]
-        changed = set(ASSIGNED.findall(statement.text))
-        for command in read_commands(statement.text):
-            changed |= computed_variables([source_text(word) for word in command.words])
-        self.state.conditional |= changed
+        changed = assigned_variables(statement.text)
+        self.state.compute(changed)
         if wrapper := read_gpu_wrapper(statement.text):
             self.wrappers[wrapper.name] = wrapper
             return self.found.add(statement.line, first, Fate.REPLACED, NO_WRAPPER, end=statement.end)
         if first.startswith(("[", "((")) and not statement.commands:
             self.after_test = True
-            return self.found.add(statement.line, first, Fate.LEFT_OUT, PURPOSES[Role.TEST])
+            return self.found.add(
+                statement.line, first, *self.variables.computed(statement, changed, PURPOSES[Role.TEST])
+            )
         harmless = harmless_functions(self.functions)
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
@@ -309,7 +307,8 @@ class _Reader:
                 note = f"the job passes {signals} to each rank: handle it in the program"
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
             case Role.PRINT | Role.CONTROL | Role.TEST:
-                self.found.add(statement.line, text, Fate.LEFT_OUT, PURPOSES[role])
+                names = computed_variables(program.texts)
+                self.found.add(statement.line, text, *self.variables.computed(statement, names, PURPOSES[role]))
             case Role.FILES:
                 self.prepare(statement, program)
             case _:
@@ -349,6 +348,7 @@ class _Reader:
         names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
         unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
         for name in names:
+            self.state.keep_old_value(name)
             self.state.values.pop(name, None)
             self.state.forget(name)
         if names and (not unknown or "-f" in program.texts):
@@ -361,10 +361,13 @@ class _Reader:
         if program.name == "mkdir":
             program.words = made_again(program.words)
         line = "; ".join((*new_definitions(program.words, self.state.values, ()), shell_line(program.words)))
-        if self.state.is_lost:
+        state = self.state
+        if state.is_lost:
             note = "a command computes the folder: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        if any(why_unknown(part, self.state.values) for part in expressions(program.words)) or OF_BASH.search(line):
+        if any(
+            why_unknown(part, state.values, state.conditional) for part in expressions(program.words)
+        ) or OF_BASH.search(line):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}

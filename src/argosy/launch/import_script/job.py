@@ -11,7 +11,7 @@ from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Values, Word, expand, source_text
+from argosy.core.script_words import Word, expand, source_text
 from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
@@ -68,7 +68,7 @@ def make_job(
         *variables.notes,
         *replaced_numbers,
         *_layers(program),
-        *(_computed_parts((*program.words, *inputs), state.values) if by_shell or program.script else ()),
+        *(_computed_parts((*program.words, *inputs), state) if by_shell or program.script else ()),
         *_script_notes(program),
         *default_notes(statement_words(statement), state.values, state.conditional),
         *_conditional_variables((*program.words, program.script), state),
@@ -96,7 +96,7 @@ def _put_numbers(program: Program, numbers: Mapping[str, str]) -> tuple[Note, ..
 
 def _script_notes(program: Program) -> Iterator[Note]:
     """Report what the text of ``bash -c`` leaves to the shell of each rank."""
-    for note in _computed_parts((program.script,), {}):
+    for note in _computed_parts((program.script,), ShellState()):
         if not any(note[0] in each for each in program.replaced):
             yield note
     yield from _literal_variables(program.script)
@@ -145,10 +145,10 @@ def _layers(program: Program) -> Iterator[Note]:
         yield text, Fate.UNTRANSLATED, reason
 
 
-def _computed_parts(words: Iterable[Word], values: Values) -> Iterator[Note]:
+def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
     """Report the parts of the command that a shell expands."""
     for part in expressions(words):
-        if note := why_unknown(part, values):
+        if note := why_unknown(part, state.values, state.conditional):
             yield part.text, Fate.UNTRANSLATED, note
         else:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"

@@ -128,8 +128,16 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
     return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
 
 
-OF_BASH = re.compile(r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\$\{\w+(\[|/|\^|,|:\d)")
-"""Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays and changed variables."""
+OF_BASH = re.compile(
+    r"(?<!\$)\(\(|\[\[|[<>]\(|<<<|\w=\(|\$\{[#!]?\w+(\[|/|\^|,|:[^-+=?])"
+    r"|\$\[|\$\{!|\(\((?:(?!\)\)).)*(\d#|\*\*|\+\+|--|,)"
+    r"|\b(S?RANDOM|SECONDS|EPOCHSECONDS|EPOCHREALTIME|BASHPID)\b|\$\{?(E?UID|HOSTNAME)\b"
+)
+"""Syntax of bash that sh does not have: ``((``, ``[[``, ``<(``, ``<<<``, arrays, changed variables, its own ones."""
+
+
+HOME = re.compile(r"^~(?=/|$)")
+"""The home folder at the beginning of a word."""
 
 
 def shell_line(words: tuple[Word, ...]) -> str:
@@ -149,5 +157,8 @@ def _shell_part(part: Part) -> str:
     if part.kind == "text":
         return quote(part.text) if part.text else ""
     if part.kind == "shell":
-        return f'"{part.text}"' if part.quoted else part.text
+        # Behind other text, or between quotes, the shell does not replace ~ by the home folder.
+        if part.quoted:
+            return f'"{HOME.sub("${HOME}", part.text)}"'
+        return HOME.sub('"${HOME}"', part.text)
     return f'"{part.reference}"' if part.quoted else part.reference

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from argosy.core.sbatch_options import split_options
+from argosy.core.sbatch_options import Option, split_options
 from argosy.core.script_reader import Statement, read_statements
-from argosy.core.script_words import Part, Values, expand, quoted_word, source_text
+from argosy.core.script_words import Part, Values, expand, source_text
+from argosy.core.shell import quote
 from argosy.launch.import_script.containers import (
     BINDS,
     INSIDE,
@@ -22,6 +23,7 @@ from argosy.launch.import_script.containers import (
     read_shifter,
 )
 from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.expressions import with_first_node
 from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
@@ -62,7 +64,7 @@ def read_program(statement: Statement, values: Values, exported: Collection[str]
     exported
         Names of the exported variables, which ``bash -c`` sees; None if they are not known.
     """
-    words = tuple(expanded for word in statement.words for expanded in expand(word, values))
+    words = tuple(expanded for word in with_first_node(statement.words, values) for expanded in expand(word, values))
     program = Program(words, statement.line, values, written=statement.words)
     program.hidden = (
         {*values} - {*exported, *(name for name, _ in statement.assigned)} if exported is not None else set()
@@ -76,7 +78,7 @@ def read_program(statement: Statement, values: Values, exported: Collection[str]
 def _set_variables(program: Program, statement: Statement) -> None:
     """Read the variables that precede a command."""
     for name, words in statement.assigned:
-        expanded = [each for word in words for each in expand(quoted_word(word), program.values)]
+        expanded = [each for word in words for each in expand(word, program.values)]
         value = " ".join(map(source_text, expanded))
         if name in BINDS:
             program.add("bind", *value.split(","))
@@ -152,8 +154,13 @@ def _python_module(name: str, options: int) -> Callable[[Program], None] | None:
 def _prefix(program: Program) -> None:
     """Remove ``exec``, ``time``, ``nice -n 5``, ``timeout 3h``, and ``env NAME=VALUE`` with their options."""
     name = program.name
-    _, count = split_options(program.texts[1:], flags=PREFIX_FLAGS, short=NO_SHORT)
+    options, count = split_options(program.texts[1:], flags=PREFIX_FLAGS, short=NO_SHORT)
+    written = " ".join(program.texts[: 1 + count])
     program.skip(1 + count)
+    if name == "env":
+        _set_environment(program, options)
+    elif name in {"nice", "ionice", "stdbuf"}:
+        program.untranslated.append(f"{written}: {KEEP}")
     if name == "timeout" and program.words:
         program.untranslated.append(f"timeout {program.texts[0]}: set time, the limit of the job")
         program.skip(1)
@@ -161,6 +168,23 @@ def _prefix(program: Program) -> None:
         variable, _, value = program.texts[0].partition("=")
         program.set_variable(variable, value)
         program.skip(1)
+
+
+KEEP = "put it before the program in command, if the image has it"
+
+
+def _set_environment(program: Program, options: Sequence[Option]) -> None:
+    """Let the shell of each rank do what the options of env say."""
+    for each in options:
+        option = f"env -{each.name} {each.value}".rstrip() if len(each.name) == 1 else f"env {each}"
+        if each.name in {"u", "unset"} and each.value.isidentifier():
+            program.prelude.append(f"unset {each.value}")
+        elif each.name in {"C", "chdir"} and each.value and "$" not in each.value:
+            program.prelude.append(f"cd {quote(each.value)}")
+        elif each.name in {"S", "split-string"}:
+            program.obstacle = f"Argosy does not read the program in {option}: write its words without -S"
+        elif each.name not in {"v", "debug"}:
+            program.untranslated.append(f"{option}: {KEEP}")
 
 
 MEMORY_POLICIES = frozenset({"interleave", "i", "membind", "m", "preferred", "p", "preferred-many", "P"})

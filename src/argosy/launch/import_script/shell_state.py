@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from argosy.core.script_reader import Statement, read_commands
 from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import computed_variables
+from argosy.launch.import_script.expressions import renamed, users, uses_any
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
 
@@ -115,9 +116,35 @@ class ShellState(msgspec.Struct):
 
     def observe(self, command: Sequence[str]) -> None:
         """Note the variables that a command such as ``read`` sets, and ``set -a``."""
-        self.conditional |= computed_variables(command)
+        self.compute(computed_variables(command))
         if found := ALL_EXPORTED.match(" ".join(command)):
             self.exports_all = found[1] == "-"
+
+    def compute(self, names: Iterable[str]) -> None:
+        """Note variables that a loop, a condition or a command sets, so that their values are not known."""
+        for name in names:
+            self.keep_old_value(name)
+            self.conditional.add(name)
+
+    def set_value(self, name: str, words: tuple[Word, ...]) -> None:
+        """Set a variable; its value is not known if it contains one that is not."""
+        if not uses_any(words, self.conditional):
+            self.conditional.discard(name)
+        self.values[name] = words
+
+    def keep_old_value(self, name: str, *, always: bool = False) -> str:
+        """Give a variable's value another name in the expressions that use it, before the value changes.
+
+        Return the other name; empty if nothing uses the value, unless `always`.
+        """
+        found = users(name, self.values)
+        if name not in self.values or not (found or always):
+            return ""
+        old = next(each for each in (f"{name}_was{number}" for number in count(1)) if each not in self.values)
+        self.values[old] = self.values[name]
+        self.conditional |= {old} if name in self.conditional else set()
+        self.values.update({each: renamed(self.values[each], name, old) for each in found})
+        return old
 
     def forget(self, name: str) -> None:
         """Forget the exported value of a variable, and that it was unset."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import count
+from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.script_reader import Statement
-from argosy.core.script_words import Part, Word, expand, plain_text, quoted_word, source_text
+from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
-from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.defaults import COMPUTED, default_notes
 from argosy.launch.import_script.expressions import (
     ARGUMENT_NOTE,
     DIFFERS_NOTE,
+    INDIRECT,
     expressions,
     new_definitions,
+    renamed,
     used_names,
+    uses_any,
     why_unknown,
+    with_first_node,
 )
 from argosy.launch.import_script.model import Fate, Note, Outcome, Translations
 from argosy.launch.import_script.options import NOTES
@@ -49,6 +52,7 @@ USE_FIRST_NODE = "the script computes it from the nodes of the job: use MASTER_A
 FINDS_NODES = "Argosy finds the nodes of the job"
 """Reason why a job does not need these commands."""
 
+BY_SCRIPT = "the script computes the value: set it yourself, and pass it with --env"
 USED = "its value is put where it is used"
 
 
@@ -92,6 +96,8 @@ class Variables:
     def assign(self, statement: Statement, name: str, words: tuple[Word, ...]) -> None:
         """Translate an assignment, or only remember its value if it is not exported."""
         state, inside = self.state, INSIDE.sub("", name)
+        for part in (part for word in words for part in word if part.assigns and part.text != name):
+            self.assign(replace(statement, text=part.reference, exported=False), part.text, ((part,),))
         is_exported = statement.exported or state.exports_all or name in state.exported
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         value = _text_of([each for word in words for each in expand(word, state.values)])
@@ -103,15 +109,15 @@ class Variables:
         if name not in state.values:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
-        words = self._with_old_value(name, words)
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(quoted_word(word), state.values))
+        words = self._with_old_value(name, with_first_node(words, state.values))
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, state.values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)
             return self._add(statement, (Fate.UNTRANSLATED, "its value is too long for an argument"))
         if is_exported:
             return self._export(statement, name, expanded, notes)
-        state.values[name] = expanded
+        state.set_value(name, expanded)
         outcome = self._fate_of_variable(statement, name, expanded)
         if outcome[0] is Fate.LEFT_OUT and (lost := self._lost_in_value(expanded)):
             outcome = (Fate.UNTRANSLATED, "it starts a program: write a job for it")
@@ -128,7 +134,7 @@ class Variables:
     def _set_cores(self, value: str, words: tuple[Word, ...]) -> Outcome:
         """Translate the cores that srun gives to a rank; the script may use the variable elsewhere."""
         state, number = self.state, parse_int(value)
-        state.values[CORES_OF_SRUN] = tuple(each for word in words for each in expand(quoted_word(word), state.values))
+        state.set_value(CORES_OF_SRUN, tuple(each for word in words for each in expand(word, state.values)))
         if number in {0, state.shape.cpus_per_task}:
             return Fate.REPLACED, "Argosy passes the cores on to srun"
         state.shape = replace(state.shape, cpus_per_task=number)
@@ -138,7 +144,7 @@ class Variables:
         """Return what becomes of ``export NAME`` of a variable without a known value, and why."""
         self.state.exported.add(name)
         if name in self.state.conditional:
-            return Fate.UNTRANSLATED, f"the script computes the value: set it yourself, and pass it with --env {name}"
+            return Fate.UNTRANSLATED, f"{BY_SCRIPT} {name}"
         return Fate.LEFT_OUT, "the job inherits your environment"
 
     def _lost_in_value(self, words: tuple[Word, ...]) -> str:
@@ -160,10 +166,19 @@ class Variables:
             return Fate.LEFT_OUT, "only commands that a job does not need use it"
         return Fate.REPLACED, USED
 
+    def computed(self, statement: Statement, names: Collection[str], reason: str) -> Outcome:
+        """Return what becomes of a command that sets variables, for example ``read``; else it is not needed."""
+        fates = [self._fate_of_variable(statement, name, ()) for name in sorted(names)]
+        if (Fate.REPLACED, USED) in fates:
+            return Fate.UNTRANSLATED, COMPUTED
+        return fates[0] if fates else (Fate.LEFT_OUT, reason)
+
     def users_of(self, name: str, statement: Statement) -> list[Statement]:
         """Return the other statements that use or export a variable."""
         word = rf"\b{re.escape(name)}\b"
-        use = re.compile(rf"\$\{{?[#!]?{word}|\bexport\b.*{word}|\(\((?:(?!\)\)).)*{word}|\$\{{\w+\[[^]]*{word}")
+        use = re.compile(
+            rf"\$\{{?[#!]?{word}|\bexport\b.*{word}|\(\((?:(?!\)\)).)*{word}|\$\{{\w+\[[^]]*{word}|{INDIRECT.pattern}"
+        )
         return [each for each in self.statements if each != statement and use.search(each.text)]
 
     def _is_harmless(self, statement: Statement) -> bool:
@@ -175,7 +190,7 @@ class Variables:
         """Translate an exported variable."""
         name = INSIDE.sub("", full_name)
         definitions = new_definitions(words, self.state.values, self.state.prelude)
-        self.state.values[full_name] = words
+        self.state.set_value(full_name, words)
         self.state.forget(name)
         self.state.exported.add(full_name)
         if name not in HOST_PATHS and _adds_to_itself(name, words):
@@ -204,7 +219,7 @@ class Variables:
             return Fate.KEPT, f"bind = {value}"
         if setting and setting.value == value and is_certain(setting, self.site, self.state.shape):
             return Fate.REPLACED, f"the profile of {self.site.name} sets it"
-        use = re.compile(rf"\$\{{{re.escape(name)}\b")
+        use = re.compile(rf"\$\{{?{name}\b|\(\(.*\b{name}\b|^{name}=")
         is_used_before = any(map(use.search, self.state.prelude))
         if all(plain_text(word) is not None for word in words) and not is_used_before:
             self.state.env[name] = value
@@ -217,29 +232,23 @@ class Variables:
         return Fate.KEPT, "the shell of each rank sets it" if known == words else HAS_FIRST_NODE
 
     def _with_old_value(self, name: str, words: tuple[Word, ...]) -> tuple[Word, ...]:
-        """Give the value so far another name in expressions of the new value: ``N=4; N=$((N * 2))``."""
-        values = self.state.values
-        if name not in values or not any(name in used_names(word) for word in words):
-            return words
-        old = next(each for each in (f"{name}_{number}" for number in count(1)) if each not in values)
-        values[old] = values[name]
-        use = re.compile(rf"\b{re.escape(name)}\b")
-        return tuple(
-            tuple(replace(part, text=use.sub(old, part.text)) if part.kind == "shell" else part for part in word)
-            for word in words
-        )
+        """Give the value so far another name in the expressions that use it: ``M=$((N * 2)); N=$((N + 1))``."""
+        is_own = any(name in used_names(word) for word in words)
+        old = self.state.keep_old_value(name, always=is_own)
+        return renamed(words, name, old) if old else words
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
+        reason = ""
         for part in expressions(words):
-            reason = why_unknown(part, self.state.values)
+            reason = why_unknown(part, self.state.values, self.state.conditional)
             if reason == DIFFERS_NOTE:
                 return f"a command computes the value: set the variable yourself, and pass it with --env {name}"
             if reason == ARGUMENT_NOTE:
                 return f"an argument of the script: pass the value with --env {name}=VALUE"
-            if reason:
+            if reason and reason != COMPUTED:
                 return reason
-        return ""
+        return f"{BY_SCRIPT} {name}" if uses_any(words, self.state.conditional) or reason else ""
 
 
 def _with_first_node(words: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -118,7 +118,7 @@ def test_a_default_stands_for_an_empty_value_but_not_for_a_computed_one() -> Non
     assert job("A=", "srun ./a ${A:-5}")["command"] == ["./a", "5"]
     assert job("A=3", "srun bash -c './a ${A:-5}'")["command"] == ["./a", "5"]
     note = "the script computes it: write its value, or set it in the program"
-    assert notes("read A", "srun ./a ${A:-5}") == {"$A": note}
+    assert notes("read A", "srun ./a ${A:-5}") == dict.fromkeys(("read A", "$A"), note)
 
 
 def test_a_command_in_a_default_is_reported() -> None:
@@ -158,3 +158,24 @@ def test_an_assigned_default_is_an_image_an_exported_value_or_left_to_the_shell(
         ("${IMAGE:=/p/x.sif}", "fixed at /p/x.sif, whatever IMAGE is in your shell: change it in the table"),
         (": ${IMAGE:=/p/x.sif} ${UNUSED:=1}", "the script does not use it"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("srun ./a ${Z:-\"q r\"} ${Z:-'s t'} ${Z:-q r}",), ["q r", "s t", "q", "r"]),
+        (('srun ./a "${Z:-\'s\'}" "${Z:-"d e"}"',), ["'s'", "d e"]),
+        (('srun ./a ${Z:--x "a b"}',), ["-x", "a b"]),
+        (("Y=${Z:-'s t'}", "W=\"${Z:-'s'}\"", 'srun ./a "$Y" "$W"'), ["s t", "'s'"]),
+        (("V=${SLURM_X:-'s t'}", "export V", 'srun ./a "$V" ${SLURM_X:-"s t"}'), ["s t", "s t"]),
+        (("A=${X:=set}", "srun ./a $A $X"), ["set", "set"]),
+        (("export A=${X:=set}-1", "srun ./a $A $X"), ["set-1", "set"]),
+        (("X=", "A=${X:=set}", "srun ./a $A $X"), ["set", "set"]),
+        (("X=7", "A=${X:=set}", "srun ./a $A $X"), ["7", "7"]),
+    ],
+)
+def test_a_default_has_its_words_and_is_assigned(lines: tuple[str, ...], expected: list[str]) -> None:
+    keys = job(*lines)
+    found = keys["command"][1:] if keys["command"][0] == "./a" else shown(keys, r"printf '%s\n'").splitlines()
+    assert found == expected
+    assert "X" not in keys.get("env", {})

@@ -49,6 +49,8 @@ def value_in_job(name: str, *lines: str, **variables: str) -> str:
         (("NAME=gpt", "export X=${NAME^^}"), "GPT"),
         (("export X=${UNSET-/tmp}/c",), "/tmp/c"),  # noqa: S108
         (("export X=~/x",), "/home/ada/x"),
+        (("export X=~/x:~/y",), "/home/ada/x:/home/ada/y"),
+        (("export X=/x:~/y:~",), "/x:/home/ada/y:/home/ada"),
         (("export X=*.none",), "*.none"),
         (("export X=/a${LIST:+:$LIST}",), "/a:/l"),
         (("export X=/a${UNSET:+:$UNSET}",), "/a"),
@@ -128,11 +130,12 @@ def test_a_variable_of_one_command_that_slurm_completes_is_set() -> None:
         (("N=4", "N=$((N * 2))", "mkdir -p run_$N", "srun ./a $N"), "run_8"),
         (("export DATA=$DATA/sub", "mkdir -p $DATA", "srun ./a"), "data/sub"),
         (("OUT=${OUT:-runs/$SEED}", "export OUT", "mkdir -p $OUT", "srun ./a"), "runs/7"),
+        (("OUT=~/res", 'mkdir -p "$OUT/a b"', "srun ./a"), "home/res/a b"),
     ],
 )
 def test_a_command_on_files_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: str) -> None:
     (line,) = job(*lines)["before"]
-    environment = {"PATH": os.defpath, "DATA": "data", "SEED": "7"}
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path / "home"), "DATA": "data", "SEED": "7"}
     subprocess.run(("/bin/sh", "-e", "-c", line), env=environment, cwd=tmp_path, check=True)
     assert (tmp_path / expected).is_dir()
 
@@ -173,3 +176,195 @@ def test_gpus_that_the_script_hides_are_hidden_in_the_job(name: str, value: str)
     assert job(line, START)["env"] == {name: value}
     assert outcomes(line, START)[line][0] is Fate.KEPT
     assert "env" not in job(f"export {name}=0,1", START)
+
+
+def arguments_in_job(folder: Path, *lines: str, **variables: str) -> list[str]:
+    """Return the arguments that a job's only program gets in a folder, with these variables."""
+    keys = job(*lines)
+    environment = {"PATH": os.defpath, "HOME": "/home/ada", **keys.get("env", {}), **variables}
+    command = [each.replace("exec ./a", r"exec printf '%s\n'") for each in keys["command"]]
+    command = ["printf", r"%s\n", *command[1:]] if command[0] == "./a" else command
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("A=(*.txt)", "srun ./a ${A[1]}"), ["b.txt"]),
+        (("A=(*.txt)", 'srun ./a "${A[@]}" $A'), ["a.txt", "b.txt", "a.txt"]),
+        (('A=("*.txt")', 'srun ./a "${A[0]}"'), ["*.txt"]),
+        (('IN="./*.txt"', 'srun ./a $IN "$IN"'), ["./a.txt", "./b.txt", "./*.txt"]),
+        (('O="-i *.txt \\$HOME ~ \'"', "srun ./a $O"), ["-i", "a.txt", "b.txt", "$HOME", "~", "'"]),
+        (("srun ./a [a-b].txt x[0-9].txt '[a]'.txt \\[a].txt l=[1,2]",),
+         ["a.txt", "b.txt", "x[0-9].txt", "[a].txt", "[a].txt", "l=[1,2]"]),
+        (("A=()", "A+=(--lr 1)", 'A+=("p q")', 'srun ./a "${A[@]}"'), ["--lr", "1", "p q"]),
+        (("A=()", 'srun ./a "${A[@]}" ${A[@]} "x${A[@]}" ""'), ["x", ""]),
+        (("B=a", 'srun ./a $B[.]txt "$B"* ./$B* $B~/x'), ["a.txt", "a.txt", "./a.txt", "a~/x"]),
+        (('L="p q r"', "A=($L)", 'srun ./a ${A[2]} "${A[@]}" $A'), ["r", "p", "q", "r", "p"]),
+        (('L="p q"', 'A=("$L" "s t")', 'srun ./a "${A[@]}"'), ["p q", "s t"]),
+        (("A=(p)", "A+=(*.txt $EXTRA)", "srun ./a ${A[3]} ${A[4]}"), ["x", "y"]),
+        (
+            ("nodes=$(scontrol show hostnames $SLURM_JOB_NODELIST)", "A=($nodes)", "head=${A[0]}", "srun ./a $head"),
+            ["n7"],
+        ),
+        (("O=~/r", 'srun ./a --out=$O "$O/l" ~/x ~ "~/y" --z=~/z $O"/m"'),
+         ["--out=/home/ada/r", "/home/ada/r/l", "/home/ada/x", "/home/ada", "~/y", "--z=~/z", "/home/ada/r/m"]),
+        (('A=($(scontrol show hostnames "$SLURM_NODELIST"))', "srun ./a --addr=${A[0]}:29500 $A"),
+         ["--addr=n7:29500", "n7"]),
+    ],
+)  # fmt: skip
+def test_an_array_has_the_elements_that_the_shell_makes(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch()
+    assert arguments_in_job(tmp_path, *lines, EXTRA="x y", MASTER_ADDR="n7") == expected
+    assert not read(*lines).untranslated
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "note"),
+    [
+        (("A=($(cat in.txt))", "srun ./a ${A[2]}"), "${A[2]}", "a shell computes it in each rank"),
+        (("A=($(scontrol show hostnames))", "srun ./a ${A[1]}"), "${A[1]}",
+         "the container has no scontrol: use MASTER_ADDR and MASTER_PORT, which Argosy sets"),
+    ],
+)  # fmt: skip
+def test_elements_that_a_command_computes_are_reported(lines: tuple[str, ...], text: str, note: str) -> None:
+    assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("N=4", "M=$((N*2))", "N=5", "srun ./a $M $N $((N + M))"), ["8", "5", "13"]),
+        (("F=a.tar.gz", "B=${F%%.*}", "F=b.txt", "srun ./a $B $F"), ["a", "b.txt"]),
+        (("export N=2", "export M=$((N+1))", "export N=7", 'srun ./a $N $M "$(printenv N M)"'), ["7", "3", "7", "3"]),
+        (("N=4", "M=$((N*2))", "N=$((M+1))", "srun ./a $M $N"), ["8", "9"]),
+        (("N=4", "M=$((N*2))", "N=$((M+1))", "M=1", "N=$((N+M))", "srun ./a $M $N"), ["1", "10"]),
+        (("N=4", "M=$((N*2))", "unset N", "srun ./a $M"), ["8"]),
+        (("A=(p q)", "M=${A[1]}", "A=(r s)", "srun ./a $M ${A[1]}"), ["q", "s"]),
+        (("X=/b${X:+:$X}", "X=/c${X:+:$X}", "X=/d${X:+:$X}", "srun ./a $X"), ["/d:/c:/b:/x"]),
+    ],
+)
+def test_an_expression_has_the_values_of_its_line(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
+    assert arguments_in_job(tmp_path, *lines, X="/x") == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "a=${A[$((t % 2))]}", "srun ./a $a"), ["y"]),
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y z)", "srun ./a ${A[t%2]} ${A[(t+1)%2]}"), ["y", "x"]),
+        (("t=$SLURM_ARRAY_TASK_ID", "A=(x y)", "B=(p q)", "a=${A[$((t % 2))]}", "t=$((t / 2))", "b=${B[$((t % 2))]}",
+          "srun ./a $a $b $t"), ["y", "q", "1"]),
+        (("A=(x y)", "P=${A[$SLURM_ARRAY_TASK_ID - 2]}", "Q=${P}.txt", "srun ./a ${P%x} ${Q%.*}"), ["y", "y"]),
+        (("N=(p q)", "srun ./a $(( ${#N[@]} - 1 ))"), ["1"]),
+        (("S=abcd", "i=1", "srun ./a ${S:i:2}"), ["bc"]),
+    ],
+)  # fmt: skip
+def test_variables_of_an_index_are_defined(tmp_path: Path, lines: tuple[str, ...], expected: list[str]) -> None:
+    assert arguments_in_job(tmp_path, *lines, SLURM_ARRAY_TASK_ID="3") == expected
+    assert not read(*lines).untranslated
+
+
+@pytest.mark.parametrize(
+    ("start", "text", "note"),
+    [
+        ("srun env -i X=1 ./a", "env -i", "put it before the program in command, if the image has it"),
+        ("srun nice -n 5 ./a", "nice -n 5", "put it before the program in command, if the image has it"),
+        ("stdbuf -oL srun ./a", "stdbuf -oL", "put it before the program in command, if the image has it"),
+    ],
+)
+def test_the_options_of_a_command_before_the_program_are_reported(start: str, text: str, note: str) -> None:
+    assert outcomes(start)[text] == (Fate.UNTRANSLATED, note)
+
+
+def test_env_changes_the_environment_and_the_folder_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    lines = ("export X=1", "srun env -u X -C sub Y=2 ./a $X")
+    shell, option, text = job(*lines)["command"]
+    text = text.replace("exec ./a", 'echo "$PWD" "${X-unset}"; exec echo')
+    environment = {"PATH": os.defpath, **job(*lines)["env"]}
+    shown = subprocess.run((shell, option, text), cwd=tmp_path, env=environment, capture_output=True, check=True).stdout
+    assert shown.decode().split() == [f"{tmp_path}/sub", "unset", "1"]
+    assert job(*lines)["env"] == {"X": "1", "Y": "2"}
+    assert not read(*lines).untranslated
+
+
+SET_BY_IF = ("if true; then E=1; else E=10; fi",)
+ARGUMENT = "an argument of the script: write its value"
+DIFFERS = "a shell computes it in each rank"
+BY_SCRIPT = "the script computes it: write its value, or set it in the program"
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "note"),
+    [
+        ((*SET_BY_IF, "S=$((E*100))", "srun ./a $S"), "$((E*100))", BY_SCRIPT),
+        ((*SET_BY_IF, "S=$((E*100))", "T=$((S+1))", "srun ./a $T"), "$((S+1))", BY_SCRIPT),
+        (("CFG=$1", "NAME=${CFG%.yaml}", "srun ./a $NAME"), "${CFG%.yaml}", ARGUMENT),
+        (('NAME=$(basename "$0")', "B=${NAME%.*}", "srun ./a $B"), "${NAME%.*}", DIFFERS),
+        (("SEED=$RANDOM", "S=$((SEED+1))", "srun ./a $S"), "$((SEED+1))", DIFFERS),
+        (("T=$(date +%s%N)", "X=${T%%0*}", "srun ./a $X"), "${T%%0*}", DIFFERS),
+        (("srun ./a --seed $RANDOM",), "$RANDOM", DIFFERS),
+        (("srun ./a --seed $((10 + $1))",), "$((10 + $1))", ARGUMENT),
+        ((*SET_BY_IF, "export T=$((E+1))", START), "export T=$((E+1))",
+         "the script computes the value: set it yourself, and pass it with --env T"),
+        ((*SET_BY_IF, "export T=$E", START), "export T=$E",
+         "the script computes the value: set it yourself, and pass it with --env T"),
+        ((*SET_BY_IF, "mkdir -p run_$((E*2))", START), "mkdir -p run_$((E*2))",
+         "a command computes a part of it: do it in the program"),
+    ],
+)  # fmt: skip
+def test_an_expression_of_a_value_that_is_not_known_is_reported(lines: tuple[str, ...], text: str, note: str) -> None:
+    assert outcomes(*lines)[text] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((*SET_BY_IF, "E=3", "srun ./a $((E*2))"), ["6"]),
+        (("E=2", "M=$((E*2))", *SET_BY_IF, "srun ./a $M"), ["4"]),
+    ],
+)
+def test_a_value_before_or_after_one_that_is_not_known_is_kept(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    assert arguments_in_job(tmp_path, *lines) == expected
+    assert [each.line for each in read(*lines).untranslated] == [[*lines].index(SET_BY_IF[0]) + 3]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("i=$SLURM_ARRAY_TASK_ID", "B=$((10#$i + 1))", "srun ./a $B"), ["9"]),
+        (("N=3", "srun ./a $((2**N)) $((N++)) $((N))"), ["8", "3", "4"]),
+        (("N=3", "srun ./a $[N+3] $((N==3)) $((N<=2))"), ["6", "1", "0"]),
+        (("x=5", "n=x", "srun ./a ${!n}"), ["5"]),
+        (("export X=$'p\\tq'", "srun ./a --sep $'\\t' \"$X\" $'it\\'s'"), ["--sep", "\t", "p\tq", "it's"]),
+    ],
+)
+def test_syntax_that_only_bash_has_keeps_its_meaning(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[str]
+) -> None:
+    assert arguments_in_job(tmp_path, *lines, SLURM_ARRAY_TASK_ID="08") == expected
+    assert not read(*lines).untranslated
+
+
+def test_arithmetic_that_sh_has_needs_no_bash() -> None:
+    assert job("N=3", "srun ./a $((N==3)) $((N * 2)) ${N%3}")["command"][0] == "sh"
+
+
+def test_a_variable_whose_name_is_not_known_is_reported() -> None:
+    note = "P has the name of the variable: write its value"
+    assert outcomes("P=$1", "srun ./a ${!P}")["${!P}"] == (Fate.UNTRANSLATED, note)
+
+
+@pytest.mark.parametrize("line", ["((T = N * 8))", "((T++))", 'let "T = 3 * 4"', "printf -v T %03d 7", "read -r T < f"])
+def test_a_command_that_sets_a_used_variable_is_reported(line: str) -> None:
+    found = outcomes("N=4", line, "srun ./a $T")
+    assert {found[line], found["$T"]} == {(Fate.UNTRANSLATED, BY_SCRIPT)}
+    assert outcomes(line, START)[line] == (Fate.LEFT_OUT, "the script does not use it")

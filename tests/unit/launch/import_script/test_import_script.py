@@ -440,7 +440,7 @@ def test_parts_that_start_a_program_are_told_from_others(part: str, starts: str)
         ("srun python a.py > log --lr 1", {"command": ["python", "a.py", "--lr", "1"]}),
         ("timeout 3h python -u a.py", {"command": ["python", "-u", "a.py"]}),
         ("nice -n 10 stdbuf -oL python ./a.py", {"command": ["python", "./a.py"]}),
-        ("env -u FOO A=1 ./a.out", {"command": ["./a.out"], "env": {"A": "1"}}),
+        ("env -u FOO A=1 ./a.out", {"command": ["sh", "-c", "unset FOO; exec ./a.out"], "env": {"A": "1"}}),
         ("gmx mdrun -deffnm md", {"command": ["gmx", "mdrun", "-deffnm", "md"], "launcher": "none"}),
         ("deepspeed --bind_cores_to_rank a.py --lr 1", {"command": ["python", "a.py", "--lr", "1"]}),
         ("deepspeed --no_ssh a.py", {"command": ["python", "a.py"]}),
