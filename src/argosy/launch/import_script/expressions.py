@@ -51,7 +51,7 @@ def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
 def _is_first_node(part: Part, values: Values) -> bool:
     found = FIRST_ELEMENT.fullmatch(part.text)
     name = part.text if part.kind == "variable" and not part.all_elements else found[1] if found else ""
-    first = values.get(name, ((),))[0]
+    first = next(iter(values.get(name, ())), ())
     return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
 
 

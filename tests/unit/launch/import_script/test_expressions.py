@@ -201,6 +201,7 @@ def arguments_in_job(folder: Path, *lines: str, **variables: str) -> list[str]:
          ["a.txt", "b.txt", "x[0-9].txt", "[a].txt", "[a].txt", "l=[1,2]"]),
         (("A=()", "A+=(--lr 1)", 'A+=("p q")', 'srun ./a "${A[@]}"'), ["--lr", "1", "p q"]),
         (("A=()", 'srun ./a "${A[@]}" ${A[@]} "x${A[@]}" ""'), ["x", ""]),
+        (("A=()", 'srun ./a $A "x${A[0]}"'), ["x"]),
         (("B=a", 'srun ./a $B[.]txt "$B"* ./$B* $B~/x'), ["a.txt", "a.txt", "./a.txt", "a~/x"]),
         (('L="p q r"', "A=($L)", 'srun ./a ${A[2]} "${A[@]}" $A'), ["r", "p", "q", "r", "p"]),
         (('L="p q"', 'A=("$L" "s t")', 'srun ./a "${A[@]}"'), ["p q", "s t"]),
