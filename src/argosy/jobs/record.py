@@ -261,7 +261,7 @@ def _read_submission(record: str | Path | None) -> Submission:
     found = read_json_object(Path(record) / SUBMITTED) if record else {}
     try:
         return msgspec.convert(found, Submission)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a key with half a surrogate pair is valid in JSON
         return Submission()
 
 

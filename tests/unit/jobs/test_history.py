@@ -15,7 +15,7 @@ from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
 from argosy.jobs.names import LOCAL_RUN, name_of_last
-from argosy.jobs.record import new_record_folder
+from argosy.jobs.record import new_record_folder, read_submission
 from tests.unit.machines import make_session
 
 NET, MEM = {"key": "NCCL_NET", "value": "Socket"}, {"key": "sbatch", "value": "--mem=4G"}
@@ -74,6 +74,12 @@ def test_past_jobs_are_listed_newest_first_with_their_ends(state: Path) -> None:
         "1 train lab 2026-01-01T08:00:00 ended well after 1:02:05 on n[1-2]",
     ]
     assert [row["id"] for row in json.loads(ask("--past", "1", "--json").output)] == ["3"]
+
+
+@pytest.mark.parametrize("text", ['{"\\ud800": 1}', '{"job": 3}', "[]", "{"])
+def test_a_damaged_submission_is_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "submitted.json").write_text(text)
+    assert not read_submission(tmp_path).is_known
 
 
 def test_past_jobs_with_damaged_records_are_listed_with_the_damaged_file(state: Path) -> None:
