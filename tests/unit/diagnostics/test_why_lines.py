@@ -22,7 +22,7 @@ CAUSES = [
     ("mpi-mixed-link", "x.o: undefined reference to `MPIR_F08_MPI_IN_PLACE'"),
     ("port-out-of-range", "OverflowError: connect_tcp(): port must be 0-65535"),
     ("poetry-lock-old", "Pipfile.lock (0a1b2c) out of date: run `pipfile lock` to update"),
-    ("pip-too-old", "Directory '.' is not installable. Neither 'setup.py' nor 'pyproject.toml' found."),
+    ("pip-no-file", "Directory '.' is not installable. Neither 'setup.py' nor 'pyproject.toml' found."),
     ("file-missing", "FileNotFoundError: No such file or directory: models/lab/model-00003-of-00006.safetensors"),
     ("submodules-missing", "Did you forget to run git submodule update --init?"),
     ("killed", "container ended with exit code 137"),
