@@ -15,6 +15,7 @@ from argosy.cli.options import json_option
 from argosy.cli.output import fit_table, output_width, print_json, print_report
 from argosy.cli.parameters import KEY
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.locks import Owner
 from argosy.launch.request import configured_settings
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, refuse_unknown_key, write_config
@@ -70,7 +71,7 @@ def set_value(key: str, value: str) -> None:
         raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
     if key == "site":
         load_site(value, open_session(quiet=True).host)
-    path = write_config(os.environ, key, value)
+    path = write_config(os.environ, key, value, waiting=_report_wait)
     click.echo(f"{path}: {key} = {value}")
     setting = configured_settings(open_session(quiet=True).host)[key]
     if setting.value != value:
@@ -81,8 +82,13 @@ def set_value(key: str, value: str) -> None:
 @click.argument("key", type=KEY)
 def unset_value(key: str) -> None:
     """Remove KEY from your configuration file."""
-    path = write_config(os.environ, key, "")
+    path = write_config(os.environ, key, "", waiting=_report_wait)
     click.echo(f"{path}: removed {key}")
+
+
+def _report_wait(owner: Owner) -> None:
+    """Report that another process edits the file; `Session.waiting` is of no use, since a session reads the file."""
+    click.echo(f"waiting for {owner}", err=True)
 
 
 @config.command("schema")

@@ -166,6 +166,24 @@ def sweep_parts(path: Path) -> None:
     _remove_parts(path)
 
 
+@contextlib.contextmanager
+def editing(path: Path, *, waiting: Callable[[Owner], None]) -> Iterator[None]:
+    """Hold the lock of a user's file while the block reads and writes it; first remove what a killed process left.
+
+    Two processes that change the file at the same time would otherwise lose one of the changes.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist.
+    waiting
+        Called with the process that edits the file, if this process must wait for it.
+    """
+    with hold_lock(path.with_name(f".{path.name}.lock"), what=f"writing {path.name}", waiting=waiting):
+        sweep_parts(path)
+        yield
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:

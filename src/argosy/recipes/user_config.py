@@ -6,17 +6,18 @@ variable ``ARGOSY_ACCOUNT``, from ``~/.config/argosy/config.toml`` and from ``/e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.locks import Owner
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session, config_folder, paths_from
-from argosy.core.store import write_text
+from argosy.core.store import editing, write_text
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import find_line, load_toml
 from argosy.recipes.launch_options import LAUNCH
@@ -170,33 +171,52 @@ def refuse_unknown_key(key: str) -> None:
         raise UsageError(f"there is no configuration key {key!r}", hint=_suggest_key(key))
 
 
-def write_config(environment: Mapping[str, str], key: str, value: str) -> Path:
+def write_config(environment: Mapping[str, str], key: str, value: str, *, waiting: Callable[[Owner], None]) -> Path:
     """Set a key of the user's configuration file, or remove it if `value` is empty; return the file.
 
     Other lines of the file stay as they are.
+
+    Parameters
+    ----------
+    waiting
+        Called with the process that writes to the file, if this process must wait for it.
 
     Raises
     ------
     UsageError
         If the key is unknown or not set, or the file is not valid.
     """
-    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - only this function edits a file
-
     path = user_config(environment)
     if path is None:
         raise UsageError("there is no folder for your configuration: HOME is not set", hint="set XDG_CONFIG_HOME")
-    text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
+    if not value and not path.is_file():
+        raise _not_set(path, key)
+    with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.resolve()  # a link to a file of a repository of settings stays a link
+        with editing(target, waiting=waiting):
+            text = target.read_text(encoding="utf-8-sig") if target.is_file() else ""
+            write_text(target, _change(path, text, key, value))
+    return path
+
+
+def _change(path: Path, text: str, key: str, value: str) -> str:
+    """Return the text of the configuration file at `path` with another value of a key."""
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - only this function edits a file
+
     try:
         changed = edit_config(text, key, value)
     except TOMLKitError as error:
         raise UsageError(f"{path} is not valid TOML", evidence=f"{path}: {error}", hint="correct it by hand") from error
     if not value and changed == text:
-        refuse_unknown_key(key)
-        raise UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
-    with translate_os_errors(path.parent, "XDG_CONFIG_HOME"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, changed)
-    return path
+        raise _not_set(path, key)
+    return changed
+
+
+def _not_set(path: Path, key: str) -> UsageError:
+    """Return the error for the removal of a key that the file does not set."""
+    refuse_unknown_key(key)
+    return UsageError(f"{path} does not set {key}", hint="see where each value comes from: argosy config")
 
 
 def edit_config(text: str, key: str, value: str) -> str:

@@ -56,7 +56,7 @@ def test_the_cause_of_a_real_log_comes_first_and_a_good_run_has_no_cause(log: Pa
 
 
 @pytest.mark.parametrize("first", range(0, len(SIGNATURES), 10))
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_matching_text_contains_a_needed_word(first: int, data: st.DataObject) -> None:
     for known in SIGNATURES[first : first + 10]:

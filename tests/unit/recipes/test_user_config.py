@@ -79,14 +79,14 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(tmp_path: Path, home: dict[
     path = tmp_path / "config/argosy/config.toml"
     write(path, "site = a\n")
     with pytest.raises(UsageError, match="is not valid TOML"):
-        write_config(home, "site", "b")
+        write_config(home, "site", "b", waiting=print)
     write(path, 'site = """\na"""\n')
     with pytest.raises(UsageError, match="does not set account"):
-        write_config(home, "account", "")
+        write_config(home, "account", "", waiting=print)
     with pytest.raises(UsageError, match="there is no configuration key 'acount'"):
-        write_config(home, "acount", "")
+        write_config(home, "acount", "", waiting=print)
     assert path.read_text() == 'site = """\na"""\n'
-    write_config(home, "site", "b")
+    write_config(home, "site", "b", waiting=print)
     assert path.read_text() == 'site = "b"\n'
 
 
@@ -96,6 +96,30 @@ def test_an_unknown_key_can_be_removed(tmp_path: Path, home: dict[str, str]) -> 
     assert argosy("config", **home).returncode == 2
     assert argosy("config", "unset", "acount", **home).returncode == 0
     assert path.read_text() == 'site = "local"\n'
+
+
+def test_what_a_killed_process_left_next_to_the_file_is_removed(tmp_path: Path, home: dict[str, str]) -> None:
+    folder = tmp_path / "config/argosy"
+    write(folder / f".config.toml.{2**22 + 1}.0123abcd.part", "sit")
+    write_config(home, "site", "b", waiting=print)
+    assert [path.name for path in folder.iterdir()] == ["config.toml"]
+
+
+def test_a_link_to_a_configuration_file_stays_a_link(tmp_path: Path, home: dict[str, str]) -> None:
+    write(tmp_path / "settings/argosy.toml", 'account = "a"\n')
+    link = tmp_path / "config/argosy/config.toml"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "settings/argosy.toml")
+    write_config(home, "site", "b", waiting=print)
+    assert link.is_symlink()
+    assert link.read_text() == 'account = "a"\nsite = "b"\n'
+    assert [path.name for path in link.parent.iterdir()] == ["config.toml"]
+
+
+def test_nothing_is_made_to_remove_a_key_of_a_file_that_does_not_exist(tmp_path: Path, home: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="does not set account"):
+        write_config(home, "account", "", waiting=print)
+    assert not (tmp_path / "config").exists()
 
 
 def test_a_launch_takes_its_site_and_account_from_the_configuration(tmp_path: Path, home: dict[str, str]) -> None:

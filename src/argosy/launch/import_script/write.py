@@ -10,8 +10,8 @@ import tomlkit
 from tomlkit.items import Table
 
 from argosy.core.errors import UsageError
-from argosy.core.locks import Owner, hold_lock
-from argosy.core.store import write_text
+from argosy.core.locks import Owner
+from argosy.core.store import editing, write_text
 from argosy.core.toml_lines import load_toml
 from argosy.launch.import_script.model import ImportedJob
 
@@ -81,7 +81,7 @@ def write_jobs(
     """
     text = ""
     try:
-        with hold_lock(file.with_name(f".{file.name}.lock"), what=f"writing {file.name}", waiting=waiting):
+        with editing(file, waiting=waiting):
             text = file.read_text(encoding="utf-8") if file.exists() else ""
             write_text(file, render_jobs(jobs, text, comments))
     except UnicodeDecodeError as error:
