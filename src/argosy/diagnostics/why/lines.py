@@ -31,7 +31,7 @@ STOPPED = re.compile(
     r"slurmstepd: error: \*\*\* (?:JOB \d+ ON \S+ CANCELLED AT \S+ \*\*\*|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
     r"|PBS: job killed: (?:walltime|cput)|TERM_RUNLIMIT|timeout: sending signal"
 )
-"""Messages that a program was ended from outside: at its time limit, or by a user. What it writes later is no sign."""
+"""Messages that a program was ended from outside: at its time limit, or by a user. Its later lines show nothing."""
 SILENT = re.compile(r"\W*$|srun: |slurmstepd: ")
 """Lines that are not the output of a program."""
 LSF_REPORT = ("Sender: LSF System", "The output (if any)")
