@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from argosy.diagnostics.why.find import find_errors
-from argosy.diagnostics.why.lines import last_output, split_lines
+from argosy.diagnostics.why.lines import last_output, lines_of_last_job, split_lines
 from argosy.diagnostics.why.signatures import read_signatures
 
 SIGNATURES = read_signatures()
@@ -21,7 +21,13 @@ def names(text: str, *, is_running: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "end", [LIMIT, CANCELLED, f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{LIMIT}"]
+    "end",
+    [
+        LIMIT,
+        CANCELLED,
+        "slurmstepd-node1: error: *** JOB 1 ON node1 CANCELLED AT 2026-11-28T12:57:19 ***",
+        f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{LIMIT}",
+    ],
 )
 def test_the_last_line_before_a_job_was_stopped_tells_what_it_waited_for(end: str) -> None:
     assert names(f"epoch 1\n{JOINING}\n\n{end}\n{SHUT_DOWN}\n")[0] == "waits-for-ranks-lightning"
@@ -46,6 +52,13 @@ def test_a_question_is_found_although_the_message_of_slurm_follows_in_the_same_l
 
 def test_the_label_of_a_rank_is_no_question() -> None:
     assert [line.rank for line in split_lines(f"0: a\n1: b\n1: {LIMIT}")] == ["0", "1", "1"]
+
+
+def test_the_runs_of_a_log_are_split_also_where_slurm_names_the_node() -> None:
+    first, second = (
+        f"slurmstepd-n1: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-28T12:57:19 ***" for job in (1, 2)
+    )
+    assert [line.number for line in lines_of_last_job(split_lines(f"a\n{first}\nb\n{second}"))] == [3, 4]
 
 
 def test_a_program_that_ended_by_itself_has_no_last_output() -> None:

@@ -21,18 +21,18 @@ NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 LABELLED_SHARE = 0.5
 """Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
 
-CANCELS = "slurmstepd: error: ***"
-"""Begin of Slurm's message that it cancels a job or step."""
+CANCELS = re.compile(r"slurmstepd(?:-\S+)?: error: \*\*\*")
+"""Begin of Slurm's message that it cancels a job or step. Slurm 24.11 names the node, too."""
 JOB_ENDED = re.compile(
-    r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
+    CANCELS.pattern + r" JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
 )
 """Messages of Slurm, with the number of the job, and of LSF at the end of a job."""
 STOPPED = re.compile(
-    r"slurmstepd: error: \*\*\* (?:JOB \d+ ON \S+ CANCELLED AT \S+ \*\*\*|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
+    CANCELS.pattern + r" (?:JOB \d+ ON \S+ CANCELLED AT \S+ \*\*\*|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
     r"|PBS: job killed: (?:walltime|cput)|TERM_RUNLIMIT|timeout: sending signal"
 )
 """Messages that a program was ended from outside: at its time limit, or by a user. Its later lines show nothing."""
-SILENT = re.compile(r"\W*$|srun: |slurmstepd: ")
+SILENT = re.compile(r"\W*$|srun: |slurmstepd\S*: ")
 """Lines that are not the output of a program."""
 LSF_REPORT = ("Sender: LSF System", "The output (if any)")
 """Begin of the first and of the last line of LSF's report of a job."""
@@ -139,9 +139,10 @@ def _split(text: str) -> Iterator[Line]:
 def _parts(line: str) -> list[str]:
     """Split a line at what was written over it, and at Slurm's message behind a question that has no newline."""
     parts = line.split("\r")
-    before, marker, message = parts[-1].partition(CANCELS)
-    is_question = bool(marker and before.strip(" :0123456789"))  # not the label of a rank
-    return [*parts[:-1], before, marker + message] if is_question else parts
+    cancels = CANCELS.search(parts[-1]) if "slurmstepd" in parts[-1] else None
+    if cancels is None or not parts[-1][: cancels.start()].strip(" :0123456789"):  # at most the label of a rank
+        return parts
+    return [*parts[:-1], parts[-1][: cancels.start()], parts[-1][cancels.start() :]]
 
 
 def _has_labels(lines: Sequence[Line]) -> bool:
