@@ -21,7 +21,14 @@ from argosy.diagnostics.why.lines import (
 )
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
-from argosy.diagnostics.why.program_error import ProgramError, Raised, find_program_error, find_raised, hide_ignored
+from argosy.diagnostics.why.program_error import (
+    ProgramError,
+    Raised,
+    find_failed_command,
+    find_program_error,
+    find_raised,
+    hide_ignored,
+)
 from argosy.diagnostics.why.signatures import Signature
 
 SHOWN = 200
@@ -149,6 +156,8 @@ def _find_unknown(
     # A rank's message often follows the launcher's report that it ended, since both are written at once.
     passed = {number for each in found if each.name in OF_LAUNCHERS for number in places[each.name]}
     first = None if error or "maybe" in levels else find_first_error(texts, start, explained - passed, boxed - passed)
+    if not error and first is None and not found:
+        error = find_failed_command(raised, start)
     return raised, start, list(_quote(lines, error, first, boxed))
 
 
@@ -158,7 +167,7 @@ def _quote(
     """Yield the error of a failure without a known cause: the exception, or the first error line with its message."""
     if error:
         below = lines_below(lines, error.at)
-        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below)
+        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below, error.often)
     elif first is not None:
         below = lines_below(lines, first)
         fix = next_step("\n".join([lines[first].text, *below]))
@@ -166,9 +175,11 @@ def _quote(
         yield _unknown(lines[first], "first-error", "unexplained", cause, fix, below)
 
 
-def _unknown(line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str]) -> KnownError:
+def _unknown(
+    line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str], often: tuple[str, ...] = ()
+) -> KnownError:
     below = tuple(_short(each) for each in lines)
-    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line), below)
+    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line), below, often)
 
 
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:
