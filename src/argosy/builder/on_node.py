@@ -49,8 +49,8 @@ from argosy.slurm.text import (
     parse_squeue_scripts,
     plan_squeue_scripts,
     render_directive,
-    slurm_time,
 )
+from argosy.slurm.times import slurm_time
 
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""

@@ -30,8 +30,8 @@ from argosy.jobs.record import (
     read_runs,
     read_submission,
 )
-from argosy.sites.partitions import parse_minutes
 from argosy.slurm.text import base_number, describe_state, option_value
+from argosy.slurm.times import parse_minutes
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""

@@ -374,25 +374,3 @@ def advise_waiting(reason: str, job: str) -> str:
     word = reason.partition(",")[0]
     advice = next((text for pattern, text in STUCK if re.fullmatch(pattern, word)), "")
     return advice.replace("{job}", job)
-
-
-SHORT_TIME = re.compile(
-    r"(?:(\d+)\s*d(?:ays?)?)?\s*(?:(\d+)\s*h(?:ours?)?)?\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?\s*(?:(\d+)\s*s)?",
-    re.IGNORECASE,
-)
-"""Days, hours, minutes and seconds, for example ``1d12h``, ``90m`` or ``1 hour``."""
-
-
-def slurm_time(text: str) -> str:
-    """Return a time limit in a form that sbatch(1) reads; a text in any other form is returned unchanged.
-
-    ``1h`` and ``1 hour`` become ``1:00:00``, ``90m`` becomes ``1:30:00`` and ``2d`` becomes ``2-00:00:00``.
-    """
-    match = SHORT_TIME.fullmatch(text.strip())
-    if not text.strip() or match is None:
-        return text
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    hours, rest = divmod(total, 3600)
-    clock = f"{rest // 60:02}:{rest % 60:02}"
-    return f"{hours // 24}-{hours % 24:02}:{clock}" if hours >= 24 else f"{hours}:{clock}"  # noqa: PLR2004 - hours

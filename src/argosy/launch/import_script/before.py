@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from argosy.core.script_words import Part, Word, source_text
+from argosy.slurm.script_words import Part, Word, source_text
 
 LAUNCHED = "${SLURM_SUBMIT_DIR}"
 """The folder of the launch, in a command of a job."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.errors import UsageError
-from argosy.core.script_reader import JobScript
-from argosy.core.script_words import plain_text
+from argosy.slurm.script_reader import JobScript
+from argosy.slurm.script_words import plain_text
 from argosy.slurm.text import HETEROGENEOUS_HINT
 
 SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.sbatch_options import Option
-from argosy.core.script_reader import BRACES
-from argosy.core.script_words import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
+from argosy.slurm.sbatch_options import Option
+from argosy.slurm.script_reader import BRACES
+from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
 
 NO_SHORT: Mapping[str, str] = MappingProxyType({})
 

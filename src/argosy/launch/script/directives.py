@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from argosy.core.records import replace
-from argosy.core.sbatch_options import join_dependencies, join_gres
 from argosy.launch.script.parts import resume_directives
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.slurm.sbatch_options import join_dependencies, join_gres
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
