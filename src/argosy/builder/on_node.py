@@ -41,15 +41,8 @@ from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
 from argosy.slurm.calls import explain_sbatch, run_slurm
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import (
-    USER_DEFAULTS,
-    JobOptions,
-    choose_defaults,
-    parse_job_id,
-    parse_squeue_scripts,
-    plan_squeue_scripts,
-    render_directive,
-)
+from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, parse_job_id, render_directive
 from argosy.slurm.times import slurm_time
 
 USUAL_TIME = "01:00:00"

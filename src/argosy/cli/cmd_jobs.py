@@ -33,7 +33,8 @@ from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id, known_value
+from argosy.slurm.queries import JobRow, is_job_id, known_value
+from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""

@@ -11,7 +11,7 @@ import click
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
-from argosy.slurm.text import HETEROGENEOUS_HINT
+from argosy.slurm.sbatch import HETEROGENEOUS_HINT
 
 COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
     {

@@ -30,7 +30,9 @@ from argosy.jobs.record import (
     read_runs,
     read_submission,
 )
-from argosy.slurm.text import base_number, describe_state, option_value
+from argosy.slurm.queries import base_number
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import describe_state
 from argosy.slurm.times import parse_minutes
 
 PLAIN = ("image", "digest", "site", "scheduler")

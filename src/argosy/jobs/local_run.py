@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import END, STARTED, Run, read_plan, read_submission, recording_command
-from argosy.slurm.text import ENDED, RUNNING
+from argosy.slurm.states import ENDED, RUNNING
 
 HERE = "this machine"
 """The node of a run on this machine."""

@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING
+from argosy.slurm.states import ENDED, WAITING
 
 BLOCK = 65536
 

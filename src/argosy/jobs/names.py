@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
-from argosy.slurm.text import base_number, is_job_id
+from argosy.slurm.queries import base_number, is_job_id
 
 LAST = "last"
 """The word for the newest job or run."""

@@ -31,15 +31,9 @@ from argosy.jobs.record import (
     read_submission,
 )
 from argosy.jobs.remote_record import copy_notes, copy_output, session_of
-from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
-from argosy.slurm.text import (
-    ENDED,
-    RUNNING,
-    WAITING,
+from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
+from argosy.slurm.queries import (
     JobRow,
-    advise_waiting,
-    describe_state,
-    exit_code_of_state,
     is_job_id,
     known_value,
     parse_exit_code,
@@ -48,8 +42,8 @@ from argosy.slurm.text import (
     parse_squeue,
     plan_sacct,
     plan_squeue,
-    says_no_answer,
 )
+from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state
 
 DEFAULT_SECONDS = 5.0
 """Seconds between two questions about a job if its site does not say."""

@@ -22,7 +22,7 @@ from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
-from argosy.slurm.text import base_number
+from argosy.slurm.queries import base_number
 
 SUBMITTED, PLAN, COMMAND_LINE = "submitted.json", "job.json", "command-line.sh"
 """Files of a record: the submission of a job, its plan, and the command line that launched it."""

@@ -14,7 +14,8 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import Launch, list_launches
 from argosy.jobs.record import read_plan, read_submission
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, parse_squeue, plan_squeue
+from argosy.slurm.states import ENDED, describe_state
 
 AFTER_END = frozenset({"afterany", "afterok", "afternotok"})
 """Dependencies of Slurm that are met when the other job has ended, so that it does not run any more."""

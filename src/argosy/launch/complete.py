@@ -20,7 +20,7 @@ from argosy.sites.job_settings import at_partition, choose_mode, evident_choice,
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:

@@ -20,7 +20,7 @@ from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import advised_against, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import render_core_list
-from argosy.slurm.text import plan_sbatch
+from argosy.slurm.sbatch import plan_sbatch
 from argosy.version import VERSION
 
 

@@ -35,7 +35,8 @@ from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import option_value, parse_job_id, parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")

@@ -38,7 +38,7 @@ from argosy.launch.submit import Launched, launch
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import option_value, parse_job_id
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 ASK = r"""
 printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "$(id -g)" host "$(uname -n)" \

@@ -18,7 +18,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import GROUPS, Row
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 RECORDS = {"shape": Wanted, "slurm": JobOptions, "request": LaunchRequest}
 BUILD_RECORDS = {"request": BuildRequest, "engine": EngineOptions}

@@ -13,7 +13,7 @@ from argosy.diagnostics.report.evidence import OF_PROGRAM, changes_only_argument
 from argosy.diagnostics.report.model import Case, Cited, Comparison, Evidence, Frame
 from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
 from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 MOST_CHANGES = 3
 """Differences from the last run that passed in the explanation; the section has all."""

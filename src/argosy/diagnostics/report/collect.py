@@ -45,7 +45,8 @@ from argosy.jobs.query import JobFacts
 from argosy.jobs.record import read_command_line, read_plan, read_submission
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.slurm.text import ENDED, option_value
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import ENDED
 from argosy.version import VERSION
 
 OUTPUT_LINES, LONGEST_LINE = 200, 400

@@ -14,7 +14,7 @@ from argosy.diagnostics.report.evidence import CARDS
 from argosy.diagnostics.report.model import Case, Evidence, Search, Step
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
 """The beginning of a recorded command line that names no nodes."""

@@ -17,7 +17,7 @@ from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_
 from argosy.diagnostics.report.timeline import render_time
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 OTHERS = "ended-with-others"
 """Name of the known error that reports the end of the other ranks."""

@@ -14,8 +14,8 @@ from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation
 from argosy.slurm.option_checks import refuse_invalid_options
+from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
-from argosy.slurm.text import JobOptions
 
 TEXTS = {
     **{

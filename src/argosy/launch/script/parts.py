@@ -13,7 +13,7 @@ from argosy.launch.script.helpers import render_call
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.times import parse_minutes, slurm_time
 
 BEFORE_SHELL = ("/bin/sh", "-e", "-c")
