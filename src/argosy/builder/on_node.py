@@ -24,6 +24,7 @@ from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
 from argosy.jobs.record import (
     RECORD_NAME,
+    SCRIPT,
     make_private_folder,
     new_record_folder,
     new_submission,
@@ -261,10 +262,10 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
         script = render_node_script(options, command, site, output=output, title=title, bundle=archive)
         with translate_os_errors(folder):
             make_private_folder(folder)
-            write_text(folder / "job.sh", script)
+            write_text(folder / SCRIPT, script)
         # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
         write_submission(folder, submission)
-        submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+        submit = Command(("sbatch", "--parsable", str(folder / SCRIPT)), env=_node_environment(session))
         reply = run_slurm(session, submit)
         if reply.code != 0:
             raise explain_sbatch(submit, reply, site.name)
@@ -305,7 +306,7 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 def _may_be_queued(folder: Path, session: Session) -> bool:
     """Return whether the job of a record waits or runs; also if squeue fails."""
     reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name)))
-    return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / "job.sh")))
+    return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / SCRIPT)))
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:

@@ -61,7 +61,7 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the name or the folder of its record; None for a job."""
     if not LOCAL_RUN.fullmatch(Path(name).name):
         return None
-    record = next(filter(was_started, (Path(name), session.paths.state / "runs" / name)), None)
+    record = next(filter(was_started, (Path(name), session.paths.runs / name)), None)
     return None if record is None or read_submission(record).is_known else read_local_run(record, session.host.hostname)
 
 

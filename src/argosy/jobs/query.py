@@ -19,6 +19,8 @@ from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
+    PLAN,
+    SCRIPT,
     RankFacts,
     Run,
     adopt_record,
@@ -233,7 +235,7 @@ def _number(job: str, facts: dict[str, str]) -> str:
 def _is_array(record: Path) -> bool:
     """Return whether a job was submitted as an array; if not, its number cannot have tasks."""
     try:
-        return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
+        return '"--array=' in (record / PLAN).read_text(encoding="utf-8")
     except OSError:
         return True
 
@@ -376,7 +378,7 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
 def _advise_from_record(state: str, record: Path | None) -> str:
     """Return the line of project file or script that requests too little, and how to continue from a checkpoint."""
     try:
-        script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
+        script = (record / SCRIPT).read_text(encoding="utf-8") if record else ""
         sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
     except (OSError, ValueError, KeyError, TypeError):
         return ""

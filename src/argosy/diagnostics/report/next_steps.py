@@ -14,6 +14,7 @@ from argosy.diagnostics.report.evidence import CARDS
 from argosy.diagnostics.report.model import Case, Evidence, Search, Step
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
+from argosy.jobs.record import SCRIPT
 from argosy.slurm.states import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
@@ -142,7 +143,7 @@ def _look(case: Case, search: Search, what: str) -> Step:
 
 def _launch_again(case: Case) -> tuple[str, str]:
     """Return the command that launches a job again, and what it costs."""
-    return case.typed or f"sbatch {quote(str(Path(case.facts.record, 'job.sh')))}", _cost(case)
+    return case.typed or f"sbatch {quote(str(Path(case.facts.record, SCRIPT)))}", _cost(case)
 
 
 def _free(case: Case) -> str:
@@ -211,7 +212,7 @@ def _probe(case: Case, number: int) -> Step:
 def list_commands(case: Case) -> Iterator[tuple[str, str]]:
     """Yield command lines, the most useful first: purpose and line."""
     facts, plan = case.facts, case.plan
-    script = quote(str(Path(facts.record) / "job.sh"))
+    script = quote(str(Path(facts.record) / SCRIPT))
     if plan and not plan.is_job:
         yield "Run it again", f"sh {script}"
         return

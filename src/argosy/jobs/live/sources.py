@@ -69,11 +69,8 @@ def open_source(session: Session, job: str) -> tuple[Source, JobView]:
     UsageError
         If there is no such job.
     """
-    source: Source
-    if LOCAL_RUN.fullmatch(job):
-        source = LocalRun(session, session.paths.state / "runs" / job)
-    else:
-        source = SlurmJob(session, job)
+    is_local = LOCAL_RUN.fullmatch(job)
+    source: Source = LocalRun(session, session.paths.runs / job) if is_local else SlurmJob(session, job)
     return source, source.ask(JobView(job, "", RUNNING, ""))
 
 
@@ -151,7 +148,7 @@ def resolve_job(session: Session) -> str:
     UsageError
         If there is none, or there are several.
     """
-    runs = session.paths.state / "runs"
+    runs = session.paths.runs
     found = [
         file.parent.name
         for file in sorted(runs.glob(f"*/{STARTED}"))
