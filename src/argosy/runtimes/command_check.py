@@ -120,14 +120,14 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
         )
 
 
-STARTERS = {
+HOST_PROGRAMS = {
     **dict.fromkeys(("srun", "sbatch", "salloc"), "Argosy starts the ranks itself"),
     **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), "Argosy starts the container itself"),
 }
 """Program that containers do not have -> the reason why the command must not begin with it."""
 
 
-def refuse_starter(command: tuple[str, ...]) -> None:
+def refuse_host_program(command: tuple[str, ...]) -> None:
     """Reject a command that begins with srun or apptainer: the program would not be found on the nodes.
 
     Raises
@@ -136,9 +136,9 @@ def refuse_starter(command: tuple[str, ...]) -> None:
         If the command begins with such a program.
     """
     name = os.path.basename(command[0]) if command else ""  # noqa: PTH119 - the argument may not be a path
-    if name in STARTERS:
+    if name in HOST_PROGRAMS:
         raise UsageError(
-            f"the command begins with {name}, but {STARTERS[name]}",
+            f"the command begins with {name}, but {HOST_PROGRAMS[name]}",
             evidence=f"-- {' '.join(command)}",
             hint="pass only the program: -- python train.py; translate a whole job script with: argosy import job.sh",
         )
