@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
-from argosy.launch.launchers.launcher import find_python
+from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
@@ -285,7 +285,7 @@ def choose_container_per(
         If the launcher or the job does not support the requested value.
     """
     key, asked = ChoiceKey.CONTAINER_PER, request.container_per
-    fixed = {"torchrun": "node", "ray": "node", "mpi": "rank", "none": "rank"}.get(launcher, "")
+    fixed = find_launcher(launcher).container_per
     obstacle = "" if fixed else _why_per_rank(request, container, srun_options)
     possible = fixed or ("rank" if obstacle else "")
     if asked and possible and asked != possible:
