@@ -27,6 +27,9 @@ MAILS = frozenset(
 LEAST_MEGABYTES = 1000
 """Smaller values of ``--mem`` without a unit are refused: Slurm reads ``--mem 60`` as 60 MB, and users mean 60 GB."""
 
+SAME_NAME = frozenset(name.replace("_", "-") for name in JobOptions.__struct_fields__) - {"dependency"}
+"""Options of a job that argosy launch names as sbatch does."""
+
 OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "nodes": "--nodes",
@@ -40,27 +43,10 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
         "gpus-per-task": "--gpus-per-node",
         "gres=gpu": "--gpus-per-node",
         "job-name": "--name",
-        "account": "--account",
-        "partition": "--partition",
-        "qos": "--qos",
-        "time": "--time",
-        "mem": "--mem",
-        "mem-per-gpu": "--mem-per-gpu",
-        "constraint": "--constraint",
-        "reservation": "--reservation",
-        "nodelist": "--nodelist",
-        "exclude": "--exclude",
-        "mail-type": "--mail-type",
-        "output": "--output",
-        "error": "--error",
-        "chdir": "--chdir",
-        "array": "--array",
-        "signal": "--signal",
-        "exclusive": "--exclusive",
-        "requeue": "--requeue",
         "dependency=afterok": "--after",
         "wrap": "the command after --",
     }
+    | {option: f"--{option}" for option in SAME_NAME}
 )
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
