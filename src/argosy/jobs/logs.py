@@ -188,7 +188,7 @@ class _Copied:
         with Path(path).open("rb") as source:
             size = source.seek(0, 2)
             source.seek(before if size >= before else 0)
-            for block in iter(lambda: source.read(65536), b""):
+            for block in iter(lambda: source.read(BLOCK), b""):
                 self._stream.write(block if whole else self._of_rank(path, block))
             self._offsets[path] = source.tell()
         self._stream.flush()

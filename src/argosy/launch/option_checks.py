@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
+from argosy.core.model import APPTAINERS, Choice, ChoiceKey, ImageKind, Mark
 from argosy.core.records import asdict
 from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
@@ -238,7 +238,7 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
             hint="use an absolute path, for example --stage-to=/local",
         )
     image, runtime = container.entry.image, container.runtime
-    if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
+    if image.kind is not ImageKind.SIF or runtime.program not in APPTAINERS:
         raise UsageError(
             "--stage-to needs a SIF image and Apptainer or SingularityCE",
             evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",

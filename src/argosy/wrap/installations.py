@@ -26,7 +26,7 @@ from argosy.core.layout import (
     ENV_PREFIX,
     ENV_SCRIPT,
     LOCK,
-    PROFILE,
+    PROFILE_SCRIPT,
     ROOT,
     Activation,
     render_apptainer_base,
@@ -264,7 +264,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         (ENTER, render_enter(), 0o755),
         (ENV_SCRIPT, render_env_script(activation), 0o644),
         (APPTAINER_ENV, render_source_line(), 0o755),
-        (PROFILE, render_source_line(), 0o644),
+        (PROFILE_SCRIPT, render_source_line(), 0o644),
         *(() if _has(base, APPTAINER_BASE, session) else ((APPTAINER_BASE, render_apptainer_base(), 0o755),)),
     ):
         write_in_root(tree, place, text, mode=mode)

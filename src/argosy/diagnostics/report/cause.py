@@ -13,6 +13,7 @@ from argosy.diagnostics.report.evidence import OF_PROGRAM, changes_only_argument
 from argosy.diagnostics.report.model import Case, Cited, Comparison, Evidence, Frame
 from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
 from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
+from argosy.jobs.outputs import TRACEBACK
 from argosy.slurm.states import ENDED
 
 MOST_CHANGES = 3
@@ -24,7 +25,6 @@ RANK = {"rank"}
 MOST_CALLS = 3
 """Calls before the raised line that are cited."""
 
-TRACEBACK = "Traceback (most recent call last)"
 
 MEANINGS = {
     "NCCL_IB_DISABLE": "1 switches InfiniBand off",

@@ -20,13 +20,10 @@ from argosy.jobs.live.model import JobView
 from argosy.jobs.live.probe import Target
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
-from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
+from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.states import ENDED, RUNNING, WAITING, describe_state
-
-LAST_BYTES = 262_144
-"""Bytes that are read from the end of a file when it is seen first, and at most per refresh."""
 
 LONGEST_LINE = 400
 LABEL = re.compile(r" *(?:(\d+): ?|\[(\d+)\] ?)(.*)")
