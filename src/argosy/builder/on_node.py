@@ -115,7 +115,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         "--job-name=argosy-build",
         *("--nodes=1", "--ntasks=1"),
         *((f"--cpus-per-task={cpus}",) if cpus else ()),
-        *_gpus(site),
+        *site.slurm.request_gpus(site.build.gpus),
         *options.lines(),
     )
 
@@ -126,12 +126,6 @@ def _gpu_partition(site: Site, time: str) -> str:
         return ""
     partition, _ = choose_partition(site, "", Demand(1, site.build.gpus, time))
     return partition.name if partition else ""
-
-
-def _gpus(site: Site) -> Iterator[str]:
-    if site.build.gpus and site.slurm.gpu_option != "none":
-        kind = "gres=gpu:" if site.slurm.gpu_option == "gres" else "gpus-per-node="
-        yield f"--{kind}{site.build.gpus}"
 
 
 def plan_node_arguments(arguments: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
@@ -232,14 +226,20 @@ def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildR
     arguments
         The command line after ``argosy build``, as typed.
     """
-    site = find_build_site(request, session)
-    options = plan_node_options(wanted, site, session.host.environment)
-    refuse_existing(request.output, force=request.force)
-    refuse_unwritable_folder(request.output.parent)
+    site, options = _prepare_node_build(wanted, request, session)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(arguments, site, archive)
         step = plan_step(options, command, site)
         return session.runner.run_foreground(Command(step, env=_node_environment(session)))
+
+
+def _prepare_node_build(wanted: NodeOptions, request: BuildRequest, session: Session) -> tuple[Site, Argv]:
+    """Return the site and the options of the job; refuse an output that the build could not write at its end."""
+    site = find_build_site(request, session)
+    options = plan_node_options(wanted, site, session.host.environment)
+    refuse_existing(request.output, force=request.force)
+    refuse_unwritable_folder(request.output.parent)
+    return site, options
 
 
 def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
@@ -250,10 +250,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     SiteError, ToolFailed
         If Slurm refuses the job.
     """
-    site = find_build_site(request, session)
-    options = plan_node_options(wanted, site, session.host.environment)
-    refuse_existing(request.output, force=request.force)
-    refuse_unwritable_folder(request.output.parent)
+    site, options = _prepare_node_build(wanted, request, session)
     folder, output = new_record_folder(session), f"{session.host.cwd}/argosy-build-%j.out"
     submission = new_submission(session.host, site=site.name, profile=request.site, output=output)
     with _bundle_of_job(site, request, session, folder) as archive:
@@ -349,14 +346,8 @@ def _download(request: BuildRequest, archive: Path, session: Session) -> None:
 def _plan_command(arguments: Sequence[str], site: Site, archive: str) -> Argv:
     """Return the command that a node runs: this Argosy with this Python."""
     work_dir = "" if any(argument.partition("=")[0] == "--work-dir" for argument in arguments) else site.build.work_dir
-    return (
-        sys.executable,
-        "-P",
-        "-m",
-        "argosy.cli",
-        "build",
-        *plan_node_arguments(arguments, work_dir=work_dir, bundle=archive),
-    )
+    inside = plan_node_arguments(arguments, work_dir=work_dir, bundle=archive)
+    return (sys.executable, "-P", "-m", "argosy.cli", "build", *inside)
 
 
 BUILDS_WITHOUT = ("APPTAINER_BIND", "SINGULARITY_BIND", "LD_LIBRARY_PATH", "LD_PRELOAD", "CONDA_", "_CONDA_")
