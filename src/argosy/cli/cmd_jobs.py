@@ -220,7 +220,7 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
         _report_end(session, facts)
 
 
-def follow_to_end(session: Session, job: str, *, every: float | None = None, rank: int | None = None) -> int:
+def follow_to_end(session: Session, job: str, *, every: float | None, rank: int | None = None) -> int:
     """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
     try:
         facts = follow_job(session, job, pause=every, rank=rank)

@@ -225,7 +225,7 @@ def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence
     return UsageError(what, hint=f"see '{path} --help'")
 
 
-def _example(context: click.Context, option: click.Option | None = None, name: str = "") -> str:
+def _example(context: click.Context, option: click.Option | None, name: str) -> str:
     """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
 
     Parameters

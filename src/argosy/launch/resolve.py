@@ -71,9 +71,9 @@ def resolve_launch(
     request: LaunchRequest,
     session: Session,
     *,
-    profile: LoadedSite | None = None,
-    purpose: Purpose = Purpose.START,
-    record: str = "",
+    profile: LoadedSite | None,
+    purpose: Purpose,
+    record: str,
     remote_image: Image | None = None,
 ) -> LaunchContext:
     """Return everything that a launch is planned from; this function asks this machine and the image.

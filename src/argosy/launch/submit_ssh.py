@@ -192,9 +192,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
-def launch_after_smoke(
-    request: LaunchRequest, session: Session, remote: Remote | None = None
-) -> tuple[Launched, Launched]:
+def launch_after_smoke(request: LaunchRequest, session: Session, remote: Remote | None) -> tuple[Launched, Launched]:
     """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
 
     Both are planned before the first is submitted, so that an invalid request submits neither.

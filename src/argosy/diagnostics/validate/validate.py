@@ -95,7 +95,7 @@ def validate_site(
     image: str,
     options: JobOptions,
     gpus: int,
-    stream: BinaryIO | None = None,
+    stream: BinaryIO | None,
 ) -> Validation:
     """Submit the job, follow it to its end, and read its result.
 

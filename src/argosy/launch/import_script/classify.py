@@ -37,7 +37,7 @@ ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
 
-def classify(program: Program, harmless: Collection[str] = ()) -> Role:
+def classify(program: Program, harmless: Collection[str]) -> Role:
     """Return the role of a command that was taken apart.
 
     `harmless` has the names of functions that start no program.

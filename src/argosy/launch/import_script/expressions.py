@@ -55,7 +55,7 @@ def _is_first_node(part: Part, values: Values) -> bool:
     return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
 
 
-def why_unknown(part: Part, values: Values, computed: Collection[str] = ()) -> str:
+def why_unknown(part: Part, values: Values, computed: Collection[str]) -> str:
     """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
 
     The variables that the expression uses may be unknown, too.

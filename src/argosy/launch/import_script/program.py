@@ -113,7 +113,7 @@ class Program(msgspec.Struct):
                 self.obstacle = f"Argosy does not know whether {names[0]} has a value: write {names[0]}=VALUE"
 
 
-def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str], bool]:
+def command_of(program: Program, inputs: Sequence[Word]) -> tuple[list[str], bool]:
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
     Words without variables become arguments as they are.  A command with variables that only the job knows, or that

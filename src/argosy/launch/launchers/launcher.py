@@ -398,7 +398,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     )
 
 
-def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
+def refuse_without_torch(launcher: str, image: Image, *, needed: bool) -> None:
     """Refuse torchrun for an image that certainly does not contain torch: the job would fail after it waited.
 
     Parameters
