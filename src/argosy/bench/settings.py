@@ -22,7 +22,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import find_record, new_record_folder
+from argosy.jobs.record import SCRIPT, find_record, new_record_folder
 from argosy.launch.model import LaunchRequest
 from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
@@ -115,7 +115,7 @@ def launch_variants(
         prepare_launch(with_variant(request, variant), session, profile=profile, record=str(record))
         for variant, record in zip(variants, folders, strict=True)
     ]
-    scripts = [str(record / "job.sh") for record in folders]
+    scripts = [str(record / SCRIPT) for record in folders]
     script = render_job(plans[0], variants, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
     write_record(replace(plans[0], script=script), folder, session)
     for plan, record in zip(plans, folders, strict=True):

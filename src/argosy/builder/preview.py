@@ -108,7 +108,7 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     return _describe_plan(plan_build(context), session, here=here)
 
 
-def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> BuildPreview:
+def _describe_plan(plan: BuildPlan, session: Session, *, here: bool) -> BuildPreview:
     """Describe a plan, with the free space and the state of the base on this machine."""
     request, inputs, recipe = plan.request, plan.inputs, plan.inputs.recipe
     backend, work = plan.backends[0], session.work_parent()

@@ -33,7 +33,8 @@ from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id, known_value
+from argosy.slurm.queries import JobRow, is_job_id, known_value
+from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
@@ -219,7 +220,7 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
         _report_end(session, facts)
 
 
-def follow_to_end(session: Session, job: str, *, every: float | None = None, rank: int | None = None) -> int:
+def follow_to_end(session: Session, job: str, *, every: float | None, rank: int | None = None) -> int:
     """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
     try:
         facts = follow_job(session, job, pause=every, rank=rank)

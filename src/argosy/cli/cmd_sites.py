@@ -31,7 +31,7 @@ from argosy.sites.load import detect_sites, machine_here
 from argosy.sites.profile import Site
 from argosy.sites.read import profile_folders, read_site, read_sites, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 @click.group(cls=WholeLines)

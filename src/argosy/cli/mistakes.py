@@ -11,7 +11,7 @@ import click
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
-from argosy.slurm.text import HETEROGENEOUS_HINT
+from argosy.slurm.sbatch import HETEROGENEOUS_HINT
 
 COMMAND_HINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -225,7 +225,7 @@ def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence
     return UsageError(what, hint=f"see '{path} --help'")
 
 
-def _example(context: click.Context, option: click.Option | None = None, name: str = "") -> str:
+def _example(context: click.Context, option: click.Option | None, name: str) -> str:
     """Return a command line, for example ``argosy launch IMAGE --nodes N -- COMMAND``.
 
     Parameters

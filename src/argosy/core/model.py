@@ -32,11 +32,15 @@ class GpuMode(StrEnum):
     CDI = "cdi"
 
 
-PROFILE = "profile"
-"""Name of the choice that shows a site profile which does not ship with Argosy."""
-
 BARE_PREFIX = "bare:"
 """Prefix of an image argument that means no container; the folder of a venv or conda environment may follow."""
+
+
+APPTAINERS = ("apptainer", "singularity")
+"""Apptainer and SingularityCE, the preferred one first: two programs with the same command line."""
+
+APPTAINER_FAMILIES = tuple(map(str.upper, APPTAINERS))
+"""Prefixes of the variables that both programs read; Apptainer takes the second as well."""
 
 
 class ImageKind(StrEnum):

@@ -268,25 +268,18 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
     """
     with translate_os_errors(path.parent):
         there = path.is_dir()
+        if not there:
+            make_folder(path.parent)
     if there:
         yield None
         return
-    with translate_os_errors(path.parent):
-        make_folder(path.parent)
     with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
         if path.is_dir():
             yield None
             return
         _remove_parts(path)
-        beside = part_name(path)
-        try:
-            with translate_os_errors(path.parent):
-                beside.mkdir()
-                yield beside
-                beside.rename(path)
-        finally:
-            with deferred_signals():
-                remove_path(beside)
+        with atomic_folder(path, replace=False) as beside:
+            yield beside
 
 
 def sweep_unfilled(folder: Path) -> None:

@@ -25,12 +25,14 @@ from argosy.core.session import Session
 from argosy.core.store import part_name
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
-SUFFIXES = (".sif", ".sqsh", ".squashfs")
+IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
+"""Suffixes of image files. An argument with one of them is a file path, even if the file does not exist."""
+
 LATEST = "latest"
-PROJECT_FILE = "argosy.toml"
 PROJECT_FOLDER = "images"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 
@@ -45,7 +47,7 @@ class CatalogName(msgspec.Struct, frozen=True):
         """Render the name with a colon."""
         return f"{self.name}:{self.tag}" if self.tag else self.name
 
-    def file(self, folder: Path, suffix: str = SUFFIXES[0]) -> Path:
+    def file(self, folder: Path, suffix: str = IMAGE_SUFFIXES[0]) -> Path:
         """Return the file of this name in a folder of the catalog."""
         return folder / self.name / f"{self.tag}{suffix}" if self.tag else folder / f"{self.name}{suffix}"
 
@@ -135,7 +137,7 @@ def find_in_catalog(text: str, session: Session) -> Path | None:
 
 
 def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
-    for suffix in SUFFIXES:
+    for suffix in IMAGE_SUFFIXES:
         if parsed.file(folder, suffix).is_file():
             return parsed.file(folder, suffix)
     plain = folder / text
@@ -153,7 +155,7 @@ def _newest(folder: Path) -> Path | None:
 
 def _image_files(folder: Path) -> list[Path]:
     with suppress(OSError):
-        return [p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] != "." and p.is_file()]
+        return [p for p in folder.iterdir() if p.suffix in IMAGE_SUFFIXES and p.name[0] != "." and p.is_file()]
     return []
 
 
@@ -220,7 +222,7 @@ def new_file(text: str, session: Session) -> Path:
             evidence="a name is NAME or NAME:TAG; both consist of letters, digits, '_', '.', '+' and '-'",
             hint="choose another name",
         )
-    if text.endswith(SUFFIXES):
+    if text.endswith(IMAGE_SUFFIXES):
         known = text.rpartition(".")[0]
         raise UsageError(f"invalid image name {text!r}: catalog names have no file suffix", hint=f"use {known}")
     path = parsed.file(session.paths.images[0])

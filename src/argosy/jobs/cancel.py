@@ -16,7 +16,8 @@ from argosy.jobs.query import ask_job, list_jobs
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, known_value, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, known_value, parse_squeue, plan_squeue
+from argosy.slurm.states import ENDED, describe_state
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 

@@ -8,7 +8,7 @@ from argosy.core.parse import parse_int
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import known_value
+from argosy.slurm.queries import known_value
 
 SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 """Partition, state, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""

@@ -42,8 +42,8 @@ from argosy.launch.site_settings import (
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import describe_short_time
-from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
+from argosy.slurm.times import describe_short_time
 
 DEFAULT_MPI = "pmix"
 """The value of ``srun --mpi`` at a site whose profile has none."""

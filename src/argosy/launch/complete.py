@@ -20,7 +20,7 @@ from argosy.sites.job_settings import at_partition, choose_mode, evident_choice,
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
@@ -36,10 +36,7 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
 
 
-FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
-"""Options of the project file that a launch on this machine does not use."""
-
-NEEDS_SLURM: Mapping[str, str] = MappingProxyType(
+HINT_WITHOUT_SLURM: Mapping[str, str] = MappingProxyType(
     {
         "smoke": "remove it: a launch on this machine starts at once",
         "gpu_type": "remove it",
@@ -47,17 +44,17 @@ NEEDS_SLURM: Mapping[str, str] = MappingProxyType(
         "stage_to": "remove it: the image is on this machine",
     }
 )
-"""Option that needs a site with Slurm -> hint."""
+"""Option that needs a site with Slurm -> hint; one of the project file is only listed as not used."""
 
 
 def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     """Refuse the options that need Slurm; list those of the project file as not used."""
     if request.in_allocation:
         raise _no_allocation(site, host)
-    given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
+    given = {name: getattr(request, name) for name in (*HINT_WITHOUT_SLURM, "mode") if name in request.given}
     rows = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
-    for name, hint in NEEDS_SLURM.items():
+    for name, hint in HINT_WITHOUT_SLURM.items():
         if getattr(request, name):
             raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=hint)
     return request

@@ -23,7 +23,7 @@ from argosy.sites.load import sites_here
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
-from argosy.slurm.text import JobOptions, choose_defaults
+from argosy.slurm.sbatch import JobOptions, choose_defaults
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):

@@ -33,7 +33,8 @@ from argosy.launch.submit import Launched, submission_environment
 from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import list_hosts
-from argosy.slurm.text import RUNNING, is_job_id
+from argosy.slurm.queries import is_job_id
+from argosy.slurm.states import RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """The command if the user gives none: images may not have bash."""

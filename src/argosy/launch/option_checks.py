@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
-from argosy.launch.launchers.launcher import find_python
+from argosy.core.model import APPTAINERS, Choice, ChoiceKey, ImageKind, Mark
+from argosy.core.records import asdict
+from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
@@ -17,12 +18,6 @@ from argosy.slurm.option_checks import refuse_invalid_options
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
-
-QUEUES = (
-    *("account", "partition", "qos", "time", "mem", "mem_per_gpu", "constraint", "reservation", "nodelist"),
-    *("exclude", "mail_type", "exclusive", "requeue"),
-)
-"""Options that set when, where and for how long a job runs."""
 
 SHELL_INSTEAD = MappingProxyType(
     {
@@ -134,9 +129,8 @@ def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
 
 def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
     """Yield name and value of each given option that is for Slurm's queue."""
-    options = request.options
-    values = {name: getattr(options, name) for name in (*QUEUES, "array", "output", "error", "chdir", "signal")}
-    values |= {"after": options.dependency.removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
+    values = asdict(request.options)
+    values |= {"after": values.pop("dependency").removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
     values |= {"resume": request.restarts, "checkpoint": request.checkpoint}
     yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
 
@@ -244,7 +238,7 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
             hint="use an absolute path, for example --stage-to=/local",
         )
     image, runtime = container.entry.image, container.runtime
-    if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
+    if image.kind is not ImageKind.SIF or runtime.program not in APPTAINERS:
         raise UsageError(
             "--stage-to needs a SIF image and Apptainer or SingularityCE",
             evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
@@ -285,7 +279,7 @@ def choose_container_per(
         If the launcher or the job does not support the requested value.
     """
     key, asked = ChoiceKey.CONTAINER_PER, request.container_per
-    fixed = {"torchrun": "node", "ray": "node", "mpi": "rank", "none": "rank"}.get(launcher, "")
+    fixed = find_launcher(launcher).container_per
     obstacle = "" if fixed else _why_per_rank(request, container, srun_options)
     possible = fixed or ("rank" if obstacle else "")
     if asked and possible and asked != possible:

@@ -20,7 +20,7 @@ from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import advised_against, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import render_core_list
-from argosy.slurm.text import plan_sbatch
+from argosy.slurm.sbatch import plan_sbatch
 from argosy.version import VERSION
 
 
@@ -71,7 +71,7 @@ def _local_script(facts: LaunchFacts) -> str:
         label=request.label,
         copy=ShellExpr("$argosy_rank") if shape.ranks > 1 else "",
     )
-    started = find_launcher(facts.launcher)(spec)
+    started = find_launcher(facts.launcher).plan(spec)
     refuse_too_long(facts.container, started.command, facts.context.host.environment)
     return render_script(_script_facts(facts, facts.container, started))
 
@@ -115,7 +115,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     masks = choose_masks(facts.shape, facts.site)
     resume = plan_resume(request.restarts, _absolute(request.checkpoint, host), facts.options)
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
-    started = find_launcher(facts.launcher)(
+    started = find_launcher(facts.launcher).plan(
         LauncherSpec(
             command=request.command,
             counts=Counts(ShellExpr("$argosy_nodes"), ShellExpr("$argosy_ranks_per_node")),

@@ -35,11 +35,11 @@ from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.runtimes.command_check import (
+    refuse_host_program,
     refuse_missing_binds,
     refuse_missing_program,
     refuse_no_image,
     refuse_no_program,
-    refuse_starter,
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
@@ -71,9 +71,9 @@ def resolve_launch(
     request: LaunchRequest,
     session: Session,
     *,
-    profile: LoadedSite | None = None,
-    purpose: Purpose = Purpose.START,
-    record: str = "",
+    profile: LoadedSite | None,
+    purpose: Purpose,
+    record: str,
     remote_image: Image | None = None,
 ) -> LaunchContext:
     """Return everything that a launch is planned from; this function asks this machine and the image.
@@ -99,7 +99,7 @@ def resolve_launch(
     refuse_no_image(request.image, request.command)
     refuse_no_program(request.command, request.container, host)
     if not request.image.startswith(BARE_PREFIX):
-        refuse_starter(request.command)
+        refuse_host_program(request.command)
     profile = profile or load_profile(request.site, host)
     with locate_profile_errors(request.site, host):
         request = complete_request(_without_own_cluster(request, host), profile.site, host)

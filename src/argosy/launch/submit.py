@@ -21,6 +21,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
     END,
+    SCRIPT,
     Submission,
     new_record_folder,
     new_submission,
@@ -35,7 +36,8 @@ from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
 from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import option_value, parse_job_id, parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -93,7 +95,7 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         write_submission(folder, replace(submission, job=job, in_allocation=True))
     else:
         write_process(folder)
-    command = Command(("sh", str(folder / "job.sh")), env=dict(session.host.environment))
+    command = Command(("sh", str(folder / SCRIPT)), env=dict(session.host.environment))
     code = _run_script(command, session, judge=plan.is_job)
     try:
         write_text(folder / END, json.dumps({"code": code}) + "\n")
@@ -146,7 +148,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     make_output_folders(plan, session.host.person.name)
     for line in warn_before_submission(plan, session.host.cwd):
         session.reporter.note(line)
-    argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
+    argv = tuple(argument.replace("{script}", str(folder / SCRIPT)) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))
     submission = new_submission(session.host, site=plan.site, profile=profile, output=plan.output)
     write_submission(folder, submission)
@@ -198,7 +200,7 @@ def _find_job(session: Session, folder: Path) -> str:
         reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name, ended=True)))
     except ToolMissing:
         return ""
-    return parse_squeue_scripts(reply.stdout, str(folder / "job.sh"))
+    return parse_squeue_scripts(reply.stdout, str(folder / SCRIPT))
 
 
 def _refuse_missing_chdir(plan: LaunchPlan) -> None:

@@ -17,7 +17,7 @@ from argosy.core.errors import CheckFailed, Interrupted, Stopped, UsageError
 from argosy.core.model import BARE_PREFIX, Bind, Host, Person
 from argosy.core.process import Command, Runner
 from argosy.core.records import replace
-from argosy.core.session import Session
+from argosy.core.session import RUNS, Session
 from argosy.core.shell import join, quote
 from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
 from argosy.core.store import work_folder
@@ -25,7 +25,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import new_record_folder, new_submission, write_submission
+from argosy.jobs.record import SCRIPT, new_record_folder, new_submission, write_submission
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
@@ -38,7 +38,7 @@ from argosy.launch.submit import Launched, launch
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import option_value, parse_job_id
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 ASK = r"""
 printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "$(id -g)" host "$(uname -n)" \
@@ -159,7 +159,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     there = probe_remote(session, remote)
     request = with_remote_paths(request, session.host.cwd, there.cwd)
     folder = new_record_folder(session)
-    record = str(PurePosixPath(there.state, "runs", folder.name))
+    record = str(PurePosixPath(there.state, RUNS, folder.name))
     plan = _prepare_by_ssh(request, session, there, record=record)
     if not request.no_check:
         refuse_shared_checkpoint(plan, replace(session, runner=there.runner), ssh=remote.host)
@@ -181,7 +181,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
-        argv = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
+        argv = (word.replace("{script}", f"{record}/{SCRIPT}") for word in plan.submit)
         raise explain_sbatch(Command(("ssh", remote.host, *argv)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
@@ -192,9 +192,7 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
-def launch_after_smoke(
-    request: LaunchRequest, session: Session, remote: Remote | None = None
-) -> tuple[Launched, Launched]:
+def launch_after_smoke(request: LaunchRequest, session: Session, remote: Remote | None) -> tuple[Launched, Launched]:
     """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
 
     Both are planned before the first is submitted, so that an invalid request submits neither.
@@ -229,11 +227,11 @@ def _submission(
     yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
     if folders or request.logs:
         yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
-    for name in ("job.sh", ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
+    for name in (SCRIPT, ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
         if (folder / name).is_file():
             yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
     yield FORGET
-    yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
+    yield f"exec {join(word.replace('{script}', f'{record}/{SCRIPT}') for word in plan.submit)} < /dev/null\n"
 
 
 def with_remote_paths(request: LaunchRequest, here: str, there: str) -> LaunchRequest:

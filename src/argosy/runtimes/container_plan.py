@@ -31,6 +31,7 @@ from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import refuse_other_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
+from argosy.runtimes.command_check import SYSTEM_FOLDERS
 from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
 
 MOST_BIND_PARTS = 3
@@ -38,8 +39,8 @@ MOST_BIND_PARTS = 3
 SYSTEM = frozenset(
     f"/{name}"
     for name in (
-        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "var"),
-        *("usr", "usr/bin", "usr/include", "usr/lib", "usr/lib64", "usr/libexec", "usr/sbin", "usr/share"),
+        *SYSTEM_FOLDERS,
+        *("usr/bin", "usr/include", "usr/lib", "usr/lib64", "usr/libexec", "usr/sbin", "usr/share"),
         *("usr/local", "usr/local/bin", "usr/local/lib", "var/lib"),
     )
 )

@@ -9,7 +9,6 @@ from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
 from argosy.core.process import Argv, Command, Reply, tool_error
 from argosy.core.session import Session
-from argosy.slurm.text import may_be_done, says_no_answer
 
 NO_CLUSTER = "Could not establish a configuration source"
 
@@ -18,6 +17,28 @@ SEE_LIMITS = (
     "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
 )
 """Hints for a failure that Argosy does not know."""
+
+
+NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
+"""Messages of a command that could not send its request (slurm_errno.c)."""
+
+
+ANSWER_LOST = re.compile(
+    r"timed out|Zero Bytes|Unable to contact slurm controller(?! \(connect)|Unexpected message received|"
+    r"Message (send|receive) failure|Communication shutdown failure",
+    re.IGNORECASE,
+)
+"""Messages of a command that lost the answer: the controller may have carried out the request."""
+
+
+def says_no_answer(text: str) -> bool:
+    """Return whether a Slurm command reports that the controller does not answer."""
+    return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
+
+
+def may_be_done(text: str) -> bool:
+    """Return whether the controller may have carried out a request that failed without its answer."""
+    return bool(ANSWER_LOST.search(text))
 
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:

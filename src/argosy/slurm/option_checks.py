@@ -8,11 +8,10 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
-from argosy.core.render import count
-from argosy.core.sbatch_options import DEPENDENCY, SHORT
 from argosy.core.suggest import did_you_mean
-from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
+from argosy.slurm.sbatch import HETEROGENEOUS_HINT, JobOptions
+from argosy.slurm.sbatch_options import DEPENDENCY, SHORT
+from argosy.slurm.times import parse_minutes
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
 """Signals that sbatch accepts; PIPE and CHLD since 24.11 (tried on 22.05 and 24.11)."""
@@ -28,6 +27,9 @@ MAILS = frozenset(
 LEAST_MEGABYTES = 1000
 """Smaller values of ``--mem`` without a unit are refused: Slurm reads ``--mem 60`` as 60 MB, and users mean 60 GB."""
 
+SAME_NAME = frozenset(name.replace("_", "-") for name in JobOptions.__struct_fields__) - {"dependency"}
+"""Options of a job that argosy launch names as sbatch does."""
+
 OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "nodes": "--nodes",
@@ -41,27 +43,10 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
         "gpus-per-task": "--gpus-per-node",
         "gres=gpu": "--gpus-per-node",
         "job-name": "--name",
-        "account": "--account",
-        "partition": "--partition",
-        "qos": "--qos",
-        "time": "--time",
-        "mem": "--mem",
-        "mem-per-gpu": "--mem-per-gpu",
-        "constraint": "--constraint",
-        "reservation": "--reservation",
-        "nodelist": "--nodelist",
-        "exclude": "--exclude",
-        "mail-type": "--mail-type",
-        "output": "--output",
-        "error": "--error",
-        "chdir": "--chdir",
-        "array": "--array",
-        "signal": "--signal",
-        "exclusive": "--exclusive",
-        "requeue": "--requeue",
         "dependency=afterok": "--after",
         "wrap": "the command after --",
     }
+    | {option: f"--{option}" for option in SAME_NAME}
 )
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
@@ -162,22 +147,6 @@ def _refuse_invalid_time(option: str, value: str) -> None:
     except SiteError as error:
         hint = "use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m"
         raise UsageError(error.what, evidence=f"{option} {value}", hint=hint) from error
-
-
-LIKE_HOURS = frozenset({*range(1, 10), 12, 24, 36, 48, 72})
-"""Numbers that people write for hours."""
-
-
-def describe_short_time(value: str) -> str:
-    """Return what Slurm makes of a time limit that looks like hours but is minutes; empty for any other limit.
-
-    Slurm reads ``1:00`` as minutes and seconds, and ``1`` as minutes (sbatch(1), --time).
-    """
-    match = re.fullmatch(r"0*(\d{1,9})(:\d+)?", value)
-    if match is None or int(match[1]) not in LIKE_HOURS:
-        return ""
-    number, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
-    return f"Slurm reads {form}, so this is {count(number, 'minute')}; write {number}h for hours"
 
 
 def _refuse_invalid_signal(_option: str, value: str) -> None:

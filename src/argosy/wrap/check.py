@@ -20,7 +20,7 @@ from argosy.runtimes.open_container import outer_environment
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
+from argosy.wrap.model import InContainer, PrefixRecipe, SourceKind, Version
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
@@ -104,7 +104,7 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     return Finding("start", State.OK, "the container starts and contains every command")
 
 
-def refuse_gpu_build_at_site(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
+def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
     """Refuse an image or installation whose torch does not support the GPUs of the site, if ``--site`` is given.
 
     Raises

@@ -27,7 +27,7 @@ from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import refuse_gpu_build_at_site
-from argosy.wrap.model import InContainer, Recipe, Settings, Version, WrapReport
+from argosy.wrap.model import InContainer, PrefixRecipe, Settings, Version, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
     look_inside,
@@ -49,13 +49,13 @@ CreateImage = Callable[[Path, Session], VersionImage]
 """Function that creates the image in the folder of a version."""
 
 
-def given_site(recipe: Recipe, session: Session) -> Site | None:
+def given_site(recipe: PrefixRecipe, session: Session) -> Site | None:
     """Return the site that the recipe or the user's configuration names; None if neither does."""
     name = configured_site(recipe.site, session.host.environment)
     return load_site(name, session.host) if name else None
 
 
-def with_gpu_mode(settings: Settings, recipe: Recipe, runtime: str, session: Session) -> Settings:
+def with_gpu_mode(settings: Settings, recipe: PrefixRecipe, runtime: str, session: Session) -> Settings:
     """Complete the settings by the GPU mode of the site: the given or configured one, else those that are detected.
 
     Each start looks for the devices of NVIDIA and AMD, so only ``none`` differs from ``auto``.
@@ -71,7 +71,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     identity: str
     reason: str
-    recipe: Recipe
+    recipe: PrefixRecipe
     settings: Settings
 
 

@@ -23,7 +23,7 @@ from argosy.runtimes.choose import load_command
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.open_container import outer_environment
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, Needs, Recipe, Settings, SourceKind, Wrapped
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
@@ -84,7 +84,7 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     )
 
 
-def refuse_relative_paths(settings: Settings, recipe: Recipe) -> None:
+def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
     """Refuse a relative path before an image is built; those of an installation are relative to its folder.
 
     Raises
@@ -314,7 +314,7 @@ def merge_files(known: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
     return tuple(files.values())
 
 
-def dropped_variables(recipe: Recipe) -> tuple[str, ...]:
+def dropped_variables(recipe: PrefixRecipe) -> tuple[str, ...]:
     """Return the caller's variables to remove, because they refer to software of the host."""
     kept = {"VIRTUAL_ENV"} if recipe.kind is SourceKind.FOLDER else set()
     return tuple(name for name in NOT_FROM_CALLER if name not in kept)

@@ -20,7 +20,7 @@ from argosy.cli.app import COMMANDS
 from argosy.cli.cmd_run import run
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.launch_options import LAUNCH
-from argosy.wrap.model import Recipe, Settings, SourceKind, Version
+from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
 from argosy.wrap.versions import switch, write_version
 
 CONTROL = "\x1b"
@@ -74,7 +74,7 @@ def test_a_file_in_place_of_the_cache_is_a_usage_error(tmp_path: Path, words: st
 
 def test_an_empty_package_name_is_reported_as_an_unset_variable(tmp_path: Path) -> None:
     version = Version(
-        1, "a", "", "new", "0", Recipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
+        1, "a", "", "new", "0", PrefixRecipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
     )
     (tmp_path / "versions/1/bin").mkdir(parents=True)
     write_version(tmp_path / "versions/1", version)

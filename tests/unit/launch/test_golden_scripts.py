@@ -18,7 +18,7 @@ from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -13,7 +13,7 @@ from argosy.launch.explain import explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import warn_before_submission
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 from tests.unit.machines import make_host, make_session
 

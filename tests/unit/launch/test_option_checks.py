@@ -40,7 +40,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Avoid, Option
 from argosy.sites.software import Modules
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})

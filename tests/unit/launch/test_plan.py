@@ -51,7 +51,7 @@ from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, ren
 from argosy.sites.profile import Node, Site, Slurm
 from argosy.sites.profile_parts import Setting
 from argosy.sites.software import LauncherPolicy
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[2] / "golden-scripts" / "lab"

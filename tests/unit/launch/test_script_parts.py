@@ -31,7 +31,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")

@@ -25,7 +25,7 @@ from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 SITES = [read_site(name) for name in site_names()]

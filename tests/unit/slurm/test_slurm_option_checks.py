@@ -6,8 +6,8 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.slurm.option_checks import describe_short_time, parse_megabytes, parse_warning, refuse_invalid_options
-from argosy.slurm.text import JobOptions, choose_defaults
+from argosy.slurm.option_checks import parse_megabytes, parse_warning, refuse_invalid_options
+from argosy.slurm.sbatch import JobOptions, choose_defaults
 
 
 def options(name: str, value: str) -> JobOptions:
@@ -138,19 +138,6 @@ def test_other_options_of_sbatch_pass() -> None:
 )
 def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: int) -> None:
     assert parse_warning(text) == (signal, seconds)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("1:00", "Slurm reads minutes:seconds, so this is 1 minute; write 1h for hours"),
-        ("24:00", "Slurm reads minutes:seconds, so this is 24 minutes; write 24h for hours"),
-        ("02", "Slurm reads minutes, so this is 2 minutes; write 2h for hours"),
-        *((plain, "") for plain in ("", "10:00", "30", "60", "1:00:00", "0:01:00", "1-12", "UNLIMITED")),
-    ],
-)
-def test_a_limit_of_minutes_that_looks_like_hours_is_explained(value: str, expected: str) -> None:
-    assert describe_short_time(value) == expected
 
 
 @pytest.mark.parametrize(

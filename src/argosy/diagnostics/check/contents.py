@@ -94,7 +94,7 @@ def parse_contents(text: str) -> Contents | None:
 PROGRAM = REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH))
 
 
-def inspect_image(image: Image, session: Session, *, unpack: bool = True) -> Contents | None:
+def inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents | None:
     """Return the contents of an image.
 
     The answer for an image file is cached until the file changes.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from argosy.core.model import APPTAINERS
 from argosy.core.records import replace
 from argosy.diagnostics.discover.node_facts import Draft, Fact, draft_machine
 from argosy.diagnostics.discover.questions import GPU_STEPS, asked
@@ -202,7 +203,7 @@ def _draft_runtime(replies: Replies) -> Draft:
 def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
     """Draft the runtime: Apptainer, else pyxis, else a module with Apptainer, else any other."""
     found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
-    if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
+    if name := next((each for each in APPTAINERS if each in found), ""):
         mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
         others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
         why = mode + (f"; also installed: {', '.join(others)}" if others else "")

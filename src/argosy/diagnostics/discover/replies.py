@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from argosy.core.parse import parse_cpulist, parse_int
-from argosy.slurm.text import parse_scontrol_job
+from argosy.slurm.queries import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
 DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import APPTAINERS
 from argosy.core.mounts import IN_MEMORY
 from argosy.core.render import render_size
 from argosy.core.session import Session
@@ -43,9 +44,6 @@ PROGRAMS = {
     "squashfuse": ("Apptainer without setuid needs it to mount images", False),
 }
 """Program -> purpose, and whether Argosy needs it."""
-
-
-APPTAINERS = frozenset({"apptainer", "singularity"})
 
 
 def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YES) -> tuple[Finding, ...]:
@@ -89,12 +87,16 @@ def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     """Check the programs that Argosy uses; at a site without user namespaces two of them have no use."""
     useless = ("mmdebstrap", "squashfuse") if site and site.runtime.user_namespaces is False else ()
     for name, (purpose, needed) in PROGRAMS.items():
-        if name == "skopeo" and name in seen.host.programs and not {"umoci", *APPTAINERS} & set(seen.host.programs):
+        if (
+            name == "skopeo"
+            and name in seen.host.programs
+            and seen.host.programs.keys().isdisjoint({"umoci", *APPTAINERS})
+        ):
             evidence = f"{seen.versions.get(name, '?')}, but no umoci; docker:// images need both, or Apptainer"
             yield Finding(name, State.WARN, evidence, how_to_get("umoci", site))
         elif name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
-        elif name == "skopeo" and not APPTAINERS.intersection(seen.host.programs):
+        elif name == "skopeo" and seen.host.programs.keys().isdisjoint(APPTAINERS):
             evidence = "not installed; docker:// images need skopeo and umoci, or Apptainer or SingularityCE"
             yield Finding(name, State.WARN, evidence, how_to_get(name, site))
         elif name not in useless:
@@ -115,7 +117,7 @@ def _check_proot(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
 
 def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     host = seen.host
-    only_bwrap = not APPTAINERS.intersection(host.programs) and "bwrap" in host.programs
+    only_bwrap = host.programs.keys().isdisjoint(APPTAINERS) and "bwrap" in host.programs
     if seen.namespaces:
         yield Finding("user namespaces", State.OK, "this user can create them")
     elif host.can_mount:

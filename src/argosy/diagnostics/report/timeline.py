@@ -17,7 +17,7 @@ from argosy.diagnostics.report.model import Moment, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import Run, read_first_output, read_submission
-from argosy.slurm.text import option_value
+from argosy.slurm.sbatch import option_value
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""

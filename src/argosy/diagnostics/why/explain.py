@@ -26,7 +26,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.names import LAST, names_run, recorded_names
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.slurm.text import ENDED, FROM_OUTSIDE, RUNNING
+from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
 
 FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""

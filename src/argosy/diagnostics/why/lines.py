@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import msgspec
 
+from argosy.jobs.outputs import TRACEBACK
+
 LONGEST_LINE = 2000
 """Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
 
@@ -45,7 +47,6 @@ BEGIN = 2
 """Lines at the beginning of a log that come again where the next run of the same script was appended to it."""
 LEAST_BEGIN = 12
 """Characters of each of these lines: shorter ones are written more than once in a run."""
-TRACEBACK = "Traceback (most recent call last)"
 NO_DIGITS = str.maketrans("", "", "0123456789")
 
 

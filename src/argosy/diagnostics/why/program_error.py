@@ -15,8 +15,8 @@ import msgspec
 from argosy.core.records import replace
 from argosy.diagnostics.why.exceptions import explain_exception
 from argosy.diagnostics.why.failure import CONSEQUENCE
-from argosy.diagnostics.why.lines import TRACEBACK
 from argosy.diagnostics.why.next_step import find_advice, next_step
+from argosy.jobs.outputs import TRACEBACK
 
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
 LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')

@@ -23,6 +23,7 @@ from types import MappingProxyType
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import DIGEST
 from argosy.core.redact import STARS
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import Kind
@@ -70,7 +71,6 @@ _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 _NAME = re.compile(rf"(?:(?P<host>{_HOST})/)?(?P<path>{_PART}(?:/{_PART})*)\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*):(?P<slashes>/*)(?P<rest>.*)\Z", re.DOTALL)
 _HUB_PAGE = re.compile(r"https?://hub\.docker\.com/(?:r/(?P<name>[^/?#]+/[^/?#]+)|_/(?P<official>[^/?#]+))")
 _NEAR_ENOUGH = 0.8
@@ -183,7 +183,7 @@ def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
     name, at, digest = rest.partition("@")
     if at and not digest.startswith("sha256:"):
         raise _odd_at(text, transport, rest)
-    if at and not _DIGEST.match(digest):
+    if at and not DIGEST.match(digest):
         raise _reference_error(text, "a digest is sha256: and 64 hexadecimal digits", "copy the complete digest")
     name, tag = _split_tag(name)
     if tag and not _TAG.match(tag):

@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from argosy.core.script_reader import read_commands
-from argosy.core.script_words import Part, Values, source_text
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.slurm.script_reader import read_commands
+from argosy.slurm.script_words import Part, Values, source_text
 
 STARTS = re.compile(
     r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
@@ -37,7 +37,7 @@ ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
 
-def classify(program: Program, harmless: Collection[str] = ()) -> Role:
+def classify(program: Program, harmless: Collection[str]) -> Role:
     """Return the role of a command that was taken apart.
 
     `harmless` has the names of functions that start no program.

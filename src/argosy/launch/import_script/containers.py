@@ -6,9 +6,9 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from argosy.core.sbatch_options import Option, split_options
-from argosy.core.script_words import Part
 from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.slurm.sbatch_options import Option, split_options
+from argosy.slurm.script_words import Part
 
 _APPTAINER_FLAGS = """
     nv rocm nvccli contain containall cleanenv no-home writable-tmpfs fakeroot ipc pid uts net userns unsquash

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Statement, read_job_script
-from argosy.core.script_words import Part, expand, source_text
 from argosy.launch.import_script.before import Preparation, made_again
 from argosy.launch.import_script.classify import (
     assigned_variables,
@@ -53,6 +51,8 @@ from argosy.launch.import_script.shell_state import (
 from argosy.launch.import_script.slurm_numbers import option_numbers
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
+from argosy.slurm.script_reader import JobScript, Statement, read_job_script
+from argosy.slurm.script_words import Part, expand, source_text
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""

@@ -10,8 +10,6 @@ from argosy.core.model import BARE_PREFIX
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import Word, expand, source_text
 from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
@@ -24,6 +22,8 @@ from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
 from argosy.launch.import_script.slurm_numbers import number_notes, numbered_text, numbered_words, task_numbers
 from argosy.launch.import_script.step_variables import translate_variables
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import Word, expand, source_text
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.core.script_words import Part
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import Program
+from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
+from argosy.slurm.script_words import Part
 
 TORCHRUN_FLAGS = frozenset(
     {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}

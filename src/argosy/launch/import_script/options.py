@@ -11,11 +11,11 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
-from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 
 TEXTS = {
     **{

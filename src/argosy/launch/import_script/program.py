@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.sbatch_options import Option
-from argosy.core.script_reader import BRACES
-from argosy.core.script_words import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
+from argosy.slurm.sbatch_options import Option
+from argosy.slurm.script_reader import BRACES
+from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
 
 NO_SHORT: Mapping[str, str] = MappingProxyType({})
 
@@ -113,7 +113,7 @@ class Program(msgspec.Struct):
                 self.obstacle = f"Argosy does not know whether {names[0]} has a value: write {names[0]}=VALUE"
 
 
-def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str], bool]:
+def command_of(program: Program, inputs: Sequence[Word]) -> tuple[list[str], bool]:
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
     Words without variables become arguments as they are.  A command with variables that only the job knows, or that

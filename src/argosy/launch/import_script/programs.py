@@ -10,9 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from argosy.core.sbatch_options import Option, split_options
-from argosy.core.script_reader import Statement, read_statements
-from argosy.core.script_words import Part, Values, expand, source_text
 from argosy.core.shell import quote
 from argosy.launch.import_script.containers import (
     BINDS,
@@ -28,6 +25,9 @@ from argosy.launch.import_script.launchers import read_accelerate, read_deepspee
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
 from argosy.launch.import_script.settings import reason_to_replace
+from argosy.slurm.sbatch_options import Option, split_options
+from argosy.slurm.script_reader import Statement, read_statements
+from argosy.slurm.script_words import Part, Values, expand, source_text
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.script_reader import Statement, read_commands
-from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import renamed, users, uses_any
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
+from argosy.slurm.script_reader import Statement, read_commands
+from argosy.slurm.script_words import Part, Word, source_text
 
 SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR(?::-(?:[^{}]|\{\w+\})*)?\}|SLURM_SUBMIT_DIR\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from argosy.core.records import replace
-from argosy.core.sbatch_options import Option, complete_option
-from argosy.core.script_words import Part, Word
 from argosy.launch.import_script.model import Fate, Note
 from argosy.launch.import_script.options import Shape
 from argosy.sites.profile import Site
+from argosy.slurm.sbatch_options import Option, complete_option
+from argosy.slurm.script_words import Part, Word
 
 NAME = re.compile(r"\bSLURM_\w+")
 """A variable of Slurm in arithmetic."""

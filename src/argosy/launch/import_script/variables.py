@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.defaults import COMPUTED, default_notes
@@ -31,6 +29,8 @@ from argosy.launch.import_script.roles import HARMLESS
 from argosy.launch.import_script.settings import CORES_OF_SRUN, describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
 from argosy.sites.profile import Site
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import Part, Word, expand, plain_text, source_text
 
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 PREFIX = re.compile(r"(/[^:$]+)/bin:")

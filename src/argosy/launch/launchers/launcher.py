@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
@@ -142,7 +143,28 @@ class LauncherSpec(msgspec.Struct, frozen=True):
         return (*log, *note)
 
 
-Launcher = Callable[[LauncherSpec], LauncherCommand]
+class Launcher(msgspec.Struct, frozen=True):
+    """A way to start ranks.
+
+    Attributes
+    ----------
+    plan
+        Plans the command.
+    container_per
+        ``node`` or ``rank``: how many containers it starts; empty if `argosy.launch.option_checks` chooses.
+    unbound
+        Text: the cores of its ranks at a site without a map of cores.
+    needs_slurm
+        Whether it works in jobs of Slurm only.
+    one_rank_per_node
+        Whether each node has one rank, which distributes the node's cores and GPUs itself.
+    """
+
+    plan: Callable[[LauncherSpec], LauncherCommand]
+    container_per: Literal["", "node", "rank"]
+    unbound: str = "an equal share"
+    needs_slurm: bool = False
+    one_rank_per_node: bool = False
 
 
 LABEL = ("--tee", "3")
@@ -258,16 +280,21 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
-    {"torchrun": torchrun, "srun": srun, "mpi": mpi, "ray": ray, "none": none}
+    {
+        "torchrun": Launcher(torchrun, "node", unbound="not bound"),
+        "srun": Launcher(srun, "", needs_slurm=True),
+        "mpi": Launcher(mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
+        "ray": Launcher(ray, "node", one_rank_per_node=True),
+        "none": Launcher(none, "rank"),
+    }
 )
+NEED_SLURM = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.needs_slurm)
+ONE_PER_NODE = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.one_rank_per_node)
+
 STARTERS = frozenset(
     {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
 )
 """Programs and modules that start ranks themselves."""
-
-NEED_SLURM = frozenset({"srun", "mpi"})
-ONE_PER_NODE = frozenset({"ray"})
-"""Launchers that start one rank on each node."""
 
 
 def refuse_without_slurm(launcher: str, site: str = "") -> None:
@@ -371,7 +398,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     )
 
 
-def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
+def refuse_without_torch(launcher: str, image: Image, *, needed: bool) -> None:
     """Refuse torchrun for an image that certainly does not contain torch: the job would fail after it waited.
 
     Parameters

@@ -58,7 +58,7 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 """Variables that srun of the outer step sets, and srun of the inner step would read as options."""
 
 
-def render_attach(facts: ScriptFacts, modules: Iterable[str] = ()) -> str:
+def render_attach(facts: ScriptFacts, modules: Iterable[str]) -> str:
     """Render the script that runs its arguments in the container of a job.
 
     Parameters

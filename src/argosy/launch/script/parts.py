@@ -10,11 +10,11 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.shell import ShellExpr, Word, quote, read_shell
 from argosy.launch.script.helpers import render_call
-from argosy.sites.partitions import parse_minutes
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
-from argosy.slurm.text import JobOptions, slurm_time
+from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.times import parse_minutes, slurm_time
 
 BEFORE_SHELL = ("/bin/sh", "-e", "-c")
 

@@ -10,11 +10,11 @@ from math import ceil
 from typing import NamedTuple
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
-from argosy.core.script_reader import Statement, read_commands, read_job_script
-from argosy.core.script_words import Part, Values, Word, expand, source_text
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
+from argosy.slurm.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
+from argosy.slurm.script_reader import Statement, read_commands, read_job_script
+from argosy.slurm.script_words import Part, Values, Word, expand, source_text
 
 INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

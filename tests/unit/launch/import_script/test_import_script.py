@@ -19,7 +19,6 @@ from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.records import replace
-from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.read_text import read_script_text
@@ -28,6 +27,7 @@ from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting
 from argosy.sites.read import read_site
+from argosy.slurm.script_reader import read_job_script
 
 LUMI = """#!/bin/bash
 #SBATCH --account=project_1

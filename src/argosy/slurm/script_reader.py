@@ -15,11 +15,11 @@ from typing import Literal
 import msgspec
 from tree_sitter import Node
 
-from argosy.core.ansi_text import decode_ansi_text
-from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
-from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
-from argosy.core.script_words import Part, Word, is_glob, without_quotes
+from argosy.slurm.ansi_text import decode_ansi_text
+from argosy.slurm.bash_tree import captured, parse_bash
+from argosy.slurm.sbatch_options import SBATCH_FLAGS, Option, split_options
+from argosy.slurm.script_words import Part, Word, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):

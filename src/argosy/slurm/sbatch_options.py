@@ -96,7 +96,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 def split_options(
-    words: Sequence[str], *, flags: frozenset[str] = frozenset(), short: Mapping[str, str] = SHORT, line: int = 0
+    words: Sequence[str], *, flags: frozenset[str], short: Mapping[str, str] = SHORT, line: int = 0
 ) -> tuple[tuple[Option, ...], int]:
     """Split the options at the beginning of an argument list from the arguments that follow.
 

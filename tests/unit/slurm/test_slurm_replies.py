@@ -10,25 +10,10 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import ToolFailed, UsageError
 from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
-from argosy.slurm.text import (
-    ENDED,
-    RUNNING,
-    STATES,
-    WAITING,
-    JobOptions,
-    advise_waiting,
-    choose_defaults,
-    describe_state,
-    exit_code_of_state,
-    may_be_done,
-    parse_exit_code,
-    parse_job_id,
-    parse_scontrol_job,
-    parse_scontrol_jobs,
-    parse_squeue,
-    render_directive,
-    says_no_answer,
-)
+from argosy.slurm.calls import may_be_done, says_no_answer
+from argosy.slurm.queries import parse_exit_code, parse_scontrol_job, parse_scontrol_jobs, parse_squeue
+from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
+from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (
