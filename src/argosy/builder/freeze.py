@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -239,6 +239,26 @@ class Comparison(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     files: tuple[FileChange, ...]
     notes: tuple[str, ...] = ()
+
+
+MOST_FILES_OF_A_FOLDER = 8
+FOLDER_OF_A_FILE = re.compile(r".*?/site-packages/[^/]+|opt/argosy/env/[^/]+|[^/]+/[^/]+/[^/]+|.*")
+"""The folder of an installed package, or one close to the root."""
+
+
+def render_files(files: Sequence[FileChange]) -> list[str]:
+    """Render the differences of files; of a folder with many of them, only their number."""
+    folders: dict[str, list[FileChange]] = {}
+    for change in files:
+        found = FOLDER_OF_A_FILE.match(change.path)
+        folders.setdefault(found[0] if found else change.path, []).append(change)
+    lines = []
+    for folder, changes in folders.items():
+        if len(changes) > MOST_FILES_OF_A_FOLDER:
+            lines.append(f"~ {folder}: {len(changes)} files differ; --json lists them")
+        else:
+            lines += [f"{change.sign} {change.path}" for change in changes]
+    return lines
 
 
 def compare_images(one: str, other: str, session: Session) -> Comparison:

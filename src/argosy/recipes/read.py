@@ -17,6 +17,7 @@ from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
 from argosy.recipes.pyproject import parse_pyproject
 from argosy.recipes.recipe import (
@@ -108,6 +109,12 @@ def read_recipe(
     if not parts:
         raise UsageError("no environment file was given", hint=f"supported: {UNDERSTOOD}")
     return merge_parts(parts)
+
+
+def find_environment_file(folder: Path) -> str:
+    """Return the name of an environment file or lock in a folder; empty if there is none."""
+    names = (name for name in IN_A_FOLDER if name != PROJECT_FILE)
+    return next((name for name in names if (folder / name).is_file()), "")
 
 
 def _read_part(path: str, reading: _Reading) -> Part:
