@@ -26,6 +26,8 @@ from argosy.slurm.text import (
     parse_scontrol_job,
     parse_scontrol_jobs,
     parse_squeue,
+    plan_squeue,
+    plan_squeue_scripts,
     render_directive,
     says_no_answer,
 )
@@ -266,3 +268,8 @@ def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+def test_jobs_in_hidden_partitions_are_listed() -> None:
+    assert "--all" in plan_squeue()
+    assert "--all" in plan_squeue_scripts("ada")
