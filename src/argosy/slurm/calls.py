@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
 from argosy.core.process import Argv, Command, Reply, tool_error
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.slurm.text import may_be_done, says_no_answer
 
@@ -60,7 +61,7 @@ def run_slurm(session: Session, command: Command) -> Reply:
         If its commands find no cluster.
     """
     try:
-        reply = session.runner.run(command)
+        reply = session.runner.run(without_filters(session, command))
     except ToolMissing as error:
         raise ToolMissing(
             "Slurm is not installed on this machine",
@@ -75,6 +76,18 @@ def run_slurm(session: Session, command: Command) -> Reply:
             hint="run this on a login node; or export SLURM_CONF=FILE, or load Slurm's module, as your site says",
         )
     return reply
+
+
+FILTERS = re.compile(r"(SCANCEL|SCONTROL|SINFO|SQUEUE)_")
+"""Variables with the user's defaults of Slurm's commands, for example SQUEUE_STATES."""
+
+
+def without_filters(session: Session, command: Command) -> Command:
+    """Return the command without the user's variables that hide jobs and partitions, or make scancel ask."""
+    environment = session.host.environment
+    if command.env is not None or not any(map(FILTERS.match, environment)):
+        return command
+    return replace(command, env={name: value for name, value in environment.items() if not FILTERS.match(name)})
 
 
 def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
