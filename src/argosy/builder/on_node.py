@@ -311,9 +311,7 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 
 def _may_be_queued(folder: Path, session: Session) -> bool:
     """Return whether the job of a record waits or runs; also if squeue fails."""
-    reply = session.runner.run(
-        without_filters(session, Command(plan_squeue_scripts(session.host.person.name)))
-    )
+    reply = session.runner.run(without_filters(session, Command(plan_squeue_scripts(session.host.person.name))))
     return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / "job.sh")))
 
 

@@ -15,10 +15,14 @@ from argosy.slurm.text import may_be_done, says_no_answer
 NO_CLUSTER = "Could not establish a configuration source"
 
 ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
+ASK_HIDDEN = "Slurm does not show this to users here (PrivateData in slurm.conf): ask the support of your site"
 SEE_LIMITS = (
     "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
 )
 """Hints for a failure that Argosy does not know."""
+
+DENIED = "Access/permission denied"
+"""Slurm's message for a query that slurm.conf allows to administrators only."""
 
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
@@ -37,10 +41,11 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
+        hint = ASK_HIDDEN if DENIED in reply.stderr else ASK_SUPPORT
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
-            else tool_error(command, reply, doing=doing, hint=ASK_SUPPORT)
+            else tool_error(command, reply, doing=doing, hint=hint)
         )
     return reply.stdout
 
@@ -144,8 +149,15 @@ HINTS = (
     ),
     (r"time limit|MaxTime", "request less with --time, or use another --partition"),
     (r"partition not available", "it is closed: wait, or use another --partition"),
+    (
+        r"^Unspecified error|cli_filter plugin terminated",
+        "a rule of this site rejects the job: do what the message above says, or ask the support of your site",
+    ),
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
+
+FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
+"""Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
 
 def explain_sbatch(
@@ -170,7 +182,8 @@ def explain_sbatch(
             reply,
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
+    cause = FAILURE.findall(text)[-1:] or [text]
     for pattern, hint in HINTS:
-        if re.search(pattern, text):
+        if re.search(pattern, cause[0]):
             return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)
     return error

@@ -382,6 +382,17 @@ def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
     assert not file.parent.exists()
 
 
+def test_a_cluster_that_hides_its_nodes_is_explained(tmp_path: Path) -> None:
+    place = session(ANSWERS, tmp_path)
+    assert isinstance(place.runner, FakeRunner)
+    denied = Reply(1, "", "slurm_load_node error: Access/permission denied")
+    place.runner.replies.insert(0, (("scontrol", "show", "node"), denied))
+    with pytest.raises(ToolFailed, match="Access/permission denied") as error:
+        discover_site(place, DiscoverRequest("hera", tmp_path / "hera.toml", "2026-11-21"))
+    assert "PrivateData" in error.value.hint
+    assert not (tmp_path / "hera.toml").exists()
+
+
 def test_an_existing_profile_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")

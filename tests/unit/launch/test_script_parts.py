@@ -317,6 +317,26 @@ def test_a_refusal_of_slurm_is_quoted_with_a_next_step(said: str, hint: str) -> 
     assert hint in error.hint
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        "sbatch: error: Batch job submission failed: Unspecified error",
+        "sbatch: error: cli_filter plugin terminated with error",
+    ],
+)
+def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message(last: str) -> None:
+    text = f"sbatch: error: *** Welcome ***\nsbatch: error: You must give a --reason.\n{last}"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "You must give a --reason." in error.evidence
+    assert "a rule of this site rejects the job" in error.hint
+
+
+def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
+    text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "--time" not in error.hint
+
+
 def test_a_refused_default_is_traced_to_its_variable() -> None:
     rows = (
         Choice("--constraint", "zz", "your default, SBATCH_CONSTRAINT", "environment"),
