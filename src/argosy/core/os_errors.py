@@ -36,7 +36,8 @@ def discard(path: Path) -> None:
 def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Translate an `OSError` from writing below `folder` into an `ArgosyError` with a hint.
 
-    `BrokenPipeError` is not translated: it means that nobody reads the output any more.
+    `BrokenPipeError` is not translated: it means that nobody reads the output any more. In an error that an inner block
+    has translated, `elsewhere` replaces the usual options.
 
     Parameters
     ----------
@@ -45,7 +46,10 @@ def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[No
     """
     try:
         yield
-    except (ArgosyError, BrokenPipeError):
+    except BrokenPipeError:
+        raise
+    except ArgosyError as error:
+        error.hint = error.hint.replace(ELSEWHERE, elsewhere)
         raise
     except OSError as error:
         raise explain_os_error(error, folder, elsewhere) from error
