@@ -192,6 +192,18 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def write_link(path: Path, target: str) -> None:
+    """Write a symbolic link atomically, replacing an existing link or file."""
+    beside = part_name(path)
+    try:
+        with translate_os_errors(path.parent):
+            beside.symlink_to(target)
+            beside.replace(path)
+    finally:
+        with deferred_signals():
+            discard(beside)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
     with atomic_file(path, force=True) as beside:

@@ -22,7 +22,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import part_name
+from argosy.core.store import editing, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.sites.load import sites_here
@@ -252,10 +252,8 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
         raise UsageError(f"the alias {alias} would point to itself", hint="choose another name")
     inside = target.is_relative_to(session.paths.images[0])
     words = os.path.relpath(target, link.parent) if inside else str(target)
-    beside = part_name(link)
-    with translate_os_errors(link.parent):
-        beside.symlink_to(words)
-        beside.replace(link)
+    with editing(link, waiting=session.waiting):
+        write_link(link, words)
     return link, target
 
 
