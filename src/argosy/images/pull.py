@@ -35,8 +35,8 @@ class PullRequest(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def pull_image(request: PullRequest, session: Session) -> Path:
-    """Fetch or copy an image into the catalog or to a file, and return its path.
+def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
+    """Fetch or copy an image into the catalog or to a file, and return its path and size in bytes.
 
     Raises
     ------
@@ -57,7 +57,8 @@ def pull_image(request: PullRequest, session: Session) -> Path:
             link_or_copy(source.resolve(), beside)
         else:
             shutil.copyfile(source, beside)
-    return path
+        size = beside.stat().st_size
+    return path, size
 
 
 def guess_name(image: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
 from argosy.host.probe import open_session
+from argosy.images import catalog
 from argosy.images.catalog import (
     CatalogName,
     catalog_folders,
@@ -97,6 +99,25 @@ def test_the_next_copy_and_the_next_alias_remove_what_killed_ones_left(session: 
     (images / LEFT.format(".other.sqsh")).touch()
     tag_image("new", "other", session)
     assert sorted(path.name for path in images.iterdir()) == ["a", "b.sif", "new.sqsh", "other.sqsh"]
+
+
+def test_an_image_that_another_process_removes_meanwhile_is_not_listed(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "images/gone.sif"
+    monkeypatch.setattr(catalog, "_image_files", lambda folder: [gone, *folder.glob("*.sif")])
+    assert [str(each.name) for each in list_catalog(session)] == ["a:2", "a:1", "b"]
+    monkeypatch.setattr(catalog, "_image_files", lambda folder: [gone, folder / "2.sif"])
+    assert find_in_catalog("a", session) == tmp_path / "images/a/2.sif"
+
+
+def test_two_processes_may_remove_one_image(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove_first(_folder: Path) -> list[catalog.CatalogImage]:
+        shutil.rmtree(tmp_path / "images/a")
+        return []
+
+    monkeypatch.setattr(catalog, "_list_folder", remove_first)
+    assert [removed.bytes for removed in remove_images(["a:1"], session)] == [0]
 
 
 def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> None:
