@@ -13,6 +13,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 
+FULL = {errno.ENOSPC, errno.EDQUOT}
 NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -63,7 +64,7 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
     name = Path(os.fsdecode(reported)) if isinstance(reported, str | bytes) else folder
     if error.errno in NOT_THERE | NOT_ALLOWED and _BESIDE.fullmatch(name.name):
         return _folder_error(name.parent, error.strerror or "")
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in FULL:
         return CheckFailed(
             "no space left on device" if error.errno == errno.ENOSPC else "disk quota exceeded",
             evidence=f"while writing {name} ({_free(folder)})",
