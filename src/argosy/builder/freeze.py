@@ -32,7 +32,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.images.squashfs.pack import is_incomplete
 from argosy.images.tree_digests import describe_tree
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
@@ -164,7 +164,7 @@ def _read_records(image: Image, session: Session, work: Path) -> Iterator[Locked
     options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(image.base_offset))
     command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), image.path))
     reply = session.runner.run(command)
-    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
+    if is_incomplete(reply):
         raise ToolFailed(
             "cannot read the package records of the image",
             evidence=reply.stderr.strip(),

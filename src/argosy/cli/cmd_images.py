@@ -109,8 +109,7 @@ def pull(image: str, name: str | None, output: Path | None, *, force: bool, as_j
     if name and output:
         raise UsageError("NAME and --output cannot be used together", hint="use one of the two")
     request = PullRequest(image, name, output.absolute() if output else None, force=force)
-    path = pull_image(request, open_session(quiet=as_json))
-    size = path.stat().st_size
+    path, size = pull_image(request, open_session(quiet=as_json))
     report = {"image": image, "path": str(path), "bytes": size}
     print_report(report, f"{path}: {render_size(size)}", as_json=as_json)
 

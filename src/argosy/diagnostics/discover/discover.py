@@ -15,7 +15,7 @@ from argosy.core.errors import ArgosyError, SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
-from argosy.core.store import write_text
+from argosy.core.store import editing, write_text
 from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
 from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
@@ -144,7 +144,8 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
     _check(text)
     try:
         request.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(request.output, text)
+        with editing(request.output, waiting=session.waiting):
+            write_text(request.output, text)
     except OSError as error:
         raise UsageError(
             f"cannot write {request.output}", evidence=str(error), hint="choose another file with -o"
