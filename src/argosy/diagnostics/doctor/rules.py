@@ -138,7 +138,11 @@ def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     else:
         hint = "Apptainer without setuid then unpacks images, so starts are slow; ask for access to /dev/fuse"
         yield Finding("fuse", State.WARN, "no access to /dev/fuse", hint)
-    none = "this user has none; bases debian:SUITE, podman and apptainer --fakeroot need them"
+    none = (
+        "root needs none"
+        if host.can_mount
+        else "this user has none; bases debian:SUITE, podman and apptainer --fakeroot need them"
+    )
     yield Finding("subordinate ids", State.OK, "this user has some" if seen.subuid else none)
 
 
