@@ -66,7 +66,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
         if each.record and each.job.isdigit():  # a task of an array does not end the array
             write_text(each.record / CANCELLED, "")
     return tuple(
-        f"job {each.job} had ended already: {each.text}"
+        f"job {each.job} has already ended: {each.text}"
         if each.has_ended
         else f"job {each.job} is cancelled{each.text}"
         for each in asked

@@ -29,8 +29,9 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     Raises
     ------
     UsageError
-        If two of these options contradict each other, or one of them needs a site with Slurm.
+        If a value is not valid, two of these options contradict each other, or one of them needs a site with Slurm.
     """
+    refuse_invalid_options(request.options, request.extra, request.given)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
     return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
@@ -189,7 +190,6 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
             evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
             hint="allocate nodes as one component: salloc without ':' between its options",
         )
-    refuse_invalid_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")

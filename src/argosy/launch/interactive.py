@@ -182,7 +182,12 @@ def _with_start(script: str, submit: Argv) -> str:
     command = render_command((word.replace("{script}", "FILE") for word in submit), width=92)
     start = (f"#     {as_comment(line)}" for line in command.splitlines())
     return "\n".join(
-        (first, "# Save this text as FILE, and start it on the first node of an allocation:", *start, rest)
+        (
+            first,
+            "# Save this text as FILE. This command allocates the nodes, and starts FILE on the first one:",
+            *start,
+            rest,
+        )
     )
 
 

@@ -14,7 +14,6 @@ from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import refuse_invalid_options
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -54,9 +53,8 @@ def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     Raises
     ------
     UsageError
-        If an option is not valid, or it would change the result and cannot be honoured.
+        If an option would change the result and cannot be honoured.
     """
-    refuse_invalid_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
     refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=f"{site.name} has no queue")
     return tuple(unused_rows(given, UNUSED))

@@ -136,7 +136,7 @@ HINTS = (
         r"No partition specified",
         "there is no default partition: see the partitions with 'argosy queues'; then add --partition",
     ),
-    (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
+    (r"nvalid partition", "see the partitions with: argosy queues; then add --partition"),
     (
         r"group not permitted|Access/permission denied",
         "you may not use it: see your partitions with 'argosy queues', or ask for access",

@@ -51,8 +51,15 @@ OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 
-def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
+def refuse_invalid_options(
+    options: JobOptions, extra: tuple[str, ...] = (), given: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> None:
     """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
+
+    Parameters
+    ----------
+    given
+        Values that come from a file or a variable, with their source: the error names it.
 
     Raises
     ------
@@ -67,8 +74,14 @@ def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> 
         )
     for name, check in CHECKS.items():
         value = getattr(options, name)
-        if value:
-            check(f"--{name.replace('_', '-')}", value)
+        try:
+            if value:
+                check(f"--{name.replace('_', '-')}", value)
+        except UsageError as error:
+            if name not in given:
+                raise
+            text, source = given[name]
+            raise UsageError(error.what, evidence=f"{source}: {name} = {text}", hint=error.hint) from error
     for word in extra:
         _refuse_other(word)
     _refuse_mixed_dependencies((f"--dependency={options.dependency}",) * bool(options.dependency) + extra)
@@ -145,8 +158,7 @@ def _refuse_invalid_time(option: str, value: str) -> None:
     try:
         parse_minutes(value)
     except SiteError as error:
-        hint = "use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m"
-        raise UsageError(error.what, evidence=f"{option} {value}", hint=hint) from error
+        raise UsageError(error.what, evidence=f"{option} {value}", hint=error.hint) from error
 
 
 def _refuse_invalid_signal(_option: str, value: str) -> None:
@@ -201,7 +213,7 @@ def _refuse_other(word: str) -> None:
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
             f"use {ours} instead of {word!r}",
-            evidence=f"--sbatch-arg {word}: sbatch would use the last of two values, which the plan does not know",
+            evidence=f"--sbatch-arg {word}: sbatch would use this value, and the plan another one",
             hint=f"replace --sbatch-arg {word} with {ours}",
         )
 

@@ -408,6 +408,29 @@ def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...])
     assert plan["script"] + "\n" == shown.stdout + "\n"
 
 
+def test_a_launch_without_a_command_says_why_its_name_is_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = argosy("launch", "train").stderr
+    assert "no command to launch" in said
+    assert f"'train' is not a job: there is no argosy.toml in {tmp_path}" in said
+    assert "is not a job" not in argosy("launch", "my.sif").stderr
+
+
+def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    said = argosy("config", "set", "time", "1hh", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert "invalid time limit '1hh'" in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:
+    said = argosy("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--time=soon", "--dry-run", "--", "true")
+    assert said.returncode == 2
+    assert "--time soon" in said.stderr
+
+
 def test_an_interactive_launch_needs_slurm_also_in_a_dry_run() -> None:
     said = argosy("launch", "/p/x.sif", "--interactive", "--dry-run")
     assert said.returncode == 2

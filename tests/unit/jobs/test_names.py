@@ -197,7 +197,7 @@ def test_a_name_whose_jobs_have_ended_is_reported_as_their_number_would_be(tmp_p
     session, _ = place(tmp_path, runner)
     record(tmp_path, 1, "7")
     record(tmp_path, 2, "9")
-    assert cancel_jobs(session, ("train",)) == ("job 9 had ended already: Slurm does not list it any more",)
+    assert cancel_jobs(session, ("train",)) == ("job 9 has already ended: Slurm does not list it any more",)
     with pytest.raises(UsageError, match="there is no job 'tarin'") as caught:
         cancel_jobs(session, ("tarin",))
     assert "did you mean train?" in caught.value.hint

@@ -247,7 +247,7 @@ def test_commands_before_the_ranks_run_once_and_stop_the_job_on_failure(tmp_path
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=path, check=False)
     assert (ran.stdout, ran.returncode) == ("once\n", 1)
-    assert "what runs before the ranks failed (code 1)" in ran.stderr
+    assert "the command of --before failed (code 1)" in ran.stderr
 
 
 # Smoke runs

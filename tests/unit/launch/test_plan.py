@@ -393,7 +393,6 @@ def test_a_job_that_slurm_starts_again_keeps_the_log_of_its_first_run(
         ({"checkpoint": "/x"}, "add --resume"),
         ({"restarts": -1, "checkpoint": "/x"}, "--resume"),
         ({"restarts": 1, "checkpoint": "/x", "options": JobOptions(signal="now")}, "warning signal"),
-        ({"command": ()}, "no command"),
         ({"launcher": "torchrum"}, "torchrun"),
         ({"debug": ("nett",)}, "did you mean net"),
         ({"launcher": "srun", "launcher_arguments": ("--x",)}, "torchrun"),

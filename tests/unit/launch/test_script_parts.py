@@ -227,7 +227,7 @@ def test_a_warning_before_the_job_starts_is_refused() -> None:
     [
         ("", "true", 3, 0, ""),
         ("yes", "true", 3, 7, "the time limit ended restart 3 of 3: launch the job again with the same --checkpoint"),
-        ("yes", "false", 1, 0, "this run left no new /x: the job is not requeued"),
+        ("yes", "false", 1, 0, "this run wrote no new checkpoint /x, so the job is not requeued"),
     ],
 )
 def test_a_chain_that_ends_at_a_time_limit_is_not_reported_as_finished(
@@ -289,7 +289,7 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("invalid partition specified: x", "sinfo -s"),
+        ("invalid partition specified: x", "argosy queues"),
         ("Invalid account or account/partition combination specified", "--account"),
         ("No partition specified or system default partition", "no default partition"),
         ("User's group not permitted to use this partition", "you may not use it"),

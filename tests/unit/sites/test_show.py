@@ -138,8 +138,14 @@ def test_each_site_value_is_explained_with_source_and_date() -> None:
         assert row.proof == "documented"
 
 
+def test_values_that_are_known_when_planning_are_filled_in() -> None:
+    values = {row.what: row.value for row in explained_rows()}
+    folder = values["MIOPEN_USER_DB_PATH, MIOPEN_CUSTOM_CACHE_DIR"]
+    assert folder.endswith("/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID")
+
+
 def test_undecided_values_are_explained_last() -> None:
-    rows = {row.what: row for row in explained_rows() if row.group == "not decided"}
+    rows = {row.what: row for row in explained_rows() if row.group == "assumed or not set"}
     assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
 
 

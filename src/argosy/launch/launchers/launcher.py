@@ -189,7 +189,7 @@ def _refuse_planned(spec: LauncherSpec) -> None:
         if ours:
             raise UsageError(
                 f"cannot pass {word!r} to torchrun: it is set by {ours}",
-                evidence=f"--torchrun-arg {word}; torchrun uses the last of two values, which the plan does not know",
+                evidence=f"--torchrun-arg {word}; torchrun would use this value, and the plan another one",
                 hint=f"use {ours} instead" if ours.startswith("--") else "remove it",
             )
     if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
