@@ -57,7 +57,7 @@ def test_an_exception_of_a_rank_for_which_the_others_waited_comes_before_the_tim
 
 
 def test_a_limit_of_the_command_timeout_is_named_with_the_reasons_of_a_hang() -> None:
-    (found,) = find_errors("halo 100: ok\ntimeout: sending signal TERM to command ‘mpirun’\n", SIGNATURES)
+    (found,) = find_errors("halo 100: ok\ntimeout: sending signal TERM to command 'mpirun'\n", SIGNATURES)
     assert found.name == "timeout-command"
     assert any("sends before it receives" in reason for reason in found.often)
 
