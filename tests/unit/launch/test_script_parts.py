@@ -264,6 +264,21 @@ def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_it
     assert set(tries.read_text().splitlines()) == {"requeue 9"}
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("time", "kept"), [("2026-11-28T13:35:38", True), ("None", False)])
+def test_a_job_that_slurm_preempts_keeps_its_mark_for_the_next_run(
+    shell: str, time: str, *, kept: bool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    call = render_requeue(Resume(3, "/x", grace=20))
+    told = f"scontrol() {{ echo '   PreemptEligibleTime=2026-11-28T13:35:33 PreemptTime={time}'; }}"
+    values = f"argosy_warned='' argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_mark={mark}"
+    lines = "\n".join([*render_script_functions(call), told, values, call])
+    subprocess.run([shell, "-euc", lines], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}, check=True)
+    assert mark.exists() is kept
+
+
 # Submitting
 
 

@@ -89,9 +89,11 @@ requeue() {
     else
         requeue_within "$1"
     fi
-    # A lost node or an operator that ended this run may also start it again.
-    [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
+    # A lost node, an operator or a preemption that ended this run may also start it again.
+    [ -n "$argosy_stopped" ] || is_preempted || rm -f "$argosy_mark"
 }
+# In the grace time of a partition, Slurm ends the steps only, and requeues the job after its script.
+is_preempted() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q 'PreemptTime=[^N]'; }
 # The next run needs the mark.
 requeue_within() {
     argosy_restart=$((argosy_restart + 1)) argosy_left=$1
