@@ -41,7 +41,7 @@ EVIDENCE = 300
 """Characters of a system error that are shown: the file name in it may be as long as the command line."""
 
 MEMORY_HINT = "use a machine with more memory, for example a compute node; 'ulimit -v' shows a limit"
-PROCESSES_HINT = "end other programs of yours; 'ulimit -u' and 'ulimit -v' show the limits"
+PROCESSES_HINT = "end some of your other programs; 'ulimit -u' and 'ulimit -v' show the limits"
 
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space left on device", "free some space there, or write to another file system"),
