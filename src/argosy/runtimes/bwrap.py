@@ -21,6 +21,7 @@ Names in them begin with ``argosy_``, because the caller's exported variables sh
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import PurePosixPath
 
@@ -152,7 +153,7 @@ def _usual_places(entry: Entry) -> list[str]:
     """Return the mounts of home and of the folders for temporary files: the host's, or private ones (``--contain``)."""
     home = entry.person.home
     paths = [(path, "1777") for path in TEMPORARY]
-    paths += [(home, "0700")] if home != "/" else []
+    paths += [(home, "0700")] if home not in {"/", os.devnull} else []
     if entry.contain:
         return [word for path, mode in paths for word in ("--perms", mode, "--tmpfs", path)]
     bound = {bind.target for bind in entry.binds}

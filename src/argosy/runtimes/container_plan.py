@@ -153,6 +153,7 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     here = "" if host.cwd in SYSTEM else host.cwd
     certificates = [host.environment.get(name, "") for name in CERTIFICATES]
     usual = [] if request.contain else [host.person.home, here, temporary, *certificates]
+    usual = [path for path in usual if path != os.devnull]  # mounted, it would be no device any more
     binds: list[Bind] = []
     for path in usual:
         place = _landing(path, binds, host.links, contain=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from argosy.cli.__main__ import run_app
-from argosy.cli.app import COMMANDS
+from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.launch_options import LAUNCH
@@ -289,6 +290,26 @@ sys.exit(main.run_app(['sites']))
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False, env=debug)
     assert "ZeroDivisionError" in said.stderr
     assert "Traceback" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("can't start new thread"), "no more processes or threads can be started"),
+        (ImportError("_zstd.so: failed to map segment from shared object"), "not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes or threads can be started"),
+    ],
+)
+def test_a_limit_of_the_machine_is_no_defect(monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app, "main", fail)
+    done = argosy("sites")
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"argosy: {what}")
 
 
 @pytest.mark.parametrize(("words", "code"), [(("sites", "show", "local"), 141), (("images", "list"), 2), ((), 141)])
