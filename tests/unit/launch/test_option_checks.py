@@ -347,6 +347,16 @@ def test_a_launch_outside_the_projects_jobs_takes_its_defaults(project: Project)
     assert [v.name for v in request.container.variables] == ["A"]
 
 
+@pytest.mark.parametrize("name", ["train", ""])
+def test_a_job_without_gpus_overrides_the_gpus_of_the_project_file(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_text("[launch]\ngpus_per_node = 2\n[job.train]\ncommand = ['id']\ngpu_type = 'a100'\n")
+    project, options = read_project(file), {"gpu": "none"}
+    given = with_job(project, name, options) if name else with_defaults(project, {"command": ("id",), **options})
+    request = make_request(given, HOST)
+    assert (request.wanted.gpus_per_node, request.gpu_type, request.container.gpu) == (0, "", "none")
+
+
 def test_an_unknown_job_is_refused_with_the_nearest(project: Project) -> None:
     with pytest.raises(UsageError, match="did you mean train"):
         with_job(project, "trian", {})
