@@ -440,6 +440,14 @@ def test_the_options_that_are_not_used_are_named_in_one_line() -> None:
     assert list(unused_options(plan(HERE).choices)) == []
 
 
+@pytest.mark.parametrize("asked", [{"smoke": True}, {"options": JobOptions(array="0-3")}, {"launcher": "mpi"}])
+def test_a_cluster_without_its_site_is_named_by_the_options_that_need_it(asked: dict[str, Any]) -> None:
+    for host, advice in ((make_host("apptainer"), False), (make_host("apptainer", "sbatch"), True)):
+        with pytest.raises(UsageError) as refused:
+            plan(HERE, host=host, **asked)
+        assert ("name your cluster with --site" in refused.value.hint) is advice
+
+
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
@@ -791,3 +799,6 @@ def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -
     with pytest.raises(UsageError) as refused:
         plan(HERE, wanted=Wanted(nodes=2), host=make_host("apptainer", "sbatch"))
     assert "argosy sites new NAME --on-node" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        plan(HERE, wanted=Wanted(nodes=2), given={"site": ("local", "argosy.toml:9")})
+    assert f"the site is '{HERE.name}' (argosy.toml:9), which" in refused.value.evidence
