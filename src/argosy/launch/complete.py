@@ -17,6 +17,7 @@ from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, re
 from argosy.launch.shape import choose_job_shape
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
@@ -57,7 +58,8 @@ def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchReq
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
     for name, hint in HINT_WITHOUT_SLURM.items():
         if getattr(request, name):
-            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=hint)
+            there = "; or ".join(filter(None, (advise_on_site(host), hint)))
+            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=there)
     return request
 
 

@@ -131,17 +131,17 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 
 HINTS = (
-    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
+    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
         "there is no default partition: see the partitions with 'argosy queues'; then add --partition",
     ),
-    (r"nvalid partition", "see the partitions with: argosy queues; then add --partition"),
+    (r"nvalid partition", "see the partitions with 'argosy queues'; then change --partition"),
     (
         r"group not permitted|Access/permission denied",
         "you may not use it: see your partitions with 'argosy queues', or ask for access",
     ),
-    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
+    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then set --qos"),
     (
         r"accounting/QOS policy",
         "it is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",

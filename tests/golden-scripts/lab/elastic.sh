@@ -8,6 +8,7 @@
 #
 # train on lab: 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
+#   cores per rank = 1: Slurm's default; --cpus-per-rank requests more of the 8 cores of a node
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329

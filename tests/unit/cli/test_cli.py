@@ -226,7 +226,7 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("images", "info", "a", "b"), "unexpected argument 'b'\n  -> see 'argosy images info --help'"),
         (("launch", "x.sif", "--nodes", "two", "--", "ls"), "invalid --nodes: 'two' is not a valid integer\n"),
         (("launch", "x.sif", "--nodes"), "argosy launch: --nodes needs a value\n"),
-        (("verify",), "argosy verify: JOB|LOG... is missing\n  -> write: argosy verify JOB|LOG...; "),
+        (("cancel",), "argosy cancel: JOBS is missing\n  -> write: argosy cancel JOBS; "),
         (("compat", "run"), "-> write: argosy compat run PROGRAM; "),
         (("images", "slim"), "-> write: argosy images slim IMAGE -- COMMAND; "),
         (("images", "export", "x", "--format", "sif"), "-> write: argosy images export IMAGE --output FILE; "),

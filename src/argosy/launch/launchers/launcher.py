@@ -297,13 +297,13 @@ STARTERS = frozenset(
 """Programs and modules that start ranks themselves."""
 
 
-def refuse_without_slurm(launcher: str, site: str = "") -> None:
+def refuse_without_slurm(launcher: str, there: str = "") -> None:
     """Refuse a launcher that needs Slurm for a launch on this machine.
 
     Parameters
     ----------
-    site
-        Site with Slurm that this machine belongs to, for the hint.
+    there
+        How to launch on the cluster of this machine, for the hint.
 
     Raises
     ------
@@ -311,8 +311,8 @@ def refuse_without_slurm(launcher: str, site: str = "") -> None:
         If the launcher is one of them.
     """
     if launcher in NEED_SLURM:
-        own = f"add --site {site}" if site else "use --site with a site that has Slurm"
-        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{own}, or use --launcher torchrun or none")
+        there = there or "use --site with a site that has Slurm"
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{there}, or use --launcher torchrun or none")
 
 
 def find_launcher(name: str) -> Launcher:
