@@ -103,6 +103,8 @@ def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
 
 
 CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
+ENDED = "the script ends before it"
+ENDS = "the script can end here: check the condition before the launch, or in the program"
 EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
 WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
@@ -140,7 +142,7 @@ class _Reader:
         self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
         self.wrappers: dict[str, GpuWrapper] = {}
         self.order = Order()
-        self.after_test = self.is_conditional = False
+        self.after_test = self.is_conditional = self.is_guard = self.has_ended = False
         self.name = name
         self.is_named = is_named
 
@@ -182,8 +184,12 @@ class _Reader:
         self.is_conditional = statement.condition == "||" or (
             statement.condition == "&&" and (self.is_conditional or self.after_test)
         )
+        self.is_guard = statement.condition == "||" and not self.after_test
         self.after_test = False
         match statement.kind:
+            case _ if self.has_ended:
+                text = statement.text.split("\n", 1)[0]
+                self.found.add(statement.line, text, Fate.LEFT_OUT, ENDED, end=statement.end)
             case "assignment" if self.is_conditional:
                 self.state.conditional |= {name for name, _ in statement.assigned}
                 self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
@@ -225,8 +231,9 @@ class _Reader:
             return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
         is_used = any(self.variables.users_of(name, statement) for name in changed) and not function
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
-            is_written = WRITES.search(statement.text)
-            fate = (Fate.UNTRANSLATED, _written(statement)) if is_written else (Fate.LEFT_OUT, NO_PROGRAM)
+            can_end = "exit" in statement.commands and not (function or self.is_guard)
+            unknown = ENDS if can_end else _written(statement) if WRITES.search(statement.text) else ""
+            fate = (Fate.UNTRANSLATED, unknown) if unknown else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
 
@@ -262,14 +269,17 @@ class _Reader:
         elif is_about_wrapper(program, self.wrappers):
             return self.found.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
+        self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
         if program.name == "wait":
             self.wait(program.texts[1:])
         if program.name in self.functions:
             return self.call_function(statement, program.name)
-        if self.is_conditional and role not in HARMLESS:
+        is_end = first == "exit" and not self.is_guard
+        if self.is_conditional and (is_end or role not in HARMLESS):
+            note = ENDS if is_end else CONDITIONAL
             lost = lost_programs(program) if role in {Role.PROGRAM, Role.LOST} else ""
-            return self.found.add(statement.line, text, Fate.UNTRANSLATED, CONDITIONAL, lost_programs=lost)
+            return self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost)
         if ACTIVATION.match(text):
             return self.activate(statement, first)
         return self.translate_role(statement, program, role)

@@ -29,6 +29,9 @@ def commands(*lines: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("lines", "reported"),
     [
+        (("if [ -e done ]; then", "exit 0", "fi", "srun ./a"), ("if [ -e done ]; then", ENDS)),
+        (("[ -e done ] && exit", "srun ./a"), ("exit", ENDS)),
+        (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
     ],
 )  # fmt: skip
 def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tuple[str, str]) -> None:
@@ -37,10 +40,20 @@ def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tu
 
 @pytest.mark.parametrize(
     "lines",
-    [],
+    [
+        ("mkdir -p x || { echo no; exit 1; }", "srun ./a"),
+    ],
 )
 def test_a_guard_is_not_reported(lines: tuple[str, ...]) -> None:
     assert not read(*lines).untranslated
+
+
+def test_what_follows_the_end_of_the_script_is_left_out() -> None:
+    imported = read("srun ./a", "exit 0", "export A=1", "srun ./b")
+    assert [job.line for job in imported.jobs] == [2]
+    assert {each.note for each in imported.translations if each.line > 3} == {"the script ends before it"}
+    assert commands("exec ./a", "./b") == [["./a"]]
+    assert commands("exec > all.log", "./b") == [["./b"]]
 
 
 def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
