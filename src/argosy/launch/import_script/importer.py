@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
@@ -14,11 +14,12 @@ from argosy.launch.import_script.classify import (
     assigned_variables,
     classify,
     computed_variables,
+    counted_variables,
     handled_signals,
     lost_programs,
     started_programs,
 )
-from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.defaults import COMPUTED, default_notes
 from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
@@ -42,6 +43,7 @@ from argosy.launch.import_script.order import Order, order_note, shared_names
 from argosy.launch.import_script.program import OF_BASH, Program, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
+from argosy.launch.import_script.settings import RENDEZVOUS
 from argosy.launch.import_script.shell_state import (
     ShellState,
     change_folder,
@@ -58,8 +60,12 @@ from argosy.slurm.script_words import Part, expand, source_text
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
 
-WRITES = re.compile(r"(?<![&\d>])>>?\s*(?![&>\s]|/dev/)")
-"""A redirection of the output into a file."""
+WRITES = re.compile(r"(?<![&\d>])>>?\s*(?![&>\s]|/dev/)|\btee\s+(?!/dev/)")
+"""Output that goes into a file."""
+
+EXPORT = re.compile(r"\bexport\s|\b(declare|typeset)\s+-\w*x")
+RENDEZVOUS_EXPORT = re.compile(rf"\bexport\s+({'|'.join(RENDEZVOUS)})\b")
+"""An assignment in a loop or condition that a job does not need, because Argosy sets the variable."""
 
 BLOCKS: Mapping[str, str] = {
     **dict.fromkeys(("for", "while", "until"), " in a loop"),
@@ -106,6 +112,11 @@ CONDITIONAL = "it depends on the result of the command before it: do it in the p
 ENDED = "the script ends before it"
 ENDS = "the script can end here: check the condition before the launch, or in the program"
 EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
+UNEXPORTS = re.compile(r"export\s+-\w*n|(declare|typeset)\s+\+\w*x")
+UNEXPORTED = "the program does not get the variable: unset it in the program"
+PATTERNS = re.compile(r"shopt\s+-\w*s.*\b(null|fail|ext|dot|nocase)glob|shopt.*globstar|set\s.*(-[a-z]*f\b|noglob)")
+"""Commands that change the expansion of words."""
+
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
 WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
 OF_JOB = re.compile(r"\$\{?SLURM_")
@@ -139,6 +150,7 @@ class _Reader:
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
         self.functions: dict[str, str] = {}
+        self.bodies: dict[str, Statement] = {}
         self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
         self.wrappers: dict[str, GpuWrapper] = {}
         self.order = Order()
@@ -193,6 +205,8 @@ class _Reader:
             case "assignment" if self.is_conditional:
                 self.state.conditional |= {name for name, _ in statement.assigned}
                 self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
+            case "assignment" if UNEXPORTS.match(statement.text):
+                self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, UNEXPORTED)
             case "assignment":
                 for name, words in statement.assigned:
                     self.variables.assign(statement, name, words)
@@ -202,6 +216,15 @@ class _Reader:
                 self.read_command(statement)
             case "compound":
                 self.read_compound(statement)
+        if statement.kind != "compound":
+            self.count(statement)
+
+    def count(self, statement: Statement) -> None:
+        """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
+        names = counted_variables(statement.text)
+        self.state.compute(names)
+        fate, note = self.variables.computed(statement, names, "")
+        self.found.add_notes(statement.line, ((f"${each}", fate, note) for each in sorted(names) if note == COMPUTED))
 
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
@@ -220,6 +243,7 @@ class _Reader:
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
+            self.bodies[function[1]] = statement
         now = self.state.exports_all
         if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
             return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
@@ -227,15 +251,22 @@ class _Reader:
             self.wait()
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
-        if not programs and NODES.search(statement.text):
+        exports = self.exports(statement, changed)
+        if not programs and not exports and NODES.search(statement.text):
             return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
-        is_used = any(self.variables.users_of(name, statement) for name in changed) and not function
+        is_used = not function and (exports or any(self.variables.users_of(name, statement) for name in changed))
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
             can_end = "exit" in statement.commands and not (function or self.is_guard)
             unknown = ENDS if can_end else _written(statement) if WRITES.search(statement.text) else ""
             fate = (Fate.UNTRANSLATED, unknown) if unknown else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
+
+    def exports(self, statement: Statement, changed: Collection[str]) -> bool:
+        """Return whether a compound statement changes variables of the environment that a job needs."""
+        if self.state.exports_all or self.state.exported.intersection(changed):
+            return bool(changed)
+        return bool(EXPORT.search(RENDEZVOUS_EXPORT.sub("", statement.text)))
 
     def report_block(self, statement: Statement, first: str, programs: str) -> None:
         """Report a compound statement that the user has to translate."""
@@ -328,7 +359,15 @@ class _Reader:
         if programs := self.functions[name]:
             note = f"the function {name} starts it: write a job for each program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note, lost_programs=programs)
-        return self.found.add(statement.line, statement.text, Fate.LEFT_OUT, f"the function {name} starts no program")
+        body = self.bodies[name]
+        names = assigned_variables(body.text)
+        self.state.compute(names)
+        outcome = self.variables.computed(statement, names, f"the function {name} starts no program")
+        if self.exports(body, names):
+            outcome = (Fate.UNTRANSLATED, "the function sets variables: set those that the program needs")
+        if "exit" in body.commands:
+            outcome = (Fate.UNTRANSLATED, ENDS)
+        return self.found.add(statement.line, statement.text, *outcome)
 
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""

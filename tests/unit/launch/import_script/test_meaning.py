@@ -29,9 +29,30 @@ def commands(*lines: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("lines", "reported"),
     [
+        (("N=1", "srun ./a $((N++))", "srun ./b $N"), ("$N", COMPUTED)),
+        (("N=1", "echo $((N += 2))", "srun ./b $N"), ("$N", COMPUTED)),
+        (("f() { echo x; A=2; }", "A=3", "f", "srun ./b $A"), ("f", COMPUTED)),
+        (("L=(1 ${L[0]})", 'srun ./b "${L[@]}"'), ("${L[0]}", COMPUTED)),
         (("if [ -e done ]; then", "exit 0", "fi", "srun ./a"), ("if [ -e done ]; then", ENDS)),
         (("[ -e done ] && exit", "srun ./a"), ("exit", ENDS)),
         (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
+        (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
+        (("echo x | tee note.txt", "srun ./a note.txt"),
+         ("echo x | tee note.txt", "it writes a file: if the job needs the file, write it before the launch")),
+        (("if true; then export A=$(hostname); fi", "srun ./a"),
+         ("if true; then export A=$(hostname); fi", "translate this line yourself")),
+        (("export B=x`echo \\`hostname\\``z", "srun ./a"),
+         ("export B=x`echo \\`hostname\\``z", "translate this line yourself")),
+        (("if [ $N -gt 1 ]; then export A=1; fi", "srun ./a"),
+         ("if [ $N -gt 1 ]; then export A=1; fi", "translate this line yourself")),
+        (("export A=1", "if [ -e x ]; then A=2; fi", "srun ./a"),
+         ("if [ -e x ]; then A=2; fi", "translate this line yourself")),
+        (("f() { echo x; export A=2; }", "f", "srun ./a"),
+         ("f", "the function sets variables: set those that the program needs")),
+        (("for i in 1 2; do echo $i; done", "srun ./a $i"),
+         ("for i in 1 2; do echo $i; done", "translate this line yourself; a loop over runs is a job array: --array")),
+        (("export A=1", "export -n A", "srun ./a"),
+         ("export -n A", "the program does not get the variable: unset it in the program")),
     ],
 )  # fmt: skip
 def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tuple[str, str]) -> None:
@@ -42,6 +63,8 @@ def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tu
     "lines",
     [
         ("mkdir -p x || { echo no; exit 1; }", "srun ./a"),
+        ("for i in 1 2; do export MASTER_ADDR=$(hostname); done", "srun ./a"),
+        ("N=1", "srun ./a $((N++))"),
     ],
 )
 def test_a_guard_is_not_reported(lines: tuple[str, ...]) -> None:
@@ -59,3 +82,13 @@ def test_what_follows_the_end_of_the_script_is_left_out() -> None:
 def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
     (keys,) = jobs("export A=tcp:`hostname -s`:1", "srun ./a x`hostname`y")
     assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x$(hostname)y']
+
+
+def test_arrays_are_not_exported() -> None:
+    (keys,) = jobs("set -a", "E=()", "L=(1 2)", "A=1", "srun ./a")
+    assert keys["env"] == {"A": "1"}
+
+
+def test_a_variable_of_every_environment_stays_exported() -> None:
+    (keys,) = jobs("TMPDIR=/fast", "TMP=/fast", "srun ./a")
+    assert keys["env"] == {"TMPDIR": "/fast"}
