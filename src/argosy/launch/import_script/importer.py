@@ -49,6 +49,7 @@ from argosy.launch.import_script.shell_state import (
     change_folder,
     changes_folder,
     exports_all_at_end,
+    leave_folder,
     waits_for_one,
 )
 from argosy.launch.import_script.slurm_numbers import option_numbers
@@ -391,6 +392,10 @@ class _Reader:
 
     def change_shell(self, program: Program) -> tuple[Fate, str]:
         """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``; return what becomes of the command, and why."""
+        if program.name == "popd":
+            return leave_folder(self.state)
+        if program.name == "pushd":
+            self.state.stack.append(self.state.folder)
         if program.name in {"cd", "pushd"}:
             return change_folder(self.state, program.words[1:])
         if any(part.kind == "shell" for word in program.words for part in word):

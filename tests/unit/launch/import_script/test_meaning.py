@@ -39,6 +39,8 @@ def commands(*lines: str) -> list[list[str]]:
         (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
         (("echo x | tee note.txt", "srun ./a note.txt"),
          ("echo x | tee note.txt", "it writes a file: if the job needs the file, write it before the launch")),
+        (("srun --chdir=sub ./a",),
+         ("--chdir=sub", "the folder of this step: set chdir to its path from the folder of the launch")),
         (("if true; then export A=$(hostname); fi", "srun ./a"),
          ("if true; then export A=$(hostname); fi", "translate this line yourself")),
         (("export B=x`echo \\`hostname\\``z", "srun ./a"),
@@ -51,6 +53,8 @@ def commands(*lines: str) -> list[list[str]]:
          ("f", "the function sets variables: set those that the program needs")),
         (("for i in 1 2; do echo $i; done", "srun ./a $i"),
          ("for i in 1 2; do echo $i; done", "translate this line yourself; a loop over runs is a job array: --array")),
+        (("srun apptainer exec --pwd /w i.sif python a.py < in.txt",),
+         ("< in.txt", "the container starts in another folder: write the whole path")),
         (("export A=1", "export -n A", "srun ./a"),
          ("export -n A", "the program does not get the variable: unset it in the program")),
     ],
@@ -62,6 +66,7 @@ def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tu
 @pytest.mark.parametrize(
     "lines",
     [
+        ("cd sub || exit 1", "srun ./a"),
         ("mkdir -p x || { echo no; exit 1; }", "srun ./a"),
         ("for i in 1 2; do export MASTER_ADDR=$(hostname); done", "srun ./a"),
         ("N=1", "srun ./a $((N++))"),
@@ -69,6 +74,10 @@ def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tu
 )
 def test_a_guard_is_not_reported(lines: tuple[str, ...]) -> None:
     assert not read(*lines).untranslated
+
+
+def test_a_job_stops_if_it_cannot_change_the_folder() -> None:
+    assert commands("cd sub", "srun ./a") == [["sh", "-c", 'cd "sub" || exit; exec ./a']]
 
 
 def test_what_follows_the_end_of_the_script_is_left_out() -> None:
@@ -82,6 +91,21 @@ def test_what_follows_the_end_of_the_script_is_left_out() -> None:
 def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
     (keys,) = jobs("export A=tcp:`hostname -s`:1", "srun ./a x`hostname`y")
     assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x$(hostname)y']
+
+
+def test_popd_leads_back() -> None:
+    lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
+    assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
+    assert [keys["before"] for keys in jobs(*lines)] == [['cd "sub"', "touch x"], ["touch y"]]
+    nested = ("cd sub", "pushd deep", "popd", "srun ./b")
+    assert [(keys["command"], keys["chdir"]) for keys in jobs(*nested)] == [(["./b"], "./sub")]
+    assert [each.text for each in read("popd", "srun ./a").untranslated] == ["popd"]
+
+
+def test_the_folder_of_a_container_is_not_that_of_the_script() -> None:
+    (keys,) = jobs("cd sub", "touch x", "srun apptainer exec --pwd /work i.sif python a.py")
+    assert keys["command"] == ["python", "a.py"]
+    assert keys["before"] == ['cd "${SLURM_SUBMIT_DIR}"', 'cd "sub"', "touch x"]
 
 
 def test_arrays_are_not_exported() -> None:
