@@ -210,6 +210,7 @@ class _Reader:
                 self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, UNEXPORTED)
             case "assignment":
                 for name, words in statement.assigned:
+                    self.order.note_assignment(name, words)
                     self.variables.assign(statement, name, words)
                 if not statement.assigned:
                     self.found.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
@@ -304,8 +305,8 @@ class _Reader:
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
         if program.name == "wait":
-            self.wait(program.texts[1:])
-        if program.name in self.functions:
+            self.wait([source_text(word) for word in statement.words[1:]])
+        if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
         is_end = first == "exit" and not self.is_guard
         if self.is_conditional and (is_end or role not in HARMLESS):

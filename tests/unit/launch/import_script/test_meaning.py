@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from argosy.launch.import_script.importer import import_script
-from argosy.launch.import_script.model import ImportedScript
+from argosy.launch.import_script.model import Fate, ImportedScript
 
 COMPUTED = "the script computes it: write its value, or set it in the program"
 ENDS = "the script can end here: check the condition before the launch, or in the program"
@@ -91,6 +91,14 @@ def test_what_follows_the_end_of_the_script_is_left_out() -> None:
 def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
     (keys,) = jobs("export A=tcp:`hostname -s`:1", "srun ./a x`hostname`y")
     assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x$(hostname)y']
+
+
+def test_a_program_with_the_name_of_a_function_is_a_program() -> None:
+    script = ("prog() { echo x; }", "srun prog", "bash -c 'prog 1'", "prog")
+    imported = read(*script)
+    assert [job.line for job in imported.jobs] == [3, 4]
+    outcomes = {each.line: (each.fate, each.note) for each in imported.translations if each.text == "prog"}
+    assert outcomes[5] == (Fate.LEFT_OUT, "the function prog starts no program")
 
 
 def test_popd_leads_back() -> None:
