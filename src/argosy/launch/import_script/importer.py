@@ -40,7 +40,7 @@ from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
-from argosy.launch.import_script.program import OF_BASH, Program, shell_line
+from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.settings import RENDEZVOUS
@@ -103,8 +103,7 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
     script = read_job_script(text)
     refuse_heterogeneous(path, text, script)
-    stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
-    reader = _Reader(script, site, name or stem, is_named=bool(name))
+    reader = _Reader(script, site, path, name)
     reader.read()
     return ImportedScript(path, tuple(reader.jobs), tuple(sorted(reader.found, key=lambda each: each.line)))
 
@@ -137,8 +136,9 @@ SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
 class _Reader:
     """Reads the statements of a script in order, and collects jobs and translations."""
 
-    def __init__(self, script: JobScript, site: Site, name: str, *, is_named: bool) -> None:
+    def __init__(self, script: JobScript, site: Site, path: str, name: str) -> None:
         self.script = script
+        self.file_name = path.rsplit("/", 1)[-1]
         self.site = site
         self.found = Translations()
         keys = {"site": site.name} if site.name else {}
@@ -157,19 +157,21 @@ class _Reader:
         self.order = Order()
         self.after_test = self.is_conditional = self.is_guard = self.has_ended = False
         self.name = name
-        self.is_named = is_named
 
     def read(self) -> None:
         """Read the whole script."""
         options = translate_options(self.script.options, self.state.shape)
         self.state.shape = options.shape
         self.state.numbers = option_numbers(self.script.options, self.site)
+        if "name" not in options.keys:
+            self.state.numbers = {**self.state.numbers, "SLURM_JOB_NAME": self.file_name}
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
         self.state.first = self.state.keys.get("chdir", "")
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
-        self.name = self.name if self.is_named else own_name or self.name
+        stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
+        self.name = self.name or own_name or stem
         for option in self.script.late_options:
             self.found.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
         for statement in self.script.statements:
@@ -345,9 +347,8 @@ class _Reader:
                 self.found.add(
                     statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else _written(statement)
                 )
-            case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
-                note = f"the job passes {signals} to each rank: handle it in the program"
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
+            case Role.CONTROL if effect := _effect(program):
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, effect)
             case Role.PRINT | Role.CONTROL | Role.TEST:
                 names = computed_variables(program.texts)
                 self.found.add(statement.line, text, *self.variables.computed(statement, names, PURPOSES[role]))
@@ -421,9 +422,9 @@ class _Reader:
         if state.is_lost:
             note = "a command computes the folder: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        if any(
-            why_unknown(part, state.values, state.conditional) for part in expressions(program.words)
-        ) or OF_BASH.search(line):
+        if any(why_unknown(part, state.values, state.conditional) for part in expressions(program.words)) or needs_bash(
+            program.words, line
+        ):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}
@@ -458,6 +459,14 @@ class _Reader:
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
         self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
+
+
+def _effect(program: Program) -> str:
+    """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
+    if PATTERNS.match(" ".join(program.texts)):
+        return "it changes how the shell reads * and other signs"
+    signals = handled_signals(program.texts[1:]) if program.name == "trap" else ""
+    return f"the job passes {signals} to each rank: handle it in the program" if signals else ""
 
 
 def _written(statement: Statement) -> str:

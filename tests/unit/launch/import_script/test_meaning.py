@@ -37,6 +37,10 @@ def commands(*lines: str) -> list[list[str]]:
         (("[ -e done ] && exit", "srun ./a"), ("exit", ENDS)),
         (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
         (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
+        (("shopt -s nullglob", "srun ./a *.x"), ("shopt -s nullglob", SIGNS)),
+        (("set -f", "srun ./a *.x"), ("set -f", SIGNS)),
+        (("mkdir -p out/{a,b}", "srun ./a"),
+         ("mkdir -p out/{a,b}", "a command computes a part of it: do it in the program")),
         (("echo x | tee note.txt", "srun ./a note.txt"),
          ("echo x | tee note.txt", "it writes a file: if the job needs the file, write it before the launch")),
         (("srun --chdir=sub ./a",),
@@ -124,3 +128,9 @@ def test_arrays_are_not_exported() -> None:
 def test_a_variable_of_every_environment_stays_exported() -> None:
     (keys,) = jobs("TMPDIR=/fast", "TMP=/fast", "srun ./a")
     assert keys["env"] == {"TMPDIR": "/fast"}
+
+
+def test_the_name_of_the_job_is_that_of_the_script() -> None:
+    assert commands("srun ./a $SLURM_JOB_NAME") == [["./a", "job.sh"]]
+    (keys,) = jobs("#SBATCH -J train", "srun ./a $SLURM_JOB_NAME")
+    assert keys["command"] == ["sh", "-c", "exec ./a ${SLURM_JOB_NAME}"]
