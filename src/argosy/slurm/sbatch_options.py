@@ -35,6 +35,9 @@ NATIVE_OPTIONS = frozenset(_OPTIONS.split())
 SBATCH_OPTIONS = NATIVE_OPTIONS | frozenset(_PLUGIN_OPTIONS.split())
 """Long options of sbatch, and of the plug-ins pyxis, uenv, shifter and Container Engine."""
 
+SBATCH_LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
+"""Short options of sbatch (slurm_opt.c)."""
+
 SHORT: Mapping[str, str] = MappingProxyType(
     {
         "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
@@ -42,7 +45,7 @@ SHORT: Mapping[str, str] = MappingProxyType(
         "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
     }
 )  # fmt: skip
-"""Short options of sbatch(1) -> their long names."""
+"""The usual short options of sbatch(1) -> their long names."""
 
 _FLAGS = """
     exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait
