@@ -45,7 +45,7 @@ from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.render import render_size
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, fill_once, refuse_existing, work_folder
+from argosy.core.store import atomic_file, editing, fill_once, refuse_existing, work_folder
 from argosy.recipes.lock import Lock, LockedPackage, PackageKind, SourceKind, render_lock
 from argosy.recipes.project_file import Project, words
 from argosy.recipes.uv_options import UvSettings
@@ -160,7 +160,10 @@ def bundle(request: BuildRequest, session: Session) -> BundleReport:
             built = work / "uv" / BUILT_WHEELS
             built.rename(work / WHEELS) if built.is_dir() else (work / WHEELS).mkdir()
             _fetch_wheels(layer, pip, work / WHEELS)
-            with atomic_file(request.output, force=request.force) as beside:
+            with (
+                editing(request.output, waiting=session.waiting),
+                atomic_file(request.output, force=request.force) as beside,
+            ):
                 _write(beside, base, lock, layer, session, work, uv=_fetch_target_uv(plan, session))
                 size = beside.stat().st_size
             step.result = f"{render_size(size)} written to {request.output}"

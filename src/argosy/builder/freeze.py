@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,7 +32,7 @@ from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.registry.references import is_reference
 from argosy.images.rootfs import resolve_in_root
 from argosy.images.sif.write import FileSlice
-from argosy.images.squashfs.pack import UNSQUASHFS_SOME_NOT_WRITTEN
+from argosy.images.squashfs.pack import is_incomplete
 from argosy.images.tree_digests import describe_tree
 from argosy.images.unpack import unpack_source
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, PackageKind, Tools
@@ -164,7 +164,7 @@ def _read_records(image: Image, session: Session, work: Path) -> Iterator[Locked
     options = ("-no-progress", "-quiet", "-no-xattrs", "-no-wildcards", "-o", str(image.base_offset))
     command = Command(("unsquashfs", *options, "-d", str(tree), "-ef", str(names), image.path))
     reply = session.runner.run(command)
-    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN}:
+    if is_incomplete(reply):
         raise ToolFailed(
             "cannot read the package records of the image",
             evidence=reply.stderr.strip(),
@@ -239,6 +239,26 @@ class Comparison(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     files: tuple[FileChange, ...]
     notes: tuple[str, ...] = ()
+
+
+MOST_FILES_OF_A_FOLDER = 8
+FOLDER_OF_A_FILE = re.compile(r".*?/site-packages/[^/]+|opt/argosy/env/[^/]+|[^/]+/[^/]+/[^/]+|.*")
+"""The folder of an installed package, or one close to the root."""
+
+
+def render_files(files: Sequence[FileChange]) -> list[str]:
+    """Render the differences of files; of a folder with many of them, only their number."""
+    folders: dict[str, list[FileChange]] = {}
+    for change in files:
+        found = FOLDER_OF_A_FILE.match(change.path)
+        folders.setdefault(found[0] if found else change.path, []).append(change)
+    lines = []
+    for folder, changes in folders.items():
+        if len(changes) > MOST_FILES_OF_A_FOLDER:
+            lines.append(f"~ {folder}: {len(changes)} files differ; --json lists them")
+        else:
+            lines += [f"{change.sign} {change.path}" for change in changes]
+    return lines
 
 
 def compare_images(one: str, other: str, session: Session) -> Comparison:

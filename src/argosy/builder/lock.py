@@ -18,7 +18,7 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.os_errors import refuse_unwritable_folder
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import atomic_file, refuse_existing, work_folder
+from argosy.core.store import editing, refuse_existing, work_folder, write_text
 from argosy.recipes.lock import Lock, render_lock
 from argosy.recipes.relock import Change, compare_locks, held_recipe
 
@@ -78,8 +78,8 @@ def lock(request: LockRequest, session: Session) -> LockReport:
         with clock.step("lock", "the content") as step:
             new = finish_layer(plan.inputs.recipe, base, layer, session).lock
             step.result = f"{new.content}"
-    with atomic_file(output, force=True) as beside:
-        beside.write_text(render_lock(new), encoding="utf-8")
+    with editing(output, waiting=session.waiting):
+        write_text(output, render_lock(new))
     return _report(output, new, previous, layer.notes)
 
 

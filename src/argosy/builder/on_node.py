@@ -40,7 +40,7 @@ from argosy.recipes.user_config import fill_options
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
-from argosy.slurm.calls import explain_sbatch, run_slurm
+from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, parse_job_id, render_directive
@@ -302,7 +302,7 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 
 def _may_be_queued(folder: Path, session: Session) -> bool:
     """Return whether the job of a record waits or runs; also if squeue fails."""
-    reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name)))
+    reply = session.runner.run(without_filters(session, Command(plan_squeue_scripts(session.host.person.name))))
     return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / SCRIPT)))
 
 

@@ -13,7 +13,7 @@ from argosy.cli.output import print_findings, print_json, wrap_width
 from argosy.cli.parameters import FILE, IMAGE, SITE
 from argosy.core.errors import CheckFailed
 from argosy.core.os_errors import translate_os_errors
-from argosy.core.store import write_text
+from argosy.core.store import editing, write_text
 from argosy.recipes.user_config import choose_site, configured_site
 
 
@@ -130,9 +130,10 @@ def report(job: str, output: Path | None, *, bundle: bool) -> None:
     from argosy.diagnostics.report.collect import collect_report
     from argosy.diagnostics.report.page import render_page
 
-    collected = collect_report(open_session(quiet=True), job)
+    session = open_session(quiet=True)
+    collected = collect_report(session, job)
     path = output or Path(f"job-{collected.case.facts.id}.{'tar.gz' if bundle else 'html'}")
-    with translate_os_errors(path.parent):
+    with translate_os_errors(path.parent), editing(path, waiting=session.waiting):
         if bundle:
             write_bundle(path, collected)
         else:

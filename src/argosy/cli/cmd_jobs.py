@@ -84,6 +84,8 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
         return
     rows = list_jobs(session)
     print_report(rows, "\n".join(_job_lines(rows, output_width())), as_json=as_json)
+    if not (rows or ssh or as_json):
+        click.echo("those that have ended: argosy jobs --past 10", err=True)
 
 
 def _watch_jobs(session: Session) -> None:

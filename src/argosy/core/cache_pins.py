@@ -7,13 +7,12 @@ of the two always sees the other. A pin stays valid if the process replaces itse
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
-from argosy.core.locks import READABLE, Owner, hold_lock, is_abandoned, read_owner, this_owner
-from argosy.core.records import asdict
+from argosy.core.locks import READABLE, Owner, hold_lock, is_abandoned, read_owner, this_owner, write_owner
 from argosy.core.store import make_folder
 
 USES = "uses"
@@ -35,7 +34,7 @@ def pin_entry(cache: Path, entry: str, *, waiting: Callable[[Owner], None]) -> N
     record = cache / USES / f"{os.uname().nodename}.{os.getpid()}.{entry.replace('/', '-')}"
     with contextlib.suppress(OSError):  # another user collects a read-only cache
         make_folder(record.parent)
-        record.write_text(json.dumps(asdict(this_owner(entry))), encoding="utf-8")
+        write_owner(record, this_owner(entry))
         record.chmod(READABLE)
         if (cache / entry).exists():
             os.utime(cache / entry)
@@ -53,6 +52,16 @@ def read_pins(cache: Path) -> dict[str, Owner]:
             if is_abandoned(owner, record):
                 with contextlib.suppress(OSError):
                     record.unlink()
-            elif owner:
+            elif owner or (owner := _owner_in_name(record.name)):
                 used[owner.what] = owner
     return used
+
+
+def _owner_in_name(name: str) -> Owner | None:
+    """Return the owner that the name of a pin tells: on a full disk its file is empty."""
+    found = re.fullmatch(r"(.+?)\.(\d+)\.(\w+)(-?)(.*)", name)
+    if found is None:
+        return None
+    host, pid, kind, _, entry = found.groups()
+    what = f"{kind}/{entry}" if entry else kind
+    return Owner(host=host, boot="", pid=int(pid), started="", user="unknown user", what=what)

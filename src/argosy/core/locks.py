@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.os_errors import discard, translate_os_errors
+from argosy.core.os_errors import FULL, discard, translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.records import asdict, replace
 from argosy.core.render import DAY
@@ -85,6 +85,18 @@ def owner_of(pid: int, what: str) -> Owner:
     )
 
 
+def write_owner(path: Path, owner: Owner) -> None:
+    """Write the record of an owner. On a full disk it stays empty, so that commands that free space can take a lock.
+
+    Only the age of an empty record tells whether its owner is alive.
+    """
+    try:
+        path.write_text(json.dumps(asdict(owner)), encoding="utf-8")
+    except OSError as error:
+        if error.errno not in FULL or not path.exists():
+            raise
+
+
 def is_alive(owner: Owner) -> bool | None:
     """Return whether an owner is still running; None if it runs on another host, so that only time can tell."""
     here = this_owner("")
@@ -147,7 +159,7 @@ def hold_lock(
     stop = threading.Event()
     try:
         with translate_os_errors(path.parent):
-            mine.write_text(json.dumps(asdict(replace(this_owner(what), claim=claim))), encoding="utf-8")
+            write_owner(mine, replace(this_owner(what), claim=claim))
             mine.chmod(READABLE)
             _take(path, mine, waiting, refusing, clock)
             _sweep_claims(path)
@@ -209,7 +221,7 @@ def _claim_without_links(path: Path, mine: Path) -> bool:
 
 def _is_mine(path: Path, mine: Path) -> bool:
     with contextlib.suppress(OSError):
-        return path.samefile(mine) or (mine.stat().st_nlink == 1 and path.read_bytes() == mine.read_bytes())
+        return path.samefile(mine) or (mine.stat().st_nlink == 1 and path.read_bytes() == mine.read_bytes() != b"")
     return False
 
 

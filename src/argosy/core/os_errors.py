@@ -13,6 +13,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, UsageError
 from argosy.core.shell import quote
 from argosy.core.suggest import suggest_word
 
+FULL = {errno.ENOSPC, errno.EDQUOT}
 NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -36,7 +37,8 @@ def discard(path: Path) -> None:
 def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Translate an `OSError` from writing below `folder` into an `ArgosyError` with a hint.
 
-    `BrokenPipeError` is not translated: it means that nobody reads the output any more.
+    `BrokenPipeError` is not translated: it means that nobody reads the output any more. In an error that an inner block
+    has translated, `elsewhere` replaces the usual options.
 
     Parameters
     ----------
@@ -45,7 +47,10 @@ def translate_os_errors(folder: Path, elsewhere: str = ELSEWHERE) -> Iterator[No
     """
     try:
         yield
-    except (ArgosyError, BrokenPipeError):
+    except BrokenPipeError:
+        raise
+    except ArgosyError as error:
+        error.hint = error.hint.replace(ELSEWHERE, elsewhere)
         raise
     except OSError as error:
         raise explain_os_error(error, folder, elsewhere) from error
@@ -59,7 +64,7 @@ def explain_os_error(error: OSError, folder: Path, elsewhere: str = ELSEWHERE) -
     name = Path(os.fsdecode(reported)) if isinstance(reported, str | bytes) else folder
     if error.errno in NOT_THERE | NOT_ALLOWED and _BESIDE.fullmatch(name.name):
         return _folder_error(name.parent, error.strerror or "")
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in FULL:
         return CheckFailed(
             "no space left on device" if error.errno == errno.ENOSPC else "disk quota exceeded",
             evidence=f"while writing {name} ({_free(folder)})",

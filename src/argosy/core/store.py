@@ -7,7 +7,6 @@ name or owner record, and the next process removes them.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
@@ -25,9 +24,9 @@ from argosy.core.locks import (
     is_older,
     read_owner,
     this_owner,
+    write_owner,
 )
 from argosy.core.os_errors import discard, refuse_unwritable_folder, translate_os_errors
-from argosy.core.records import asdict
 from argosy.core.render import DAY
 
 HASHED_BYTES = 1 << 22
@@ -192,6 +191,18 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def write_link(path: Path, target: str) -> None:
+    """Write a symbolic link atomically, replacing an existing link or file."""
+    beside = part_name(path)
+    try:
+        with translate_os_errors(path.parent):
+            beside.symlink_to(target)
+            beside.replace(path)
+    finally:
+        with deferred_signals():
+            discard(beside)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
     with atomic_file(path, force=True) as beside:
@@ -285,6 +296,8 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
 def sweep_unfilled(folder: Path) -> None:
     """Remove what killed processes left of the folders that `fill_once` was filling in a folder."""
     for part in folder.glob(".*.part"):
+        if is_foreign(part):
+            continue
         name = re.fullmatch(rf"\.(.+)\.{PART}", part.name)
         lease = folder / f"{name[1] if name else part.name}.lease"
         with contextlib.suppress(_BeingFilled), hold_lock(lease, what="cleaning up", waiting=_leave, refusing=_leave):
@@ -316,12 +329,12 @@ def work_folder(parent: Path) -> Iterator[Path]:
     """Yield an empty folder below `parent` that is removed at the end; remove those of dead processes first."""
     with translate_os_errors(parent):
         make_folder(parent)
-        _sweep_work(parent)
+        sweep_work(parent)
     folder = parent / f"{WORK_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     try:
         with translate_os_errors(folder):
             folder.mkdir(mode=0o700)
-            (folder / OWNER_FILE).write_text(json.dumps(asdict(this_owner("work folder"))), encoding="utf-8")
+            write_owner(folder / OWNER_FILE, this_owner("work folder"))
             yield folder
     finally:
         with deferred_signals():
@@ -337,7 +350,8 @@ def _remove_work(folder: Path) -> None:
     remove_path(folder)
 
 
-def _sweep_work(parent: Path) -> None:
+def sweep_work(parent: Path) -> None:
+    """Remove the work folders of ended processes below `parent`."""
     for folder in parent.glob(f"{WORK_PREFIX}*"):
         if is_foreign(folder):
             continue

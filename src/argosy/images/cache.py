@@ -13,7 +13,7 @@ from argosy.core.cache_pins import BUILD, COLLECTOR, read_pins
 from argosy.core.locks import Owner, hold_lock
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.session import Session
-from argosy.core.store import is_foreign, work_folder
+from argosy.core.store import is_foreign, sweep_unfilled, sweep_work, work_folder
 
 NOTES = "notes"
 NOTE_FOLDERS = ("answers", "contents", "digests", "entries", "links", "made", "references", "torch")
@@ -34,6 +34,12 @@ KINDS: Mapping[str, tuple[str, bool]] = {
     "bytecode": ("byte code of packages", False),
 }
 """Kind -> its content, and whether each item in its folder is an entry. Except for notes, the folder has that name."""
+
+FILLED = ("bases", "fetched", "tools", "trees")
+"""Kinds whose entries `fill_once` creates."""
+
+WORK = "work"
+"""Folder for temporary files."""
 
 BLOCK_BYTES = 512
 
@@ -159,7 +165,7 @@ def choose_garbage(entries: Collection[CacheEntry], limits: Limits) -> tuple[Cac
 
 
 def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[CacheEntry, ...]:
-    """Remove unused entries, also while jobs and builds run; return the removed entries.
+    """Remove unused entries, also while jobs and builds run, and what killed processes left; return the entries.
 
     Parameters
     ----------
@@ -173,10 +179,13 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
     """
     cache = session.paths.cache
     chosen = choose_garbage(list_entries(session), limits)
-    if dry or not chosen:
+    if dry:
+        return chosen
+    _sweep_killed(cache)
+    if not chosen:
         return chosen
     with (
-        work_folder(cache / "work") as trash,  # emptied after the lock is released
+        work_folder(cache / WORK) as trash,  # emptied after the lock is released
         translate_os_errors(cache),
         hold_lock(cache / COLLECTOR, what="collecting the cache", waiting=session.waiting),
     ):
@@ -189,3 +198,14 @@ def collect(limits: Limits, session: Session, *, dry: bool = False) -> tuple[Cac
             with contextlib.suppress(FileNotFoundError):
                 (cache / each.name).rename(trash / str(number))
     return chosen
+
+
+def _sweep_killed(cache: Path) -> None:
+    """Remove what killed processes left: half entries, and entries that a collection had begun to remove.
+
+    They are not listed as entries, and nobody else may need the same entry again.
+    """
+    sweep_work(cache / WORK)
+    for folder in (cache / kind for kind in FILLED):
+        if os.access(folder, os.W_OK):
+            sweep_unfilled(folder)

@@ -22,7 +22,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import part_name
+from argosy.core.store import editing, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.recipes.option_row import PROJECT_FILE
@@ -150,7 +150,14 @@ def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
 
 def _newest(folder: Path) -> Path | None:
     files = [path for path in _image_files(folder) if not path.is_symlink()]
-    return max(files, key=lambda path: path.stat().st_mtime, default=None)
+    return max(files, key=_time_of_change, default=None)
+
+
+def _time_of_change(path: Path) -> float:
+    """Return the modification time; 0 if another process has removed the file meanwhile."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -167,13 +174,17 @@ def _list_folder(folder: Path) -> list[CatalogImage]:
         return []
     found = [(CatalogName(path.stem), path) for path in _image_files(folder)]
     found += [(CatalogName(below.name, path.stem), path) for below in inner for path in _image_files(below)]
-    images = [_describe_file(parsed, path) for parsed, path in found]
+    images = [described for parsed, path in found if (described := _describe_file(parsed, path))]
     return sorted(_with_newest(images), key=lambda each: (each.name.name, -each.changed, each.name.tag))
 
 
-def _describe_file(parsed: CatalogName, path: Path) -> CatalogImage:
-    status = path.stat()
-    return CatalogImage(parsed, path, status.st_size, status.st_mtime, str(path.resolve()) if path.is_symlink() else "")
+def _describe_file(parsed: CatalogName, path: Path) -> CatalogImage | None:
+    """Describe an image; return None if another process has removed it meanwhile."""
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        alias_of = str(path.resolve()) if path.is_symlink() else ""
+        return CatalogImage(parsed, path, status.st_size, status.st_mtime, alias_of)
+    return None
 
 
 def _with_newest(images: list[CatalogImage]) -> Iterator[CatalogImage]:
@@ -254,10 +265,8 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
         raise UsageError(f"the alias {alias} would point to itself", hint="choose another name")
     inside = target.is_relative_to(session.paths.images[0])
     words = os.path.relpath(target, link.parent) if inside else str(target)
-    beside = part_name(link)
-    with translate_os_errors(link.parent):
-        beside.symlink_to(words)
-        beside.replace(link)
+    with editing(link, waiting=session.waiting):
+        write_link(link, words)
     return link, target
 
 
@@ -320,7 +329,9 @@ def _remove_file(path: Path, folder: Path) -> Removed:
     removed = Removed(str(path), 0)
     if not path.is_symlink():
         aliases = [each for each in _list_folder(folder) if each.alias_of == str(path.resolve())]
-        removed = replace(removed, bytes=path.stat().st_size, aliases=tuple(str(each.name) for each in aliases))
+        with suppress(FileNotFoundError):  # another process removes it, too
+            removed = replace(removed, bytes=path.stat().st_size)
+        removed = replace(removed, aliases=tuple(str(each.name) for each in aliases))
         unlink_images([each.path for each in aliases], folder)
     unlink_images([path], folder)
     return removed
@@ -338,5 +349,6 @@ def unlink_images(paths: list[Path], folder: Path) -> None:
     for path in paths:
         with translate_os_errors(path.parent):
             path.unlink(missing_ok=True)
-        if path.parent != folder and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        if path.parent != folder:
+            with suppress(OSError):  # not empty, or another process has removed it
+                path.parent.rmdir()

@@ -10,7 +10,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import atomic_file, link_or_copy, refuse_existing
+from argosy.core.store import atomic_file, editing, link_or_copy, refuse_existing
 from argosy.images.catalog import new_file
 from argosy.images.find import find_image
 from argosy.images.open import open_image
@@ -35,8 +35,8 @@ class PullRequest(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def pull_image(request: PullRequest, session: Session) -> Path:
-    """Fetch or copy an image into the catalog or to a file, and return its path.
+def pull_image(request: PullRequest, session: Session) -> tuple[Path, int]:
+    """Fetch or copy an image into the catalog or to a file, and return its path and size in bytes.
 
     Raises
     ------
@@ -52,12 +52,13 @@ def pull_image(request: PullRequest, session: Session) -> Path:
         raise UsageError(f"cannot copy {source}: it is a folder", hint=hint)
     path = wanted if request.output or not source.suffix else wanted.with_suffix(source.suffix)
     open_image(source)
-    with atomic_file(path, force=request.force) as beside:
+    with editing(path, waiting=session.waiting), atomic_file(path, force=request.force) as beside:
         if source.is_relative_to(session.paths.cache):
             link_or_copy(source.resolve(), beside)
         else:
             shutil.copyfile(source, beside)
-    return path
+        size = beside.stat().st_size
+    return path, size
 
 
 def guess_name(image: str) -> str:

@@ -61,7 +61,7 @@ RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*
 
 OUT_OF_MEMORY = re.compile(
     r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
-    r"|\bslurmstepd: error: [^\n]*Exceeded \w+ memory limit",
+    r"|\bslurmstepd\S*: error: [^\n]*Exceeded \w+ memory limit",
     re.MULTILINE,
 )
 """Messages of Slurm and the kernel about a process killed for its memory; the job's state may still be FAILED.

@@ -19,7 +19,7 @@ from argosy.launch.shape import choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
-from argosy.sites.load import sites_here
+from argosy.sites.load import advise_on_new_site, sites_here
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
@@ -230,7 +230,9 @@ def _refuse_several_nodes(wanted: Wanted, site: Site, host: Host) -> None:
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
     if wanted.nodes > 1:
         own = _own_cluster(host)
-        there = f"add --site {own}" if own else "name your cluster with --site (argosy sites ls)"
+        there = (
+            f"add --site {own}" if own else f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
+        )
         raise UsageError(
             f"--nodes {wanted.nodes} needs a site with Slurm",
             evidence=f"the site is '{site.name}', which starts ranks on this machine, without a scheduler",

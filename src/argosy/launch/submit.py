@@ -35,7 +35,7 @@ from argosy.launch.option_checks import plan_notes
 from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.calls import explain_sbatch, run_slurm
+from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
 from argosy.slurm.sbatch import option_value, parse_job_id
 
@@ -197,7 +197,9 @@ def _explain_stop(session: Session, folder: Path, submission: Submission, stoppe
 def _find_job(session: Session, folder: Path) -> str:
     """Return the number of the job that runs the script of a record; empty if there is none."""
     try:
-        reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name, ended=True)))
+        reply = session.runner.run(
+            without_filters(session, Command(plan_squeue_scripts(session.host.person.name, ended=True)))
+        )
     except ToolMissing:
         return ""
     return parse_squeue_scripts(reply.stdout, str(folder / SCRIPT))

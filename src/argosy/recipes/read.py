@@ -17,6 +17,7 @@ from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
 from argosy.recipes.pyproject import parse_pyproject
 from argosy.recipes.recipe import (
@@ -44,9 +45,6 @@ UNDERSTOOD = (
 )
 
 POETRY = "poetry.lock"
-
-PROJECT_FILES = ("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml")
-"""Files, besides locks, that the error for a folder suggests."""
 
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
@@ -103,6 +101,11 @@ def read_recipe(
     return merge_parts(parts)
 
 
+def find_environment_file(folder: Path) -> str:
+    """Return the name of an environment file or lock in a folder; empty if there is none."""
+    return next((name for name in _usual_names() if (folder / name).is_file()), "")
+
+
 def _read_part(path: str, reading: _Reading) -> Part:
     bare, extras = split_extras(path)
     name = Path(bare).name
@@ -116,8 +119,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
         return _read_environment(path, reading)
     if name.endswith((".txt", ".in")):
         return _read_requirements(path, reading)
-    usual = (*PROJECT_FILES, *(lock.name for lock in LOCKS))
-    there = [name for name in usual if (reading.cwd / path / name).is_file()]
+    there = [name for name in (PROJECT_FILE, *_usual_names()) if (reading.cwd / path / name).is_file()]
     if there:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
@@ -186,6 +188,11 @@ LOCKS = (
     LockKind("pixi.lock", lambda text, path, asked, here: parse_pixi_lock(text, path, subdir=here.subdir, asked=asked)),
     LockKind("conda-lock.yml", _parse_conda_lock, r".*conda-lock\.ya?ml"),
 )
+
+
+def _usual_names() -> tuple[str, ...]:
+    """Return the usual names of environment files and locks, the first to suggest first."""
+    return ("environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml", *(kind.name for kind in LOCKS))
 
 
 def _lock_kind(name: str) -> LockKind | None:

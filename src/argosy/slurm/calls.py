@@ -8,15 +8,20 @@ from collections.abc import Iterable
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
 from argosy.core.process import Argv, Command, Reply, tool_error
+from argosy.core.records import replace
 from argosy.core.session import Session
 
 NO_CLUSTER = "Could not establish a configuration source"
 
 ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
+ASK_HIDDEN = "Slurm does not show this to users here (PrivateData in slurm.conf): ask the support of your site"
 SEE_LIMITS = (
     "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
 )
 """Hints for a failure that Argosy does not know."""
+
+DENIED = "Access/permission denied"
+"""Slurm's message for a query that slurm.conf allows to administrators only."""
 
 
 NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
@@ -57,10 +62,11 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
+        hint = ASK_HIDDEN if DENIED in reply.stderr else ASK_SUPPORT
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
-            else tool_error(command, reply, doing=doing, hint=ASK_SUPPORT)
+            else tool_error(command, reply, doing=doing, hint=hint)
         )
     return reply.stdout
 
@@ -81,7 +87,7 @@ def run_slurm(session: Session, command: Command) -> Reply:
         If its commands find no cluster.
     """
     try:
-        reply = session.runner.run(command)
+        reply = session.runner.run(without_filters(session, command))
     except ToolMissing as error:
         raise ToolMissing(
             "Slurm is not installed on this machine",
@@ -96,6 +102,18 @@ def run_slurm(session: Session, command: Command) -> Reply:
             hint="run this on a login node; or export SLURM_CONF=FILE, or load Slurm's module, as your site says",
         )
     return reply
+
+
+FILTERS = re.compile(r"(SCANCEL|SCONTROL|SINFO|SQUEUE)_")
+"""Variables with the user's defaults of Slurm's commands, for example SQUEUE_STATES."""
+
+
+def without_filters(session: Session, command: Command) -> Command:
+    """Return the command without the user's variables that hide jobs and partitions, or make scancel ask."""
+    environment = session.host.environment
+    if command.env is not None or not any(map(FILTERS.match, environment)):
+        return command
+    return replace(command, env={name: value for name, value in environment.items() if not FILTERS.match(name)})
 
 
 def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
@@ -152,8 +170,15 @@ HINTS = (
     ),
     (r"time limit|MaxTime", "request less with --time, or use another --partition"),
     (r"partition not available", "it is closed: wait, or use another --partition"),
+    (
+        r"^Unspecified error|cli_filter plugin terminated",
+        "a rule of this site rejects the job: do what the message above says, or ask the support of your site",
+    ),
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
+
+FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
+"""Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
 
 def explain_sbatch(
@@ -178,7 +203,8 @@ def explain_sbatch(
             reply,
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
+    cause = FAILURE.findall(text)[-1:] or [text]
     for pattern, hint in HINTS:
-        if re.search(pattern, text):
+        if re.search(pattern, cause[0]):
             return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)
     return error

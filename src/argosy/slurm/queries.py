@@ -49,8 +49,11 @@ SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
 
 
 def plan_squeue(user: str = "") -> Argv:
-    """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it."""
-    return ("squeue", "--noheader", "--format", SQUEUE_FORMAT, *(("--user", user) if user else ("--me",)))
+    """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it.
+
+    Without ``--all``, squeue omits jobs in hidden partitions, and in those that the user may not use (squeue(1)).
+    """
+    return ("squeue", "--all", "--noheader", "--format", SQUEUE_FORMAT, *(("--user", user) if user else ("--me",)))
 
 
 def parse_squeue(text: str) -> tuple[JobRow, ...]:
@@ -67,7 +70,7 @@ PATIENCE_S = "10"
 def plan_squeue_scripts(user: str, *, ended: bool = False) -> Argv:
     """Return the command that lists the scripts of a user's jobs; with `ended`, also of those that just ended."""
     states = ("--states=all",) if ended else ()
-    return ("timeout", PATIENCE_S, "squeue", "--noheader", *states, "--format=%F|%o", "--user", user)
+    return ("timeout", PATIENCE_S, "squeue", "--all", "--noheader", *states, "--format=%F|%o", "--user", user)
 
 
 def parse_squeue_scripts(text: str, script: str) -> str:

@@ -30,7 +30,6 @@ from argosy.wrap.versions import (
     open_prefix,
     read_version,
     refuse_prefix,
-    sweep,
     switch,
     versions,
 )
@@ -56,7 +55,6 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     draft = Draft(uuid.uuid4().hex[:12], "new", recipe, settings)
     try:
         with locked_prefix(prefix, session, doing=f"wrapping into {prefix}", new=True):
-            sweep(prefix)
             refuse_prefix(prefix)
             return _create(prefix, draft, session)
     finally:
@@ -102,7 +100,6 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
     prefix = request.prefix
     with locked_prefix(prefix, session, doing=f"updating {prefix}"):
         old = open_prefix(prefix)
-        sweep(prefix)
         recipe = plan_update(request, old.recipe)
         refuse_relative_paths(settings or old.settings, recipe)
         new = _at_site(settings, recipe, session) if settings else old.settings
@@ -213,7 +210,6 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
     """
     with locked_prefix(prefix, session, doing=f"pruning {prefix}"):
         now = open_prefix(prefix).number
-        sweep(prefix)
         older = [number for number in versions(prefix) if number != now]
         kept = set(sorted(number for number in older if number < now)[-keep:] if keep else ())
         gone = tuple(number for number in older if number not in kept)

@@ -16,7 +16,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import decode_json
 from argosy.core.session import Session
 from argosy.core.shell import quote
-from argosy.core.store import part_name, remove_path, sweep_unfilled
+from argosy.core.store import remove_path, sweep_unfilled, write_link
 from argosy.images.prefix import RECORD, SWITCH, VERSIONS, current_version, version_folder
 from argosy.wrap.model import Version
 
@@ -65,7 +65,7 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = False) -> Iterator[None]:
-    """Lock a prefix while one process changes it; other processes wait and show its owner.
+    """Lock a prefix while one process changes it, and remove what killed ones left; others wait and show its owner.
 
     Raises
     ------
@@ -81,6 +81,7 @@ def locked_prefix(prefix: Path, session: Session, *, doing: str, new: bool = Fal
     if not os.access(prefix, os.W_OK):
         raise CheckFailed(f"cannot write to {prefix}", hint="choose a folder with write permission")
     with hold_lock(prefix / LEASE, what=doing, waiting=session.waiting):
+        _sweep(prefix)
         yield
 
 
@@ -97,10 +98,7 @@ def next_number(prefix: Path) -> int:
 
 def switch(prefix: Path, number: int) -> None:
     """Switch the commands of a prefix to a version with one rename, so that they exist at every moment."""
-    beside = part_name(prefix / SWITCH)
-    with translate_os_errors(prefix):
-        beside.symlink_to(f"{VERSIONS}/{number}/bin")
-        beside.replace(prefix / SWITCH)
+    write_link(prefix / SWITCH, f"{VERSIONS}/{number}/bin")
 
 
 def read_version(prefix: Path, number: int) -> Version:
@@ -149,8 +147,8 @@ def open_prefix(prefix: Path) -> Version:
     return read_version(prefix, number)
 
 
-def sweep(prefix: Path) -> None:
-    """Remove temporary files of killed processes; the caller holds the lock of the prefix."""
+def _sweep(prefix: Path) -> None:
+    """Remove temporary files of killed processes."""
     for folder in (prefix, prefix / VERSIONS, prefix / MODULES):
         for left in folder.glob(".*.part"):
             remove_path(left)

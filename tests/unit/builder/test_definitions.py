@@ -521,3 +521,10 @@ def test_empty_folders_of_buildah_are_removed_also_after_a_failure(tmp_path: Pat
     with pytest.raises(ToolFailed):
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), session, tmp_path)
     assert not (tmp_path / "containers-user-1000").exists()
+
+
+def test_nothing_to_build_names_the_environment_file_of_this_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(UsageError, match="nothing to build") as refused:
+        apply_project_file(BuildRequest((), "", NO_PATH), replace(HOST, cwd=str(tmp_path)))
+    assert refused.value.hint == "for example: argosy build pyproject.toml -o my.sif"

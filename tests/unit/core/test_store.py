@@ -28,6 +28,7 @@ from argosy.core.store import (
     sweep_parts,
     sweep_unfilled,
     work_folder,
+    write_link,
     write_text,
 )
 from argosy.host.probe import open_session
@@ -129,6 +130,13 @@ def test_without_hard_links_a_file_gets_its_name_too(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "link", refuse)
     with atomic_file(tmp_path / "x", force=False) as beside:
         beside.write_text("all")
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_link_that_cannot_get_its_name_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x/y").mkdir(parents=True)
+    with pytest.raises(CheckFailed):
+        write_link(tmp_path / "x", "target")
     assert names(tmp_path) == ["x"]
 
 
@@ -359,6 +367,19 @@ def test_the_first_error_of_a_copied_tree_is_explained() -> None:
     met = shutil.Error([("/from/a", "/to/a", full), ("/from/b", "/to/b", full)])
     error = explain_os_error(met, Path("/"))
     assert (error.what, error.evidence.split(" (")[0]) == ("no space left on device", "while writing /to/a")
+
+
+def test_the_hint_names_the_option_of_the_outer_block(tmp_path: Path) -> None:
+    with pytest.raises(ArgosyError) as caught, translate_os_errors(tmp_path, "ARGOSY_STATE"):
+        write_text(tmp_path / "missing/x", "")
+    assert "ARGOSY_CACHE" not in caught.value.hint
+    with (
+        pytest.raises(CheckFailed) as caught,
+        translate_os_errors(tmp_path, "ARGOSY_STATE"),
+        atomic_file(tmp_path / "x", force=True),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.hint.endswith("choose another folder with ARGOSY_STATE")
 
 
 def test_an_error_that_is_explained_already_is_not_explained_again(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def with_programs(*names: str) -> MachineFacts:
         (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "fail"),
         (replace(SEEN, namespaces=False), None, "user namespaces", "warn"),
         (replace(SEEN, host=replace(HOST, fuse=False)), None, "fuse", "warn"),
+        (replace(with_programs("bwrap", "mmdebstrap"), subuid=False), None, "subordinate ids", "warn"),
         (replace(SEEN, slurm_up=False), SLURM, "Slurm", "fail"),
         (replace(SEEN, slurm_up=False), None, "Slurm", "warn"),
         (replace(SEEN, folders=(replace(CACHE, writable=False),)), None, "cache", "fail"),
@@ -111,6 +112,7 @@ def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
     session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
     (found,) = [each for each in examine(session) if each.what == "site"]
     assert (found.state, found.evidence) == ("unknown", "no profile matches this machine")
+    assert found.hint.endswith("argosy sites new NAME --on-node")
 
 
 def test_a_complete_machine_passes_all_checks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from argosy.core.locks import this_owner
 from argosy.core.process import Reply
 from argosy.core.records import asdict, replace
 from argosy.core.session import Paths, Session, paths_from
+from argosy.core.store import fill_once
 from argosy.host.probe import open_session
 from argosy.images.cache import NOTES, CacheEntry, Limits, choose_garbage, collect, disk_bytes, list_entries
 from argosy.images.part_digest import cached_digest, describe_part, part_digest, remembered
@@ -90,6 +92,19 @@ def test_all_notes_are_one_line(session: Session) -> None:
     assert ("notes about images (3)" in gone, "digests/" in gone) == (True, False)
 
 
+def test_what_killed_processes_left_is_removed_even_if_no_entry_is(session: Session) -> None:
+    cache = session.paths.cache
+    dead = json.dumps(asdict(replace(this_owner("work folder"), started="1")))
+    for name in ("fetched/.one.7.0123abcd.part/image.sif", "work/argosy-work-7-0123abcd/0/root/file"):
+        (cache / name).parent.mkdir(parents=True)
+        (cache / name).touch()
+    (cache / "work/argosy-work-7-0123abcd/owner.json").write_text(dead)
+    with fill_once(cache / "fetched/two", what="fetching", waiting=session.waiting) as living:
+        assert collect(Limits(0), session) == ()
+        assert list((cache / "fetched").glob(".*.part")) == [living]
+        assert list((cache / "work").iterdir()) == []
+
+
 def test_entries_of_a_running_process_stay_and_those_of_a_dead_one_go(session: Session) -> None:
     cache = session.paths.cache
     pin_entry(cache, "trees/one", waiting=session.waiting)
@@ -107,6 +122,19 @@ def test_a_process_of_another_machine_counts_as_running_for_a_week(session: Sess
     assert "trees/two" not in names(collect(Limits(NOBODY), session, dry=True))
     os.utime(record, (0, 0))
     assert "trees/two" in names(collect(Limits(NOBODY), session, dry=True))
+
+
+def test_a_collection_on_a_full_disk_frees_space_and_keeps_what_is_in_use(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_nothing(path: Path, _text: str, **_options: str) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_nothing)
+    pin_entry(session.paths.cache, "trees/one", waiting=session.waiting)
+    assert names(collect(Limits(NOBODY), session)) == {"trees/two", "bases/debian", "uv"}
+    assert list((session.paths.cache / "work").iterdir()) == []
 
 
 def test_during_a_build_only_trees_are_collected(session: Session) -> None:

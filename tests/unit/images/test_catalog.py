@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from argosy.core.model import Host
 from argosy.core.records import replace
 from argosy.core.session import Paths, Session
 from argosy.host.probe import open_session
+from argosy.images import catalog
 from argosy.images.catalog import (
     CatalogName,
     catalog_folders,
@@ -29,6 +31,7 @@ from argosy.images.describe import describe_catalog_image, render_age, render_en
 from argosy.images.pull import PullRequest, guess_name, pull_image
 from argosy.images.registry.convert import SIF_LAYER, parse_sif_layer
 from argosy.images.registry.references import parse_reference
+from argosy.images.squashfs.pack import run_pack
 from argosy.sites.profile import Site
 from argosy.sites.read import read_site
 from argosy.sites.software import Images
@@ -80,6 +83,41 @@ def test_latest_is_the_image_with_that_tag_and_not_the_newest(session: Session) 
     link, _ = tag_image("a:1", "a:latest", session)
     assert find_in_catalog("a", session) == link
     assert link.resolve().name == "1.sif"
+
+
+LEFT = "{}.4194304.0123abcd.part"
+"""Name of a file that a killed process left."""
+
+
+def test_the_next_copy_and_the_next_alias_remove_what_killed_ones_left(session: Session, tmp_path: Path) -> None:
+    images, left = tmp_path / "images", LEFT.format(".new.sqsh")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    run_pack(session, tree, tmp_path / "new.sqsh", time=1)
+    (images / left).touch()
+    pull_image(PullRequest(str(tmp_path / "new.sqsh"), "new"), session)
+    (images / LEFT.format(".other.sqsh")).touch()
+    tag_image("new", "other", session)
+    assert sorted(path.name for path in images.iterdir()) == ["a", "b.sif", "new.sqsh", "other.sqsh"]
+
+
+def test_an_image_that_another_process_removes_meanwhile_is_not_listed(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "images/gone.sif"
+    monkeypatch.setattr(catalog, "_image_files", lambda folder: [gone, *folder.glob("*.sif")])
+    assert [str(each.name) for each in list_catalog(session)] == ["a:2", "a:1", "b"]
+    monkeypatch.setattr(catalog, "_image_files", lambda folder: [gone, folder / "2.sif"])
+    assert find_in_catalog("a", session) == tmp_path / "images/a/2.sif"
+
+
+def test_two_processes_may_remove_one_image(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove_first(_folder: Path) -> list[catalog.CatalogImage]:
+        shutil.rmtree(tmp_path / "images/a")
+        return []
+
+    monkeypatch.setattr(catalog, "_list_folder", remove_first)
+    assert [removed.bytes for removed in remove_images(["a:1"], session)] == [0]
 
 
 def test_an_alias_can_move_and_an_image_is_never_replaced(session: Session) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from argosy.core.errors import CheckFailed, ImageError, ToolFailed
+from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed
 from argosy.core.layout import LOCK
+from argosy.core.process import FakeRunner, Reply
+from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images import rootfs_cache as trees
 from argosy.images import tree_digests
@@ -215,6 +218,26 @@ def test_a_failed_unpacking_suggests_a_damaged_image(session: Session, tmp_path:
     with pytest.raises(ToolFailed, match=r"unpacking x\.sqfs failed") as caught:
         run_unsquashfs(session, damaged, 0, tmp_path / "tree", doing="unpacking x.sqfs")
     assert "damaged" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("create_inode: could not create character device tree/dev/null, because you're not superuser!", None),
+        ("create_inode: failed to create symlink tree/bin/sh, because Disk quota exceeded", CheckFailed),
+        ("create_inode: failed to create symlink tree/bin/sh, because No space left on device", CheckFailed),
+        ("set_attributes: failed to change mode tree/bin, because Input/output error", ToolFailed),
+        ("create_inode: failed to create hardlink, because Operation not permitted", ToolFailed),
+    ],
+)
+def test_an_unpacked_tree_may_lack_devices_and_nothing_else(
+    session: Session, tmp_path: Path, line: str, error: type[ArgosyError] | None
+) -> None:
+    (tmp_path / "tree").mkdir()
+    runner = FakeRunner([(("unsquashfs", "-quiet"), Reply(2, f"{line}\n", ""))])
+    expected = pytest.raises(error, match=r"unpacking x\.sqfs failed") if error else nullcontext()
+    with expected:
+        run_unsquashfs(replace(session, runner=runner), Path("x.sqfs"), 0, tmp_path / "tree", doing="unpacking x.sqfs")
 
 
 def test_an_unpacked_tree_is_not_stored_under_a_claimed_key(session: Session, layer: Path) -> None:

@@ -778,3 +778,6 @@ def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -
         plan(HERE, wanted=Wanted(nodes=2))
     assert f"the site is '{HERE.name}'" in refused.value.evidence
     assert "--site" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        plan(HERE, wanted=Wanted(nodes=2), host=make_host("apptainer", "sbatch"))
+    assert "argosy sites new NAME --on-node" in refused.value.hint

@@ -86,6 +86,15 @@ def test_the_first_port_of_a_batch_job_follows_from_the_job_and_its_restarts_alo
         assert int(ran.stdout) == 20000 + (job * 7 + restart * 31) % 10000
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_what_a_task_prolog_prints_is_no_part_of_the_port(shell: str) -> None:
+    find = "\n".join(render_script_functions(render_rendezvous(SITE)))
+    stubs = 'scontrol() { echo node1; }\nsrun() { echo "** node 1: welcome **"; echo; echo 20049; }\nargosy_helpers=\n'
+    script = f'{stubs}{find}\n{render_rendezvous(SITE)}\necho "$MASTER_PORT"'
+    there = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    assert subprocess.run((shell, "-euc", script), env=there, capture_output=True, check=True).stdout == b"20049\n"
+
+
 def test_no_file_in_a_folder_of_all_users_keeps_a_port() -> None:
     before = set(Path("/tmp").iterdir())  # noqa: S108 - where such files would lie
     port = meet("sh", "node1", "node1")[1]
@@ -306,6 +315,26 @@ def test_a_refusal_of_slurm_is_quoted_with_a_next_step(said: str, hint: str) -> 
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE.name)
     assert line in str(error)
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "sbatch: error: Batch job submission failed: Unspecified error",
+        "sbatch: error: cli_filter plugin terminated with error",
+    ],
+)
+def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message(last: str) -> None:
+    text = f"sbatch: error: *** Welcome ***\nsbatch: error: You must give a --reason.\n{last}"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "You must give a --reason." in error.evidence
+    assert "a rule of this site rejects the job" in error.hint
+
+
+def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
+    text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "--time" not in error.hint
 
 
 def test_a_refused_default_is_traced_to_its_variable() -> None:

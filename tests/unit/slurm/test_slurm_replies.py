@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from argosy.core.errors import ToolFailed, UsageError
 from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
 from argosy.slurm.calls import may_be_done, says_no_answer
-from argosy.slurm.queries import parse_exit_code, parse_scontrol_job, parse_scontrol_jobs, parse_squeue
+from argosy.slurm.queries import (
+    parse_exit_code,
+    parse_scontrol_job,
+    parse_scontrol_jobs,
+    parse_squeue,
+    plan_squeue,
+    plan_squeue_scripts,
+)
 from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
 from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
 
@@ -251,3 +258,8 @@ def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+def test_jobs_in_hidden_partitions_are_listed() -> None:
+    assert "--all" in plan_squeue()
+    assert "--all" in plan_squeue_scripts("ada")

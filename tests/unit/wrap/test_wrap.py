@@ -44,7 +44,7 @@ from argosy.wrap.request import plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import Start, render_join, render_names
 from argosy.wrap.templates import read_template
-from argosy.wrap.versions import refuse_prefix, sweep, switch, versions, write_version
+from argosy.wrap.versions import locked_prefix, refuse_prefix, switch, versions, write_version
 from tests.unit.machines import make_host, make_session
 
 START = Start(
@@ -213,7 +213,8 @@ def test_leftovers_of_killed_processes_in_a_prefix_are_removed(tmp_path: Path) -
         (tmp_path / name).touch()
     (tmp_path / ".current.1.ab.part").symlink_to("versions/1")
     (tmp_path / "modulefiles/env.lua").touch()
-    sweep(tmp_path)
+    with locked_prefix(tmp_path, make_session(), doing="testing", new=True):
+        pass
     assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["env.lua"]
 
 

@@ -15,12 +15,13 @@ from argosy.core.errors import ArgosyError, SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
 from argosy.core.process import Command, run_checked
 from argosy.core.session import Session
-from argosy.core.store import write_text
+from argosy.core.store import editing, write_text
 from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
 from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
 from argosy.sites.profile import Site
+from argosy.slurm.calls import ask_slurm
 
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher")
 
@@ -143,7 +144,8 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
     _check(text)
     try:
         request.output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(request.output, text)
+        with editing(request.output, waiting=session.waiting):
+            write_text(request.output, text)
     except OSError as error:
         raise UsageError(
             f"cannot write {request.output}", evidence=str(error), hint="choose another file with -o"
@@ -169,11 +171,10 @@ def _ask_login(session: Session) -> dict[str, str]:
         raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint=hint)
     answers = {}
     for name, words in LOGIN.items():
-        command = Command(words)
-        needed = name in {"config", "nodes", "partitions"}
-        hint = "check with 'scontrol ping' that the controller answers; nothing was written"
-        asked = (session.runner, command)
-        reply = run_checked(*asked, doing="querying Slurm", hint=hint) if needed else session.runner.run(command)
+        if name in {"config", "nodes", "partitions"}:
+            answers[name] = ask_slurm(session, words, doing="querying Slurm")
+            continue
+        reply = session.runner.run(Command(words))
         answers[name] = reply.stdout + (reply.stderr if name == "mpi" else "")
     return answers
 

@@ -18,7 +18,7 @@ from argosy.host.quota import Quota
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
-from argosy.sites.load import load_site, sites_here
+from argosy.sites.load import advise_on_new_site, load_site, sites_here
 from argosy.sites.profile import Site
 
 NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "ceph", "fuse.ceph", "panfs", "afs", "9p"})
@@ -140,8 +140,21 @@ def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     else:
         hint = "Apptainer without setuid then unpacks images, so starts are slow; ask for access to /dev/fuse"
         yield Finding("fuse", State.WARN, "no access to /dev/fuse", hint)
+    yield _check_subordinate_ids(seen)
+
+
+def _check_subordinate_ids(seen: MachineFacts) -> Finding:
+    """Check /etc/subuid: without mmdebstrap, as on most clusters, nobody builds the bases that need it."""
+    if seen.subuid:
+        return Finding("subordinate ids", State.OK, "this user has some")
     none = "this user has none; bases debian:SUITE, podman and apptainer --fakeroot need them"
-    yield Finding("subordinate ids", State.OK, "this user has some" if seen.subuid else none)
+    if seen.host.person.uid == 0 or "mmdebstrap" not in seen.host.programs:
+        return Finding("subordinate ids", State.OK, none)
+    hint = (
+        "ask for entries in /etc/subuid and /etc/subgid, or install fakechroot: the default base is debian:bookworm; "
+        "another one does not need them, for example --base docker://debian:bookworm"
+    )
+    return Finding("subordinate ids", State.WARN, none, hint)
 
 
 def _check_folder(folder: Folder) -> Finding:
@@ -240,5 +253,6 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
         return check_machine(seen, matching[0])
     names = ", ".join(each.name for each in matching)
     evidence = f"this machine matches several profiles: {names}" if names else "no profile matches this machine"
-    unknown = Finding("site", State.UNKNOWN, evidence, "choose one with --site; 'argosy sites ls' lists them")
+    hint = f"choose one with --site; 'argosy sites ls' lists them{advise_on_new_site(session.host)}"
+    unknown = Finding("site", State.UNKNOWN, evidence, hint)
     return (*check_machine(seen, None), unknown)

@@ -34,6 +34,9 @@ NOT_UNPACKED = (
 UNSQUASHFS_SOME_NOT_WRITTEN = 2
 """Exit code of unsquashfs(1) for non-fatal errors, for example devices that an ordinary user cannot create."""
 
+INCOMPLETE = re.compile(r"failed to create (?:hard|sym)link|No space left|Disk quota exceeded|Input/output error")
+"""Non-fatal errors after which a tree is useless: unsquashfs continues after links that do not fit on the disk."""
+
 FUSE_WHITEOUT = ".wh."
 """Prefix of fuse-overlayfs's whiteouts where devices cannot be created: empty files with this prefix."""
 MODE = stat.S_IFCHR | 0o644
@@ -246,11 +249,17 @@ def run_unsquashfs(
     command, meter = Command(argv, joined=True), session.meter("unpacking", unit="files and blocks")
     reply = _without_bars(session.runner.run(command, lambda line: read_bar(meter, line)))
     meter.end()
-    if reply.code not in {0, UNSQUASHFS_SOME_NOT_WRITTEN} or not tree.is_dir():
+    if is_incomplete(reply) or not tree.is_dir():
         raise tool_error(command, reply, doing=doing, hint=NOT_UNPACKED)
     if reply.code or session.host.person.uid != 0:
         listing = Command(("unsquashfs", "-no-progress", *chosen, "-lls", "-o", str(offset), "-d", "", str(image)))
         restore_whiteouts(tree, parse_whiteouts(run_checked(session.runner, listing, doing=doing).stdout))
+
+
+def is_incomplete(reply: Reply) -> bool:
+    """Return whether unsquashfs did not write all files, other than devices that the user cannot create."""
+    some = reply.code == UNSQUASHFS_SOME_NOT_WRITTEN
+    return (bool(reply.code) and not some) or (some and bool(INCOMPLETE.search(reply.stdout + reply.stderr)))
 
 
 def _list_parts(tree: Path, parts: tuple[str, ...]) -> Argv:

@@ -13,7 +13,7 @@ from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
 from argosy.slurm.script_reader import read_commands
-from argosy.slurm.script_words import Part, Values, source_text
+from argosy.slurm.script_words import Part, Values, Word, source_text
 
 STARTS = re.compile(
     r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
@@ -49,6 +49,13 @@ def classify(program: Program, harmless: Collection[str]) -> Role:
 def lost_programs(program: Program, harmless: Collection[str] = ()) -> str:
     """Name the programs that a command starts, for example ``eval.py`` for ``echo "$(python eval.py)"``."""
     return _computing_programs(program, harmless) or program_name(program)
+
+
+def advise_on_lost(program: Program) -> str:
+    """Return what to do about a command that starts a program which Argosy cannot translate."""
+    if program.words and _is_unknown(program.words[0]):
+        return f"the script does not say which program {program.texts[0]} is: write its name"
+    return "Argosy cannot translate it: write a job for each program"
 
 
 def _computing_programs(program: Program, harmless: Collection[str]) -> str:
@@ -109,8 +116,12 @@ def _role_of(program: Program) -> Role:
         return Role.PRINT
     if program.is_start:
         return Role.PROGRAM
-    is_variable = len(program.words[0]) == 1 and program.words[0][0].kind != "text"  # for example ${MPIRUN}
-    return Role.LOST if is_variable or _passes_start(name, arguments) else role
+    return Role.LOST if _is_unknown(program.words[0]) or _passes_start(name, arguments) else role
+
+
+def _is_unknown(word: Word) -> bool:
+    """Return whether only the shell knows a program, for example ``${MPIRUN}``; ``~/bin/python`` is known."""
+    return len(word) == 1 and word[0].kind != "text" and not word[0].text.startswith("~/")
 
 
 def _passes_start(name: str, arguments: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
 from argosy.launch.import_script.before import Preparation, made_again
 from argosy.launch.import_script.classify import (
+    advise_on_lost,
     assigned_variables,
     classify,
     computed_variables,
@@ -39,7 +40,7 @@ from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript,
 from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
 from argosy.launch.import_script.program import OF_BASH, Program, shell_line
-from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
+from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
 from argosy.launch.import_script.shell_state import (
     ShellState,
@@ -287,9 +288,7 @@ class _Reader:
             case Role.PROGRAM:
                 self.start(statement, program)
             case Role.LOST:
-                note = program.obstacle or ADVICE.get(
-                    program.name, "Argosy cannot translate it: write a job for each program"
-                )
+                note = program.obstacle or ADVICE.get(program.name, advise_on_lost(program))
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
             case Role.SHELL:
                 notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
@@ -327,6 +326,8 @@ class _Reader:
         environment = environment_of(first, words)
         if environment.startswith("/") and "$" not in environment:
             self.state.prefix = environment
+        elif environment and environment != ITS_OWN:
+            self.state.prefix = ""  # 'source conda/bin/activate; conda activate mine': mine may be in any folder
         self.activations.append((statement, environment))
 
     def advise(self, name: str, role: Role) -> str:

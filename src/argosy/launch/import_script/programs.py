@@ -46,11 +46,15 @@ PREFIX_FLAGS = frozenset(
 """Options without a value of the commands that start another one, for example ``time -p``."""
 
 
+ITS_OWN = "its environment"
+"""The environment of ``conda activate`` without a name."""
+
+
 def environment_of(command: str, arguments: Sequence[str]) -> str:
     """Return the environment that a command activates, as the script names it; empty if it only prepares the shell."""
     names = [each for each in arguments if not each.startswith("-") and each not in {"activate", "deactivate"}]
     if "activate" in arguments:
-        return names[-1] if names else "its environment"
+        return names[-1] if names else ITS_OWN
     if command not in {"source", "."} or not names or not names[0].endswith("/activate"):
         return ""
     return names[1] if names[1:] else names[0].removesuffix("/activate").removesuffix("/bin")

@@ -184,6 +184,8 @@ def test_torchrun_starts_the_python_that_path_names_first_and_the_report_says_so
         ("source /home/ada/.bashrc", "bare:"),
         ("source /opt/conda/etc/profile.d/conda.sh", "bare:"),
         ("source /opt/conda/bin/activate env", "bare:"),
+        ("source /opt/conda/bin/activate\nconda activate mine", "bare:"),
+        ("source /opt/conda/bin/activate\nconda activate", "bare:/opt/conda"),
         ("source /opt/conda/bin/activate /envs/own", "bare:/envs/own"),
         ("source /venv/bin/activate", "bare:/venv"),
         ("conda activate /envs/own", "bare:/envs/own"),
