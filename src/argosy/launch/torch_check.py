@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
@@ -38,16 +37,14 @@ echo '{}'
 """
 
 
-NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
-        "amd": frozenset(("rocm", "amdih")),
-        "intel": frozenset(("intel", "oneapi", "xpu")),
-    }
-)
+NAMES: Mapping[str, frozenset[str]] = {
+    "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
+    "amd": frozenset(("rocm", "amdih")),
+    "intel": frozenset(("intel", "oneapi", "xpu")),
+}
 """GPU vendor -> words in the names of images that were made for its GPUs, for example ``nvcr.io/nvidia/pytorch``."""
 
-BRANDS: Mapping[str, str] = MappingProxyType({"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"})
+BRANDS: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
 
