@@ -32,10 +32,10 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 
     Each problem comes with a hint. The exit code is 7 if something that Argosy needs is missing.
     """
-    from argosy.diagnostics.doctor.rules import examine
+    from argosy.diagnostics.doctor.rules import check_this_machine
 
     name = configured_site(site, os.environ)
-    ctx.exit(print_findings(examine(open_session(quiet=True), name), as_json=as_json))
+    ctx.exit(print_findings(check_this_machine(open_session(quiet=True), name), as_json=as_json))
 
 
 @click.command()

@@ -22,7 +22,7 @@ from argosy.slurm.states import ENDED, describe_state
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class JobToCancel(msgspec.Struct, frozen=True):
     """A job before it is cancelled.
 
     Attributes
@@ -152,7 +152,7 @@ def _describe(rows: Iterable[JobRow]) -> dict[str, str]:
     return {number: " and ".join(dict.fromkeys(meanings)) for number, meanings in found.items()}
 
 
-def _look(session: Session, job: str) -> Asked:
+def _look(session: Session, job: str) -> JobToCancel:
     """Ask for a job before it is cancelled.
 
     Raises
@@ -169,14 +169,14 @@ def _look(session: Session, job: str) -> Asked:
         where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         has_ended = kind == ENDED
-        return Asked(job, record, has_ended, meaning if has_ended else f" ({text})")
+        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})")
     if record is None:
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
     last = last_run(read_runs(record))
     code = f"; it ended with code {last.code}" if last else ""
-    return Asked(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
+    return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:

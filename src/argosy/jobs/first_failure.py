@@ -40,9 +40,11 @@ OF_ENDED = frozenset({143, 137})
 """Exit codes of shells whose ranks srun ended."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
-STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
+STARTER = re.compile(
+    r"^argosy: rank (?P<rank>\d+) on (?P<host>\S+) ended with (?P<how>code|signal) (?P<number>\d+)$", re.MULTILINE
+)
 """Message of the program that starts the ranks of a node in one container (launch/launchers/start_ranks.py)."""
-COPY = re.compile(r"^argosy: rank (\d+) failed first \((code|signal) (\d+)\)", re.MULTILINE)
+COPY = re.compile(r"^argosy: rank (?P<rank>\d+) failed first \((?P<how>code|signal) (?P<number>\d+)\)", re.MULTILINE)
 """Message of the script of a launch on this machine (launch/script/data/job.sh)."""
 MPIRUN = re.compile(
     r"(?:mpirun|prterun) noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)"
@@ -139,16 +141,12 @@ def _find_in_torchrun(text: str) -> RankEnd | None:
     return RankEnd(parse_int(match[2]), match[1], code)
 
 
-def _find_in_starter(text: str) -> RankEnd | None:
-    match = STARTER.search(text)
-    code = exit_code(parse_int(match[4]), by_signal=match[3] == "signal") if match else 0
-    return RankEnd(parse_int(match[1]), match[2], code) if match else None
-
-
-def _find_in_copy(text: str) -> RankEnd | None:
-    match = COPY.search(text)
-    code = exit_code(parse_int(match[3]), by_signal=match[2] == "signal") if match else 0
-    return RankEnd(parse_int(match[1]), "this machine", code) if match else None
+def _find_in_own_message(text: str) -> RankEnd | None:
+    match = STARTER.search(text) or COPY.search(text)
+    if match is None:
+        return None
+    code = exit_code(parse_int(match["number"]), by_signal=match["how"] == "signal")
+    return RankEnd(parse_int(match["rank"]), match.groupdict().get("host", "this machine"), code)
 
 
 def _find_in_mpirun(text: str) -> RankEnd | None:
@@ -181,7 +179,7 @@ def _of_srun(match: re.Match[str]) -> RankEnd:
     return RankEnd(parse_int(re.split("[,-]", match[2])[0]), match[1], code)
 
 
-FINDERS = (_find_in_torchrun, _find_in_starter, _find_in_copy, _find_in_mpirun, _find_in_srun)
+FINDERS = (_find_in_torchrun, _find_in_own_message, _find_in_mpirun, _find_in_srun)
 """Reports of torchrun and of ranks in one container come first, because srun sees a node as one task."""
 
 

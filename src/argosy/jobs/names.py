@@ -63,7 +63,7 @@ def resolve_name(session: Session, name: str) -> str:
     if _is_exact(name):
         return name
     if name == LAST:
-        return name_of_last(session)
+        return last_launch(session).id
     found, problem = tuple(launch.id for launch in find_named(session, name)), ""
     if not found:
         try:
@@ -78,19 +78,14 @@ def resolve_name(session: Session, name: str) -> str:
     return found[0]
 
 
-def name_of_last(session: Session) -> str:
-    """Return the number of the job, or the name of the run on this machine, that was launched last.
+def last_launch(session: Session) -> Launch:
+    """Return the newest launch.
 
     Raises
     ------
     UsageError
         If there is none.
     """
-    return last_launch(session).id
-
-
-def last_launch(session: Session) -> Launch:
-    """Return the newest launch; errors as `name_of_last`."""
     launch = next(_launches(session), None)
     if launch is None:
         raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")

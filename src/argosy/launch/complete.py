@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
@@ -38,14 +37,12 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
 
 
-HINT_WITHOUT_SLURM: Mapping[str, str] = MappingProxyType(
-    {
-        "smoke": "remove it: a launch on this machine starts at once",
-        "gpu_type": "remove it",
-        "elastic": "remove it",
-        "stage_to": "remove it: the image is on this machine",
-    }
-)
+HINT_WITHOUT_SLURM: Mapping[str, str] = {
+    "smoke": "remove it: a launch on this machine starts at once",
+    "gpu_type": "remove it",
+    "elastic": "remove it",
+    "stage_to": "remove it: the image is on this machine",
+}
 """Option that needs a site with Slurm -> hint; one of the project file is only listed as not used."""
 
 
@@ -147,20 +144,16 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
 
 UNUSED_HERE = "not used: the allocation already exists"
 
-INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
-    {
-        "signal": "pass --signal to salloc or sbatch",
-        "resume": "remove --in-allocation: only a new job can be requeued",
-    }
-)
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | {
+    "signal": "pass --signal to salloc or sbatch",
+    "resume": "remove --in-allocation: only a new job can be requeued",
+}
 """Option that needs a new job -> hint."""
 
-COUNTS = MappingProxyType(
-    {
-        "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
-        "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-    }
-)
+COUNTS = {
+    "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+    "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+}
 """Number of an allocation -> the variables that contain it (sbatch(1), salloc(1), output environment variables)."""
 
 

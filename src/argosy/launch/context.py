@@ -109,25 +109,25 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
     partition, why = choose_partition(site, options.partition, demand)
     whole = is_whole(site, partition, demand)
-    there = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
+    job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
     if request.in_allocation:
-        there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
+        job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus)
     if not request.no_check:
-        refuse_memory(options.mem, there)
-        _refuse_reserved_cores(shape, there)
-    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, there)
+        refuse_memory(options.mem, job_site)
+        _refuse_reserved_cores(shape, job_site)
+    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, job_site)
     if exclusive:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
-        why = (*why, Choice("--exclusive", "yes", reason, f"site {there.name}"))
+        why = (*why, Choice("--exclusive", "yes", reason, f"site {job_site.name}"))
     return LaunchTarget(
-        site=there,
+        site=job_site,
         shape=shape,
         is_job=True,
         partition=partition.name if partition else options.partition,
         whole_nodes=whole or exclusive,
         exclusive=exclusive,
-        choices=(*why, *why_shape, *_idle_gpus(request, shape, there)),
+        choices=(*why, *why_shape, *_idle_gpus(request, shape, job_site)),
     )
 
 
@@ -152,16 +152,16 @@ def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:
 
 
 def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
-    there = at_partition(site, partition)
-    all_gpus = there.node.gpus
-    if there.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
+    job_site = at_partition(site, partition)
+    all_gpus = job_site.node.gpus
+    if job_site.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
         raise SiteError(
-            f"{there.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
+            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
             evidence=f"{nodes} nodes with {gpus} GPUs each were requested",
             hint=f"use --gpus-per-node {all_gpus}, or one node",
             key="slurm.several_nodes_whole",
         )
-    return there
+    return job_site
 
 
 def _wanted(request: LaunchRequest) -> Wanted:
@@ -216,12 +216,12 @@ def refuse_memory(asked: str, site: Site) -> None:
     UsageError
         If the profile contains the memory of a node, and it is less.
     """
-    there = site.node.memory_mb
-    if there and parse_megabytes(asked) > there:
+    available = site.node.memory_mb
+    if available and parse_megabytes(asked) > available:
         raise UsageError(
             f"a node of {site.name} does not have {asked} of memory for a job",
-            evidence=f"--mem {asked}; a node has {there // 1024} GiB for jobs",
-            hint=f"use at most --mem {there // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
+            evidence=f"--mem {asked}; a node has {available // 1024} GiB for jobs",
+            hint=f"use at most --mem {available // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
             key="node.memory_mb",
         )
 

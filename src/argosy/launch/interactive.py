@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.process import Argv, Command
@@ -105,15 +104,13 @@ def _terminal() -> Argv:
     return ("--pty",) if sys.stdin.isatty() else ()
 
 
-INSTEAD = MappingProxyType(
-    {
-        "array": "start one shell per task, and set SLURM_ARRAY_TASK_ID with --env",
-        "output": "remove it: the shell uses the terminal",
-        "error": "remove it: the shell uses the terminal",
-        "signal": "remove it: the shell ends at its time limit",
-        "resume": "remove it: a shell cannot be requeued",
-    }
-)
+INSTEAD = {
+    "array": "start one shell per task, and set SLURM_ARRAY_TASK_ID with --env",
+    "output": "remove it: the shell uses the terminal",
+    "error": "remove it: the shell uses the terminal",
+    "signal": "remove it: the shell ends at its time limit",
+    "resume": "remove it: a shell cannot be requeued",
+}
 """Options that have no effect on an interactive shell -> hint."""
 
 BATCH_OPTIONS = ("output", "error", "array", "requeue", "open-mode", "signal", "parsable")

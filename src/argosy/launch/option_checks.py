@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import APPTAINERS, Choice, ChoiceKey, Host, ImageKind, Mark
@@ -20,30 +19,26 @@ from argosy.sites.profile import Site
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
 
-SHELL_INSTEAD = MappingProxyType(
-    {
-        "array": "start one launch per task, and set SLURM_ARRAY_TASK_ID with --env",
-        "after": "start this launch when those jobs have ended",
-        "output": "redirect the output: argosy launch … > FILE",
-        "error": "redirect the error stream: argosy launch … 2> FILE",
-        "chdir": "change the folder first: cd DIR",
-    }
-)
+SHELL_INSTEAD = {
+    "array": "start one launch per task, and set SLURM_ARRAY_TASK_ID with --env",
+    "after": "start this launch when those jobs have ended",
+    "output": "redirect the output: argosy launch … > FILE",
+    "error": "redirect the error stream: argosy launch … 2> FILE",
+    "chdir": "change the folder first: cd DIR",
+}
 """Option of a batch job -> what to do in a shell instead."""
 
-INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
-    dict.fromkeys(("signal", "resume"), "remove it: there is no time limit here")
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
+    ("signal", "resume"), "remove it: there is no time limit here"
 )
 
 
-NOT_BY_SSH = MappingProxyType(
-    {
-        "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
-        "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
-        "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
-        "script": "--dry-run prints the script for that machine: redirect its output to a file",
-    }
-)
+NOT_BY_SSH = {
+    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
+    "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
+    "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
+    "script": "--dry-run prints the script for that machine: redirect its output to a file",
+}
 """Options that work only on this machine -> alternative."""
 
 

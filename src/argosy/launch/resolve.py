@@ -111,12 +111,14 @@ def resolve_launch(
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
         if not target.is_job:
-            there, container = _resolve_local(request, target, session, purpose)
+            job_host, container = _resolve_local(request, target, session, purpose)
         elif purpose is not Purpose.START and is_elsewhere(request, target.site, session, remote_image=remote_image):
             request = from_submit_folder(request, host.cwd) if purpose is Purpose.SHOW else request
-            there, container = _assume_job(request, target, session, purpose, record=record, remote_image=remote_image)
+            job_host, container = _assume_job(
+                request, target, session, purpose, record=record, remote_image=remote_image
+            )
         else:
-            there, container = _resolve_job(request, target, session, purpose, record=record)
+            job_host, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
             if target.is_job:
@@ -125,7 +127,7 @@ def resolve_launch(
             if purpose is Purpose.START:
                 container = note_missing_program(request, container, host.cwd)
             container = check_imports(request, container, host.cwd, purpose)
-    return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
+    return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
 
 
 def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
@@ -167,13 +169,13 @@ def _resolve_job(
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a job on this machine, which is at the site, with the GPUs of the job."""
     site = target.site
-    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
     if purpose is Purpose.START and not (request.before or request.options.dependency or request.no_check):
         refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
-    there = _assume_runtime(site, there, wanted.runtime)
+    job_host = _assume_runtime(site, job_host, wanted.runtime)
     dry = purpose is Purpose.SHOW
-    there, container = _open_at_nodes(request, wanted, site, there, session, command=request.command, dry=dry)
-    return there, _checked_torch(request, container, site, there, session, purpose)
+    job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=request.command, dry=dry)
+    return job_host, _checked_torch(request, container, site, job_host, session, purpose)
 
 
 def _assume_job(
@@ -190,15 +192,15 @@ def _assume_job(
     The contents of an image that cannot be opened here are assumed.
     """
     site = target.site
-    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
-    there = assume_host(site, _assume_runtime(site, there, wanted.runtime), wanted.runtime)
+    wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    job_host = assume_host(site, _assume_runtime(site, job_host, wanted.runtime), wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
-        there, container = _open_at_nodes(request, wanted, site, there, session, command=(), dry=True)
+        job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=(), dry=True)
         if purpose is Purpose.SHOW:
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
-        container = assume_container(request, wanted, site, there, purpose, remote_image=remote_image)
-    return there, _checked_torch(request, container, site, there, session, Purpose.SHOW)
+        container = assume_container(request, wanted, site, job_host, purpose, remote_image=remote_image)
+    return job_host, _checked_torch(request, container, site, job_host, session, Purpose.SHOW)
 
 
 def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
@@ -211,16 +213,16 @@ def _checked_torch(
     request: LaunchRequest,
     container: ContainerPlan,
     site: Site,
-    there: Host,
+    job_host: Host,
     session: Session,
     purpose: Purpose,
 ) -> ContainerPlan:
     """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
-    if not there.gpus:
+    if not job_host.gpus:
         return container
     from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - only for jobs with GPUs
 
-    return check_torch_build(request, container, site, there.gpus[0].vendor, session, purpose)
+    return check_torch_build(request, container, site, job_host.gpus[0].vendor, session, purpose)
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -236,16 +238,18 @@ def _open_at_nodes(
     request: LaunchRequest,
     wanted: ContainerRequest,
     site: Site,
-    there: Host,
+    job_host: Host,
     session: Session,
     *,
     command: tuple[str, ...],
     dry: bool,
 ) -> tuple[Host, ContainerPlan]:
     """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
-    there = with_validated_overlay(site, there, wanted.runtime)
-    container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry, site=site)
-    return there, left_to_nodes(container)
+    job_host = with_validated_overlay(site, job_host, wanted.runtime)
+    container = open_container(
+        wanted, request.image, replace(session, host=job_host), command=command, dry=dry, site=site
+    )
+    return job_host, left_to_nodes(container)
 
 
 def _versions_of(image: Image, request: LaunchRequest) -> Mapping[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host, Mark
 from argosy.core.render import count
@@ -13,7 +11,7 @@ from argosy.recipes.option_row import option_name
 from argosy.sites.binding import plan_masks, usable_cores
 from argosy.sites.profile import Site
 
-THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
+THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
 """Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
 
 

@@ -96,7 +96,7 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
     else:
         write_process(folder)
     command = Command(("sh", str(folder / SCRIPT)), env=dict(session.host.environment))
-    code = _run_script(command, session, judge=plan.is_job)
+    code = _run_script(command, session, by_first_failure=plan.is_job)
     try:
         write_text(folder / END, json.dumps({"code": code}) + "\n")
     except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
@@ -107,16 +107,16 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
     return Launched(code, "", str(folder))
 
 
-def _run_script(command: Command, session: Session, *, judge: bool) -> int:
+def _run_script(command: Command, session: Session, *, by_first_failure: bool) -> int:
     """Run a script on this machine and return its exit code.
 
     Parameters
     ----------
-    judge
+    by_first_failure
         Whether to return the code of the rank that failed first, if the output shows it.  srun's own code is the
         highest of all ranks, so the 143 of the ranks that srun ended would hide it.
     """
-    if not judge:
+    if not by_first_failure:
         return session.runner.run_foreground(command)
     last = bytearray()
 

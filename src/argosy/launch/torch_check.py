@@ -6,14 +6,11 @@ import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
-from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv
 from argosy.core.store import write_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import (
@@ -26,7 +23,7 @@ from argosy.images.torch_build import (
 )
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import open_container, outer_environment
+from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import FILES
 from argosy.sites.profile import Site
 
@@ -38,16 +35,14 @@ echo '{}'
 """
 
 
-NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
-        "amd": frozenset(("rocm", "amdih")),
-        "intel": frozenset(("intel", "oneapi", "xpu")),
-    }
-)
+NAMES: Mapping[str, frozenset[str]] = {
+    "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
+    "amd": frozenset(("rocm", "amdih")),
+    "intel": frozenset(("intel", "oneapi", "xpu")),
+}
 """GPU vendor -> words in the names of images that were made for its GPUs, for example ``nvcr.io/nvidia/pytorch``."""
 
-BRANDS: Mapping[str, str] = MappingProxyType({"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"})
+BRANDS: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
 
@@ -158,8 +153,7 @@ def _ask(image: Image, session: Session) -> str:
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
         raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first", hint=CHECK_HINT)
     plan = open_container(request, image.path, session)
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
-    reply = session.runner.run(Command(argv, env=outer_environment(plan, session.host.environment)))
+    reply = session.runner.run(start_command(plan, ("/bin/sh", "-c", ASK, "sh", ASK_TORCH), session))
     if reply.code:
         message = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
         raise CheckFailed(f"{plan.runtime.program}: {message}", hint=CHECK_HINT)

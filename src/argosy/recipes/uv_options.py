@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -174,22 +173,20 @@ def _add_only_binary(options: PipOptions, option: PipOption) -> PipOptions:
     return replace(options, no_binary=no_binary, only_binary=only_binary)
 
 
-FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = MappingProxyType(
-    {
-        "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
-        "index-url": _replace_indexes,
-        "extra-index-url": _add_index,
-        "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
-        "default-links": _take_links,
-        "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
-        "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
-        "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
-        "pre": lambda options, _: replace(options, pre=True),
-        "require-hashes": lambda options, _: replace(options, hashes=True),
-        "no-binary": _add_no_binary,
-        "only-binary": _add_only_binary,
-    }
-)
+FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = {
+    "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
+    "index-url": _replace_indexes,
+    "extra-index-url": _add_index,
+    "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
+    "default-links": _take_links,
+    "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
+    "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
+    "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
+    "pre": lambda options, _: replace(options, pre=True),
+    "require-hashes": lambda options, _: replace(options, hashes=True),
+    "no-binary": _add_no_binary,
+    "only-binary": _add_only_binary,
+}
 
 
 class UvSettings(msgspec.Struct, frozen=True):

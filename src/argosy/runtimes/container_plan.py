@@ -261,7 +261,7 @@ BETWEEN_BINDS = re.compile(r",(?=/)")
 """Apptainer's separator of bind mounts. A comma that no slash follows is part of a path."""
 
 
-def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
+def parse_container(given: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
     """Create a request from option values, by name with ``_`` for ``-``.
 
     Raises
@@ -269,20 +269,20 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
     UsageError
         If a bind mount, a variable, a GPU mode or a fingerprint is invalid.
     """
-    gpu = said.get("gpu") or GpuMode.AUTO.value
+    gpu = given.get("gpu") or GpuMode.AUTO.value
     modes = [mode.value for mode in GpuMode]
     if gpu not in modes:
         raise UsageError(f"invalid GPU mode {gpu!r}", hint=f"use one of {', '.join(modes)}")
-    variables = [parse_variable(text, environment) for text in said.get("env", ())]
+    variables = [parse_variable(text, environment) for text in given.get("env", ())]
     return ContainerRequest(
-        binds=tuple(parse_bind(each) for text in said.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
+        binds=tuple(parse_bind(each) for text in given.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
         variables=tuple({variable.name: variable for variable in variables}.values()),
-        workdir=said.get("workdir", ""),
+        workdir=given.get("workdir", ""),
         gpu=GpuMode(gpu),
-        contain=bool(said.get("contain", False)),
-        runtime=said.get("runtime", ""),
-        signed_by=tuple(map(parse_signer, said.get("signed_by", ()))),
-        enter=said.get("enter", ""),
+        contain=bool(given.get("contain", False)),
+        runtime=given.get("runtime", ""),
+        signed_by=tuple(map(parse_signer, given.get("signed_by", ()))),
+        enter=given.get("enter", ""),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
-from types import MappingProxyType
 
 import msgspec
 
@@ -161,7 +160,7 @@ def at_gpu_type(site: Site, gpu_type: str) -> Site:
     return replace(site, node=node, slurm=replace(site.slurm, cpus_per_gpu=cores))
 
 
-SLINGSHOT: Mapping[str, str] = MappingProxyType({"amd": "slingshot-amd", "nvidia": "slingshot-nvidia"})
+SLINGSHOT: Mapping[str, str] = {"amd": "slingshot-amd", "nvidia": "slingshot-nvidia"}
 """Vendor of GPUs whose collectives need a plugin for Slingshot -> the fragment with its settings."""
 
 

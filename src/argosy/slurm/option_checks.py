@@ -30,24 +30,21 @@ LEAST_MEGABYTES = 1000
 SAME_NAME = frozenset(name.replace("_", "-") for name in JobOptions.__struct_fields__) - {"dependency"}
 """Options of a job that argosy launch names as sbatch does."""
 
-OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "nodes": "--nodes",
-        "ntasks": "--ranks",
-        "ntasks-per-node": "--ranks",
-        "ntasks-per-gpu": "--ranks",
-        "cpus-per-task": "--cpus-per-rank",
-        "cpus-per-gpu": "--cpus-per-rank",
-        "gpus": "--gpus",
-        "gpus-per-node": "--gpus-per-node",
-        "gpus-per-task": "--gpus-per-node",
-        "gres=gpu": "--gpus-per-node",
-        "job-name": "--name",
-        "dependency=afterok": "--after",
-        "wrap": "the command after --",
-    }
-    | {option: f"--{option}" for option in SAME_NAME}
-)
+OUR_OPTIONS: Mapping[str, str] = {
+    "nodes": "--nodes",
+    "ntasks": "--ranks",
+    "ntasks-per-node": "--ranks",
+    "ntasks-per-gpu": "--ranks",
+    "cpus-per-task": "--cpus-per-rank",
+    "cpus-per-gpu": "--cpus-per-rank",
+    "gpus": "--gpus",
+    "gpus-per-node": "--gpus-per-node",
+    "gpus-per-task": "--gpus-per-node",
+    "gres=gpu": "--gpus-per-node",
+    "job-name": "--name",
+    "dependency=afterok": "--after",
+    "wrap": "the command after --",
+} | {option: f"--{option}" for option in SAME_NAME}
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 
@@ -108,7 +105,7 @@ def parse_warning(text: str) -> tuple[str, int]:
 
 
 MEMORY = re.compile(r"(\d{1,18})(?:([KMGT])B?)?")
-MEGABYTES = MappingProxyType({"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2})
+MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 """Unit of Slurm's ``--mem`` -> MB of 2**20 bytes (sbatch(1)); without a unit, the value is in MB."""
 
 
@@ -174,17 +171,15 @@ def _refuse_invalid_dependency(_option: str, value: str) -> None:
             )
 
 
-CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
-    {
-        "mem": _refuse_invalid_memory,
-        "mem_per_gpu": _refuse_invalid_memory,
-        "array": _refuse_invalid_array,
-        "mail_type": _refuse_invalid_mail,
-        "time": _refuse_invalid_time,
-        "signal": _refuse_invalid_signal,
-        "dependency": _refuse_invalid_dependency,
-    }
-)
+CHECKS: Mapping[str, Callable[[str, str], None]] = {
+    "mem": _refuse_invalid_memory,
+    "mem_per_gpu": _refuse_invalid_memory,
+    "array": _refuse_invalid_array,
+    "mail_type": _refuse_invalid_mail,
+    "time": _refuse_invalid_time,
+    "signal": _refuse_invalid_signal,
+    "dependency": _refuse_invalid_dependency,
+}
 """Option -> the function that checks its value."""
 
 

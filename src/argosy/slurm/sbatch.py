@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -51,19 +50,17 @@ class JobOptions(msgspec.Struct, frozen=True):
                 yield f"--{option}={value}"
 
 
-USER_DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {
-        "account": "SBATCH_ACCOUNT",
-        "partition": "SBATCH_PARTITION",
-        "qos": "SBATCH_QOS",
-        "time": "SBATCH_TIMELIMIT",
-        "mem": "SBATCH_MEM_PER_NODE",
-        "mem_per_gpu": "SBATCH_MEM_PER_GPU",
-        "constraint": "SBATCH_CONSTRAINT",
-        "reservation": "SBATCH_RESERVATION",
-        "signal": "SBATCH_SIGNAL",
-    }
-)
+USER_DEFAULTS: Mapping[str, str] = {
+    "account": "SBATCH_ACCOUNT",
+    "partition": "SBATCH_PARTITION",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+    "mem": "SBATCH_MEM_PER_NODE",
+    "mem_per_gpu": "SBATCH_MEM_PER_GPU",
+    "constraint": "SBATCH_CONSTRAINT",
+    "reservation": "SBATCH_RESERVATION",
+    "signal": "SBATCH_SIGNAL",
+}
 """Option -> the variable with the user's default (sbatch(1), input environment variables).
 
 For sbatch, these override the lines of a script, so the plan applies them and submits without them."""

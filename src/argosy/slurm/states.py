@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 
-STATES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "PENDING": (WAITING, "waits in the queue"),
-        "REQUEUED": (WAITING, "was requeued"),
-        "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
-        "REQUEUE_FED": (WAITING, "was requeued in the federation"),
-        "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
-        "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
-        "CONFIGURING": (RUNNING, "its nodes are getting ready"),
-        "RUNNING": (RUNNING, "runs"),
-        "COMPLETING": (RUNNING, "is ending"),
-        "STAGE_OUT": (RUNNING, "copies its files out"),
-        "SIGNALING": (RUNNING, "is being signalled"),
-        "STOPPED": (RUNNING, "is stopped, and keeps its nodes"),
-        "SUSPENDED": (RUNNING, "is suspended"),
-        "RESIZING": (RUNNING, "changes its size"),
-        "COMPLETED": (ENDED, "ended well"),
-        "FAILED": (ENDED, "ended with an error"),
-        "CANCELLED": (ENDED, "was cancelled"),
-        "TIMEOUT": (ENDED, "reached its time limit: request more with --time"),
-        "OUT_OF_MEMORY": (ENDED, "ran out of memory: request more with --mem"),
-        "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it continues automatically"),
-        "BOOT_FAIL": (ENDED, "a node did not boot"),
-        "DEADLINE": (ENDED, "reached its deadline"),
-        "PREEMPTED": (ENDED, "was preempted by another job"),
-        "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
-        "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
-        "REVOKED": (ENDED, "runs on another cluster of the federation"),
-    }
-)
+STATES: Mapping[str, tuple[str, str]] = {
+    "PENDING": (WAITING, "waits in the queue"),
+    "REQUEUED": (WAITING, "was requeued"),
+    "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
+    "REQUEUE_FED": (WAITING, "was requeued in the federation"),
+    "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
+    "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
+    "CONFIGURING": (RUNNING, "its nodes are getting ready"),
+    "RUNNING": (RUNNING, "runs"),
+    "COMPLETING": (RUNNING, "is ending"),
+    "STAGE_OUT": (RUNNING, "copies its files out"),
+    "SIGNALING": (RUNNING, "is being signalled"),
+    "STOPPED": (RUNNING, "is stopped, and keeps its nodes"),
+    "SUSPENDED": (RUNNING, "is suspended"),
+    "RESIZING": (RUNNING, "changes its size"),
+    "COMPLETED": (ENDED, "ended well"),
+    "FAILED": (ENDED, "ended with an error"),
+    "CANCELLED": (ENDED, "was cancelled"),
+    "TIMEOUT": (ENDED, "reached its time limit: request more with --time"),
+    "OUT_OF_MEMORY": (ENDED, "ran out of memory: request more with --mem"),
+    "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it continues automatically"),
+    "BOOT_FAIL": (ENDED, "a node did not boot"),
+    "DEADLINE": (ENDED, "reached its deadline"),
+    "PREEMPTED": (ENDED, "was preempted by another job"),
+    "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
+    "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
+    "REVOKED": (ENDED, "runs on another cluster of the federation"),
+}
 """State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
 
 

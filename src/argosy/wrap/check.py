@@ -7,16 +7,15 @@ from pathlib import Path, PurePosixPath
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
-from argosy.core.parse import parse_json
 from argosy.core.process import Command
 from argosy.core.render import count
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv, quote
+from argosy.core.shell import quote
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.prefix import version_folder
-from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.images.torch_build import ASK_TORCH, BACKENDS, parse_torch
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
@@ -120,13 +119,8 @@ def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: 
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return
-    words = literal_argv(plan.argv((python, "-I", "-c", ASK_TORCH)))
-    reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
-    try:
-        torch = parse_json(reply.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        return
-    refuse_gpu_build(torch, site, str(recipe))
+    reply = session.runner.run(start_command(plan, (python, "-I", "-c", ASK_TORCH), session))
+    refuse_gpu_build(parse_torch(reply.stdout), site, str(recipe))
 
 
 def refuse_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:

@@ -101,8 +101,8 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     if new.inside is None:
         refuse_missing_paths(paths, opened.image, shown=str(recipe))
-    there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
-    plan = _prepare_start(opened, image_of_prefix(prefix), settings, there, session)
+    prefix_session = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
+    plan = _prepare_start(opened, image_of_prefix(prefix), settings, prefix_session, session)
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, new, session)
     commands = plan_commands(inside, paths, image=str(recipe))
@@ -131,7 +131,7 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
 
 
 def _prepare_start(
-    opened: OpenedImage, before: Path | None, settings: Settings, there: Session, session: Session
+    opened: OpenedImage, before: Path | None, settings: Settings, prefix_session: Session, session: Session
 ) -> ContainerPlan:
     """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
 
@@ -139,14 +139,14 @@ def _prepare_start(
     ----------
     before
         The image of the version before; None if there is none.
-    there
+    prefix_session
         The session with the cache of the prefix.
     """
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
-        link_layer_tree(opened, before, request, there, session)
-    plan = open_container(request, image, there)
+        link_layer_tree(opened, before, request, prefix_session, session)
+    plan = open_container(request, image, prefix_session)
     refuse_unsupported_runtime(plan.runtime.name)
     return plan
 

@@ -13,15 +13,15 @@ from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
 from argosy.core.model import Host, Image
 from argosy.core.parse import parse_int
-from argosy.core.process import Command, tool_error
+from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import NAME, literal_argv
+from argosy.core.shell import NAME
 from argosy.images.prefix import current_version
 from argosy.images.programs import lacks_path
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template
@@ -342,8 +342,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
     ToolFailed
         If the container does not start.
     """
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", read_template("look.sh"), "sh", *paths)))
-    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    command = start_command(plan, ("/bin/sh", "-c", read_template("look.sh"), "sh", *paths), session)
     reply = session.runner.run(command)
     inside = parse_look(reply.stdout)
     if inside is not None:

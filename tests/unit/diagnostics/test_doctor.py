@@ -13,7 +13,7 @@ from argosy.cli.app import app
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.diagnostics.doctor.collect import TIMEOUT, Folder, MachineFacts, collect_facts
-from argosy.diagnostics.doctor.rules import check_machine, examine
+from argosy.diagnostics.doctor.rules import check_machine, check_this_machine
 from argosy.diagnostics.doctor.site_rules import Here, is_here
 from argosy.host.quota import Quota
 from argosy.sites.profile import Site
@@ -129,7 +129,7 @@ def test_at_a_site_without_user_namespaces_their_absence_is_not_a_problem() -> N
 
 def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
     session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
-    (found,) = [each for each in examine(session) if each.what == "site"]
+    (found,) = [each for each in check_this_machine(session) if each.what == "site"]
     assert (found.state, found.evidence) == ("unknown", "no profile matches this machine")
     assert found.hint.endswith("argosy sites new NAME --on-node")
 

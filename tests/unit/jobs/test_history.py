@@ -14,7 +14,7 @@ from argosy.core.errors import UsageError
 from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
-from argosy.jobs.names import LOCAL_RUN, name_of_last
+from argosy.jobs.names import LOCAL_RUN, last_launch
 from argosy.jobs.record import new_record_folder, read_submission
 from tests.unit.machines import make_session
 
@@ -245,11 +245,11 @@ def test_the_last_launch_is_the_newest_that_was_not_refused(tmp_path: Path) -> N
     for folder in (array, local, refused):
         folder.mkdir(parents=True)
     (array / "submitted.json").write_text('{"job": "88"}')
-    assert name_of_last(session) == "88", "the whole array, not one task"
+    assert last_launch(session).id == "88", "the whole array, not one task"
     (refused / "submitted.json").write_text('{"job": ""}')
-    assert name_of_last(session) == "88"
+    assert last_launch(session).id == "88"
     (local / "end.json").write_text('{"code": 0}')
-    assert name_of_last(session) == local.name
+    assert last_launch(session).id == local.name
 
 
 def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:

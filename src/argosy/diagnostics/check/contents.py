@@ -12,13 +12,13 @@ import msgspec
 from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
-from argosy.core.process import Command, tool_error
+from argosy.core.process import tool_error
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, literal_argv, quote
+from argosy.core.shell import in_double_quotes, quote
 from argosy.core.store import write_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH
-from argosy.runtimes.open_container import open_container, outer_environment
+from argosy.runtimes.open_container import open_container, start_command
 
 MARK = "argosy:"
 """Prefix of each line of the report, since scripts of the image may print too."""
@@ -131,8 +131,7 @@ def _start(image: Image, session: Session, *, unpack: bool) -> str:
         hint = f"unpack it: argosy check {quote(image.path)}"
         raise CheckFailed(f"{plan.runtime.name} has to unpack the image first", hint=hint)
     plan = open_container(request, image.path, session)
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", PROGRAM, "sh")))
-    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    command = start_command(plan, ("/bin/sh", "-c", PROGRAM, "sh"), session)
     reply = session.runner.run(command)
     if parse_contents(reply.stdout) is None:
         raise tool_error(command, reply, doing="inspecting the image")

@@ -260,12 +260,12 @@ def check_entries(entries: Sequence[CatalogEntry], site: str, session: Session) 
         except ArgosyError as error:
             checked.append(replace(entry, works="no", reason=error.what))
             continue
-        works, reason = judge(findings)
+        works, reason = summarize_findings(findings)
         checked.append(replace(entry, works=works, reason=reason))
     return checked
 
 
-def judge(findings: Sequence[Finding]) -> tuple[str, str]:
+def summarize_findings(findings: Sequence[Finding]) -> tuple[str, str]:
     """Return ``yes``, ``no`` or ``unknown``, and the reason; with ``yes``, the warnings."""
     wrong = [each for each in findings if each.state is State.FAIL]
     if wrong:

@@ -1,4 +1,4 @@
-"""Check this machine against what Argosy needs, and against its site; pure, except for `examine`."""
+"""Check this machine against what Argosy needs, and against its site; pure, except for `check_this_machine`."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _check_variables(seen: MachineFacts) -> Iterator[Finding]:
         yield Finding("variables", State.OK, "no harmful variable is set")
 
 
-def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
+def check_this_machine(session: Session, site: str = "") -> tuple[Finding, ...]:
     """Check this machine.
 
     Parameters

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -195,20 +194,18 @@ def _version(text: str) -> str | None:
     return text if re.match(r"\d", text) else None
 
 
-FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = MappingProxyType(
-    {
-        "node.cores": ("node.cores", _number),
-        "node.sockets": ("node.sockets", _number),
-        "node.numa": ("node.numa", _number),
-        "node.memory_mb": ("node.memory_mb", _number),
-        "node.arch": ("node.arch", _word),
-        "node.gpus": ("node.gpus", _number),
-        "node.gpu_vendor": ("gpus.vendor", _vendor),
-        "node.tmp_in_memory": ("node.tmp", _in_memory),
-        "runtime.version": ("runtime.version", _version),
-        "runtime.user_namespaces": ("node.user_namespaces", _boolean),
-    }
-)
+FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = {
+    "node.cores": ("node.cores", _number),
+    "node.sockets": ("node.sockets", _number),
+    "node.numa": ("node.numa", _number),
+    "node.memory_mb": ("node.memory_mb", _number),
+    "node.arch": ("node.arch", _word),
+    "node.gpus": ("node.gpus", _number),
+    "node.gpu_vendor": ("gpus.vendor", _vendor),
+    "node.tmp_in_memory": ("node.tmp", _in_memory),
+    "runtime.version": ("runtime.version", _version),
+    "runtime.user_namespaces": ("node.user_namespaces", _boolean),
+}
 """Key of a profile -> the fact with its value, and the parser, which returns None for a fact without a value."""
 
 

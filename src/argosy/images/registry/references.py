@@ -18,7 +18,6 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -46,23 +45,19 @@ IN_FILES = frozenset({Transport.DOCKER_ARCHIVE, Transport.OCI_ARCHIVE, Transport
 SLASHED = frozenset({Transport.DOCKER, Transport.ORAS})
 """Transports of registries, which have two slashes after the colon."""
 
-OF_KIND: Mapping[Kind, Transport] = MappingProxyType(
-    {
-        Kind.DOCKER_ARCHIVE: Transport.DOCKER_ARCHIVE,
-        Kind.OCI_ARCHIVE: Transport.OCI_ARCHIVE,
-        Kind.OCI_LAYOUT: Transport.OCI,
-    }
-)
-ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "library": "fetch it with 'apptainer pull' and pass the SIF file",
-        "shub": "Singularity Hub closed in 2021; search for the image on Docker Hub",
-        "http": "download the file and pass its path",
-        "https": "download the file and pass its path",
-        "containers-storage": "write it to a file with 'podman save -o FILE NAME' and pass the file",
-        "dockerd": "use docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
-    }
-)
+OF_KIND: Mapping[Kind, Transport] = {
+    Kind.DOCKER_ARCHIVE: Transport.DOCKER_ARCHIVE,
+    Kind.OCI_ARCHIVE: Transport.OCI_ARCHIVE,
+    Kind.OCI_LAYOUT: Transport.OCI,
+}
+ELSEWHERE: Mapping[str, str] = {
+    "library": "fetch it with 'apptainer pull' and pass the SIF file",
+    "shub": "Singularity Hub closed in 2021; search for the image on Docker Hub",
+    "http": "download the file and pass its path",
+    "https": "download the file and pass its path",
+    "containers-storage": "write it to a file with 'podman save -o FILE NAME' and pass the file",
+    "dockerd": "use docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
+}
 """Schemes that Argosy does not fetch -> hint."""
 
 DOCKER_HUB = "docker.io"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from argosy.slurm.sbatch_options import Option
 from argosy.slurm.script_reader import BRACES
 from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
 
-NO_SHORT: Mapping[str, str] = MappingProxyType({})
+NO_SHORT: Mapping[str, str] = {}
 
 
 class Program(msgspec.Struct):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from argosy.core.shell import quote
 from argosy.launch.import_script.containers import (
@@ -264,18 +263,16 @@ def _is_preparation(statement: Statement) -> bool:
 
 
 _PREFIXES = "exec time nohup env command timeout nice ionice stdbuf setsid unbuffer"
-LAYERS: Mapping[str, Callable[[Program], None]] = MappingProxyType(
-    {
-        **dict.fromkeys(_PREFIXES.split(), _prefix),
-        **dict.fromkeys(("numactl", "taskset"), _binding),
-        **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),
-        **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), read_container),
-        **dict.fromkeys(("docker", "podman", "podman-hpc"), read_docker),
-        "srun": read_srun,
-        "shifter": read_shifter,
-        "torchrun": read_torchrun,
-        "accelerate": read_accelerate,
-        "deepspeed": read_deepspeed,
-    }
-)
+LAYERS: Mapping[str, Callable[[Program], None]] = {
+    **dict.fromkeys(_PREFIXES.split(), _prefix),
+    **dict.fromkeys(("numactl", "taskset"), _binding),
+    **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),
+    **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), read_container),
+    **dict.fromkeys(("docker", "podman", "podman-hpc"), read_docker),
+    "srun": read_srun,
+    "shifter": read_shifter,
+    "torchrun": read_torchrun,
+    "accelerate": read_accelerate,
+    "deepspeed": read_deepspeed,
+}
 """Program -> the function that reads its options and leaves the arguments that follow."""

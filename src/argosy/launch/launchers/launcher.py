@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -174,7 +173,7 @@ LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
 """Variable with the prefix that torchrun writes, here that of srun (torch >= 2.3; older ones write ``[default0]:``)."""
 
 
-PLANNED: Mapping[str, str] = MappingProxyType(
+PLANNED: Mapping[str, str] = (
     {"nnodes": "--nodes", "nproc-per-node": "--ranks or --gpus-per-node"}
     | dict.fromkeys(("node-rank", "master-addr", "master-port", "standalone"), "the script")
     | dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id"), "the script, or --elastic")
@@ -279,15 +278,13 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
     return command
 
 
-LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
-    {
-        "torchrun": Launcher(torchrun, "node", unbound="not bound"),
-        "srun": Launcher(srun, "", needs_slurm=True),
-        "mpi": Launcher(mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
-        "ray": Launcher(ray, "node", one_rank_per_node=True),
-        "none": Launcher(none, "rank"),
-    }
-)
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": Launcher(torchrun, "node", unbound="not bound"),
+    "srun": Launcher(srun, "", needs_slurm=True),
+    "mpi": Launcher(mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
+    "ray": Launcher(ray, "node", one_rank_per_node=True),
+    "none": Launcher(none, "rank"),
+}
 NEED_SLURM = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.needs_slurm)
 ONE_PER_NODE = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.one_rank_per_node)
 
