@@ -14,6 +14,7 @@ from argosy.diagnostics.report.evidence import CARDS
 from argosy.diagnostics.report.model import Case, Evidence, Search, Step
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
+from argosy.jobs.record import recording_command
 from argosy.slurm.text import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
@@ -31,7 +32,10 @@ def list_steps(evidence: Evidence) -> Iterator[Step]:
     case, facts = evidence.case, evidence.case.facts
     if facts.kind != ENDED:
         return
-    if facts.advice:
+    if facts.advice and facts.is_local:
+        again = "The output was not recorded. Run the program again with its output in a file."
+        yield Step(again, recording_command(Path(facts.record)), "Type it on this machine.")
+    elif facts.advice:
         yield Step(f"{sentence(facts.advice)}.")
     elif facts.code:
         yield from _steps_of_failure(evidence)
