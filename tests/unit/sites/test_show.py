@@ -406,3 +406,12 @@ class Hearing(QuietReporter):
     def note(self, text: str) -> None:
         """Keep it."""
         self.heard.append(text)
+
+
+def test_a_value_without_a_source_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "c.toml"
+    profile.write_text('name = "c"\ntitle = "c"\nscheduler = "slurm"\n\n[node]\ncores = 8\n')
+    assert run_app(["sites", "show", str(profile)]) == 0
+    assert "    documented: no source\n" in capsys.readouterr().out
+    assert run_app(["sites", "lint", str(profile)]) == 7
+    assert "    a fact without a source cannot be checked\n" in capsys.readouterr().out
