@@ -100,12 +100,12 @@ HINTS = (
     (r"nvalid partition", "see the partitions with: argosy queues; then add --partition"),
     (
         r"group not permitted|Access/permission denied",
-        "you may not use it: see your partitions with 'argosy queues', or ask for access",
+        "you may not use this partition: see your partitions with 'argosy queues', or ask for access",
     ),
     (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
     (
         r"accounting/QOS policy",
-        "it is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
+        "the job is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
     ),
     (r"[Mm]emory specification", "request less with --mem, or use another --partition"),
     (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
@@ -130,7 +130,7 @@ HINTS = (
         "see the nodes with: sinfo -N; then change --nodelist or --exclude",
     ),
     (r"time limit|MaxTime", "request less with --time, or use another --partition"),
-    (r"partition not available", "it is closed: wait, or use another --partition"),
+    (r"partition not available", "the partition is closed: wait, or use another --partition"),
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
 

@@ -13,8 +13,8 @@
 #   partition = pvc9: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
 #   gpu = by /dev: the GPUs need only their device files
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of dawn, not of this machine
+#   assumed = /project/images/train.sif: not on this machine
+#   assumed = home, current folder: those of dawn, instead of those of this machine
 #   cores of each rank = Slurm's choice: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
