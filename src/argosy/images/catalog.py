@@ -22,6 +22,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.core.store import editing, make_folder, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
@@ -318,9 +319,9 @@ def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     folder = next((each for each in session.paths.images if path.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
-            f"{name} is not in your own folder of images",
+            f"cannot remove {name}: it is not in your own folder of images",
             evidence=str(path),
-            hint="remove images of a project or a site with rm",
+            hint=f"if it is yours, remove the file: rm {quote(str(path))}",
         )
     if path.is_dir():
         raise UsageError(f"cannot remove {name}: {path} is a folder", hint=f"remove it with: rm -r {path}")

@@ -298,7 +298,7 @@ def parse_signer(text: str) -> str:
         return plain_fingerprint(text)
     except ValueError as error:
         hint = "pass the 40 digits that 'apptainer key list' or 'gpg --fingerprint' prints"
-        raise UsageError(f"--signed-by: {error}", hint=hint) from error
+        raise UsageError(f"invalid key fingerprint {text!r}", evidence=f"--signed-by {text}", hint=hint) from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

@@ -218,9 +218,9 @@ def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:
     found = [match[1] for match in map(DEPENDENCY.fullmatch, words) if match]
     if len(found) > 1 and any("?" in each for each in found):
         raise UsageError(
-            "cannot join dependencies with '?', of which one is enough, and others, of which all are needed",
+            "cannot combine dependencies: '?' means any of them, ',' means all of them",
             evidence=" and ".join(found),
-            hint="use one of them",
+            hint="use only one of the two forms",
         )
 
 

@@ -12,13 +12,12 @@
 #
 # train on lumi-g: 1 node with 1 GPU and 1 rank.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
-#   mode = cray: images without libfabric use the host's
+#   mode = cray: images without libfabric use the host's libfabric
 #   partition = small-g: the job uses parts of nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: the GPUs need only their device files
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of lumi-g, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

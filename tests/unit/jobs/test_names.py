@@ -240,7 +240,7 @@ def test_the_last_launch_can_be_cancelled_unless_it_is_not_a_job_of_its_own(tmp_
     with pytest.raises(UsageError, match="the last launch ran in the allocation of job 8"):
         cancel_jobs(session, ("last",))
     local_run(tmp_path, 3)
-    with pytest.raises(UsageError, match="is not a job of Slurm"):
+    with pytest.raises(UsageError, match="not a job of Slurm"):
         cancel_jobs(session, ("last",))
 
 

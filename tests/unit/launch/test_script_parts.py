@@ -307,7 +307,7 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
         ("invalid partition specified: x", "argosy queues"),
         ("Invalid account or account/partition combination specified", "--account"),
         ("No partition specified or system default partition", "no default partition"),
-        ("User's group not permitted to use this partition", "you may not use it"),
+        ("User's group not permitted to use this partition", "you may not use this partition"),
         ("Invalid qos specification", "--qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "too many jobs"),
         ("Invalid generic resource (gres) specification", "--gpu-type"),

@@ -155,6 +155,6 @@ def test_memory_is_parsed_in_slurms_units(text: str, megabytes: int) -> None:
 
 
 def test_alternatives_beside_another_dependency_are_refused() -> None:
-    with pytest.raises(UsageError, match="cannot join dependencies"):
+    with pytest.raises(UsageError, match="cannot combine dependencies"):
         refuse_invalid_options(JobOptions(dependency="afterok:1"), ("-d afterany:2?singleton",))
     refuse_invalid_options(JobOptions(), ("-d afterany:2?singleton",))

@@ -367,7 +367,7 @@ def refuse_starter_program(command: tuple[Word, ...]) -> None:
         script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
         meant = " ".join(("python", *(words[script:] or ["train.py"])))
         raise UsageError(
-            f"{name} starts ranks itself, so each rank of this launch would be a complete run",
+            f"{name} starts ranks itself, so each rank of this launch would start all ranks again",
             evidence=f"-- {' '.join(words)}",
             hint=f"pass only the program: -- {meant}; or use --ranks 1 for one {name}, --launcher none for several",
         )
