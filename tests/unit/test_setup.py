@@ -38,7 +38,7 @@ def test_the_mirror_of_apt_is_found_with_every_awk(tmp_path: Path, name: str) ->
         pytest.skip(f"{name} is not installed")
     (tmp_path / "awk").symlink_to(awk)
     stubs = "os_release() { echo debian trixie; }; apt-get() { echo http://mirror.example.org/debian/ trixie main; }"
-    script = f". {REPO}/lab/lib/mirror.sh; {stubs}; find_mirror"
+    script = f". '{REPO}/lab/lib/mirror.sh'; {stubs}; find_mirror"
     said = subprocess.run(
         ("/bin/bash", "-euc", script), capture_output=True, text=True, check=True, env={"PATH": str(tmp_path)}
     )
