@@ -40,6 +40,9 @@ VERBOSE = frozenset({"-v", "--verbose"})
 EVIDENCE = 300
 """Characters of a system error that are shown: the file name in it may be as long as the command line."""
 
+MEMORY_HINT = "use a machine with more memory, for example a compute node; 'ulimit -v' shows a limit"
+PROCESSES_HINT = "end some of your other programs; 'ulimit -u' and 'ulimit -v' show the limits"
+
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space left on device", "free some space there, or write to another file system"),
     errno.EDQUOT: ("disk quota exceeded", "remove files there, or write to another file system"),
@@ -49,6 +52,9 @@ MACHINE_REFUSES = {
     errno.ENOTDIR: ("a file is in the place of a folder", "check the path; ARGOSY_CACHE and ARGOSY_STATE are folders"),
     errno.ELOOP: ("too many levels of symbolic links", "see the target of the link with: ls -l PATH"),
     errno.E2BIG: ("the command line is longer than the system allows", "put the arguments into a file or script"),
+    errno.ENOMEM: ("not enough memory", MEMORY_HINT),
+    errno.EAGAIN: ("no more processes or threads can be started", PROCESSES_HINT),
+    errno.ENFILE: ("too many open files on this machine", "try again later, or use another machine"),
     errno.EMFILE: ("too many open files", "raise the limit with: ulimit -n 4096"),
     errno.EIO: ("input/output error of the disk or file server", "try again; if it persists, contact the support team"),
     errno.ESTALE: ("stale file handle: the file server lost this file", "change to the folder again, and try again"),
@@ -74,9 +80,9 @@ def _use_utf8() -> None:
 
 def run_app(arguments: list[str]) -> int:
     """Run the command line, print at most one error, and return the exit code."""
-    _catch_signals()
     _open_standard_streams()
     try:
+        _catch_signals()
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -182,9 +188,21 @@ def _explain(error: BaseException) -> ArgosyError:
             from argosy.cli.mistakes import explain_mistake
 
             return explain_mistake(error, sys.argv)
+    return _explain_os_error(_as_os_error(error)) or _explain_bug(error)
+
+
+def _as_os_error(error: BaseException) -> OSError:
+    """Return the error of the operating system that an exception means; one without a number if it is another one."""
+    match error:
         case OSError():
-            return _explain_os_error(error) or _explain_bug(error)
-    return _explain_bug(error)
+            return error
+        case MemoryError():
+            return OSError(errno.ENOMEM, str(error))
+        case ImportError() if "failed to map" in str(error):
+            return OSError(errno.ENOMEM, str(error))
+        case RuntimeError() if "can't start new thread" in str(error):
+            return OSError(errno.EAGAIN, str(error))
+    return OSError()
 
 
 def _explain_os_error(error: OSError) -> ArgosyError | None:

@@ -168,12 +168,13 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
 
 
 @jobs.command("show")
-@click.argument("job", type=JOB)
+@click.argument("job", type=JOB, default="last")
 @json_option
 def show_job(job: str, *, as_json: bool) -> None:
     """Show JOB: state, nodes, exit code, output file, and the record of its plan.
 
-    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
+    default).
     """
     facts = find_run(open_session(quiet=True), job)
     if as_json:
@@ -198,7 +199,7 @@ def show_job(job: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job", type=JOB)
+@click.argument("job", type=JOB, default="last")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends, including requeues.")
 @click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries.  [default: the site's]")
 @click.option(
@@ -208,7 +209,8 @@ def show_job(job: str, *, as_json: bool) -> None:
 def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, rank: int | None) -> None:
     """Print the output of JOB; of a job array, the output of each task.
 
-    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
+    default).
     """
     session = open_session()
     known = resolve_name(session, job)

@@ -83,7 +83,9 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
             click.echo(f"\n# {row.why}" if row.why else "")
         last = (row.key.partition(".")[0], row.why)
         click.echo(f"{row.key} = {row.value}" + (f"  (when {row.when})" if row.when else ""))
-        click.echo(f"    {row.proof}, {row.checked}: {row.source}")
+        dated = ", ".join(filter(None, (row.proof, row.checked)))
+        source = row.source or ("no source" if row.proof == "documented" else "")
+        click.echo(f"    {': '.join(filter(None, (dated, source)))}")
         click.echo(f"    {row.origin}" if row.origin else "", nl=bool(row.origin))
     for question in site.open_questions:
         click.echo(f"\nnot known: {question}")

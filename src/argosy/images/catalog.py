@@ -22,7 +22,8 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import editing, write_link
+from argosy.core.shell import quote
+from argosy.core.store import editing, make_folder, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
 from argosy.recipes.option_row import PROJECT_FILE
@@ -33,6 +34,8 @@ IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
 """Suffixes of image files. An argument with one of them is a file path, even if the file does not exist."""
 
 LATEST = "latest"
+IMAGES = "ARGOSY_IMAGES"
+"""The variable with the user's own folders."""
 PROJECT_FOLDER = "images"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 
@@ -237,8 +240,8 @@ def new_file(text: str, session: Session) -> Path:
         known = text.rpartition(".")[0]
         raise UsageError(f"invalid image name {text!r}: catalog names have no file suffix", hint=f"use {known}")
     path = parsed.file(session.paths.images[0])
-    with translate_os_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with translate_os_errors(path.parent, IMAGES):
+        make_folder(path.parent)
     return path
 
 
@@ -316,9 +319,9 @@ def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     folder = next((each for each in session.paths.images if path.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
-            f"{name} is not in your own folder of images",
+            f"cannot remove {name}: it is not in your own folder of images",
             evidence=str(path),
-            hint="remove images of a project or a site with rm",
+            hint=f"if it is yours, remove the file: rm {quote(str(path))}",
         )
     if path.is_dir():
         raise UsageError(f"cannot remove {name}: {path} is a folder", hint=f"remove it with: rm -r {path}")
@@ -347,7 +350,7 @@ def _dangling(name: str, session: Session) -> Path | None:
 def unlink_images(paths: list[Path], folder: Path) -> None:
     """Remove files of a folder of the catalog, and their own folders if they become empty."""
     for path in paths:
-        with translate_os_errors(path.parent):
+        with translate_os_errors(path.parent, IMAGES):
             path.unlink(missing_ok=True)
         if path.parent != folder:
             with suppress(OSError):  # not empty, or another process has removed it

@@ -66,7 +66,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
         if each.record and each.job.isdigit():  # a task of an array does not end the array
             write_text(each.record / CANCELLED, "")
     return tuple(
-        f"job {each.job} had ended already: {each.text}"
+        f"job {each.job} has already ended: {each.text}"
         if each.has_ended
         else f"job {each.job} is cancelled{each.text}"
         for each in asked
@@ -109,7 +109,10 @@ def _resolve(session: Session, job: str) -> str:
 def _resolve_last(session: Session) -> str:
     launch = last_launch(session)
     if not JOB.fullmatch(launch.id):
-        raise UsageError(f"the last launch is not a job of Slurm: it is the run {launch.id} on this machine")
+        raise UsageError(
+            f"cannot cancel the last launch: it is the run {launch.id} on this machine, not a job of Slurm",
+            hint="stop it with Ctrl-C in its terminal; for another job, give its number: argosy cancel JOB",
+        )
     if launch.in_allocation:
         raise UsageError(
             f"the last launch ran in the allocation of job {launch.id}",

@@ -34,9 +34,7 @@ ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |for
 """From here on, SIGTERM comes from Slurm, which ends the remaining ranks."""
 STOPPED = re.compile(r"srun: forcing job termination")
 """srun itself was ended: no rank failed before, and the way in which they end now is not their fault."""
-BEFORE_RANKS = re.compile(
-    r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
-)
+BEFORE_RANKS = re.compile(r"^argosy: (?:the command of --before failed|the image cannot be copied to )", re.MULTILINE)
 """The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
 OF_ENDED = frozenset({143, 137})
 """Exit codes of shells whose ranks srun ended."""
@@ -58,7 +56,7 @@ TORCHRUN = re.compile(
 TORCHRUN_TIME = re.compile(r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n\s*time\s*: (\S+)")
 
 
-RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
+RUN_ENDED = re.compile(r"^argosy: (?:the run wrote a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
 """Message of a job script at the end of a run; a requeued job has several runs in one output."""
 
 OUT_OF_MEMORY = re.compile(

@@ -16,6 +16,7 @@ from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, re
 from argosy.launch.shape import choose_job_shape
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
@@ -28,8 +29,9 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     Raises
     ------
     UsageError
-        If two of these options contradict each other, or one of them needs a site with Slurm.
+        If a value is not valid, two of these options contradict each other, or one of them needs a site with Slurm.
     """
+    refuse_invalid_options(request.options, request.extra, request.given)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
     return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
@@ -53,7 +55,8 @@ def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchReq
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
     for name, hint in HINT_WITHOUT_SLURM.items():
         if getattr(request, name):
-            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=hint)
+            there = "; or ".join(filter(None, (advise_on_site(host), hint)))
+            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=there)
     return request
 
 
@@ -182,7 +185,6 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
             evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
             hint="allocate nodes as one component: salloc without ':' between its options",
         )
-    refuse_invalid_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")

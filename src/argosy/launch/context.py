@@ -19,7 +19,7 @@ from argosy.launch.shape import choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
-from argosy.sites.load import advise_on_new_site, sites_here
+from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
@@ -94,16 +94,16 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
-        refuse_without_slurm(request.launcher, _own_cluster(host))
-    _refuse_several_nodes(request.wanted, site, host)
+        refuse_without_slurm(request.launcher, advise_on_site(host))
+    _refuse_several_nodes(request, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = choose_local_shape(_wanted(request), here)
-    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
+    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site, host), *why_shape))
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    refuse_invalid_options(options, request.extra)
+    refuse_invalid_options(options, request.extra, request.given)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
@@ -226,21 +226,13 @@ def refuse_memory(asked: str, site: Site) -> None:
         )
 
 
-def _refuse_several_nodes(wanted: Wanted, site: Site, host: Host) -> None:
+def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> None:
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
-    if wanted.nodes > 1:
-        own = _own_cluster(host)
-        choose = (
-            f"add --site {own}" if own else f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
-        )
+    if request.wanted.nodes > 1:
+        there = advise_on_site(host) or "name your cluster with --site (argosy sites ls)"
+        source = f" ({request.given['site'][1]})" if "site" in request.given else ""
         raise UsageError(
-            f"--nodes {wanted.nodes} needs a site with Slurm",
-            evidence=f"the site is '{site.name}', which starts ranks on this machine, without a scheduler",
-            hint=f"{choose}, or remove --nodes",
+            f"--nodes {request.wanted.nodes} needs a site with Slurm",
+            evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",
+            hint=f"{there}, or remove --nodes",
         )
-
-
-def _own_cluster(host: Host) -> str:
-    """Return the site with Slurm that this machine belongs to; empty if none or several are detected."""
-    names = [site.name for site in sites_here(host) if site.has_slurm]
-    return names[0] if len(names) == 1 else ""

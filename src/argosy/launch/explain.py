@@ -11,7 +11,7 @@ from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.runtimes.runtime import load_runtime
 
-GROUPS = ("job", "ranks", "container", "variables", "not decided")
+GROUPS = ("job", "ranks", "container", "variables", "assumed or not set")
 
 GROUP_OF_KEY: Mapping[str, str] = {
     ChoiceKey.BIND: "container",
@@ -111,7 +111,7 @@ def _explain_policy(plan: LaunchPlan) -> Iterator[Explained]:
         if choice.key == ChoiceKey.RUNTIME:
             runtime = load_runtime(choice.value)
             source = f"runtime {runtime.name}"
-            yield Explained("container", "caller's variables", "by policy", runtime.traits.caller, source)
+            yield Explained("container", "caller's variables", "filtered", runtime.traits.caller, source)
             yield Explained("container", "proof of the runtime", runtime.proof, PROOFS[runtime.proof], source)
 
 
@@ -144,7 +144,7 @@ def _explain_choice(choice: Choice) -> Explained:
 
 def _group_of(choice: Choice) -> str:
     if choice.mark is Mark.UNSET or choice.source == "assumed":
-        return "not decided"
+        return "assumed or not set"
     if re.fullmatch(r"[A-Z][A-Z0-9_]+(, [A-Z][A-Z0-9_]+)*", choice.key):
         return "variables"
     return GROUP_OF_KEY.get(choice.key, "job")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import APPTAINERS, Choice, ChoiceKey, ImageKind, Mark
+from argosy.core.model import APPTAINERS, Choice, ChoiceKey, Host, ImageKind, Mark
 from argosy.core.records import asdict
 from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
+from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import refuse_invalid_options
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -41,7 +42,7 @@ NOT_BY_SSH = {
 """Options that work only on this machine -> alternative."""
 
 
-def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+def list_unqueued(request: LaunchRequest, site: Site, host: Host) -> tuple[Choice, ...]:
     """Return a choice for each option that is not used at a site without a queue.
 
     Options of the project file never cause an error: the same job may use them at another site.
@@ -49,16 +50,22 @@ def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     Raises
     ------
     UsageError
-        If an option is not valid, or it would change the result and cannot be honoured.
+        If an option would change the result and cannot be honoured.
     """
-    refuse_invalid_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
-    refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=f"{site.name} has no queue")
+    evidence, advise = f"{site.name} has no queue", partial(advise_on_site, host)
+    refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=evidence, advise=advise)
     return tuple(unused_rows(given, UNUSED))
 
 
 def refuse_options(
-    request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
+    request: LaunchRequest,
+    given: Iterable[str],
+    instead: Mapping[str, str],
+    *,
+    needs: str,
+    evidence: str,
+    advise: Callable[[], str] = str,
 ) -> None:
     """Refuse options that would change the result and cannot be honoured; accept those of the project file.
 
@@ -66,6 +73,8 @@ def refuse_options(
     ----------
     instead
         Option -> hint.
+    advise
+        Returns a better hint than those, or nothing.
 
     Raises
     ------
@@ -74,7 +83,8 @@ def refuse_options(
     """
     for name in given:
         if name in instead and name not in request.given:
-            raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=instead[name])
+            hint = "; or ".join(filter(None, (advise(), instead[name])))
+            raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=hint)
 
 
 def refuse_with_ssh(ssh: str, **flags: bool) -> None:

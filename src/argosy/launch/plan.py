@@ -14,7 +14,7 @@ from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, plan_resume, render_modules
+from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import advised_against, with_variables
@@ -94,7 +94,11 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
     asked = (*facts.options.lines(), *facts.request.extra)
     return replace(
         _base_plan(facts, script=render_slurm_script(slurm), submit=plan_sbatch(options)),
-        choices=(*facts.choices, *advised_against(facts.site, facts.site_settings.avoided, asked)),
+        choices=(
+            *facts.choices,
+            *explain_resume(slurm.resume),
+            *advised_against(facts.site, facts.site_settings.avoided, asked),
+        ),
         attach=_attach_script(facts),
         cores=bound_cores(facts.shape, facts.site, facts.launcher),
         output=facts.options.output,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import (
@@ -34,6 +35,7 @@ from argosy.launch.image_checks import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import (
     refuse_host_program,
     refuse_missing_binds,
@@ -97,6 +99,7 @@ def resolve_launch(
     """
     host = session.host
     refuse_no_image(request.image, request.command)
+    _refuse_no_command(request, host)
     refuse_no_program(request.command, request.container, host)
     if not request.image.startswith(BARE_PREFIX):
         refuse_host_program(request.command)
@@ -125,6 +128,25 @@ def resolve_launch(
                 container = note_missing_program(request, container, host.cwd)
             container = check_imports(request, container, host.cwd, purpose)
     return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
+
+
+def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
+    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job.
+
+    Raises
+    ------
+    UsageError
+        If there is no command.
+    """
+    if any(request.command[:1]):
+        return
+    is_name = not Path(request.image).suffix and "/" not in request.image
+    no_project = f"{request.image!r} is not a job: there is no {PROJECT_FILE} in {host.cwd}"
+    raise UsageError(
+        "no command to launch",
+        evidence=no_project if is_name and not Path(host.cwd, PROJECT_FILE).is_file() else "",
+        hint="write it after --, for example: argosy launch IMAGE -- python train.py",
+    )
 
 
 def _resolve_local(

@@ -86,7 +86,8 @@ def check_torch_build(
         raise CheckFailed(
             f"the torch in this image cannot use the GPUs of {site.name}",
             evidence=f"{image.path}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
-            hint=f"use an image that 'argosy build --site {site.name}' made; --no-check launches this one anyway",
+            hint=f"use an image that 'argosy build --site {site.name}' made; for a job without GPUs: --gpu none; "
+            "--no-check launches this one anyway",
         )
     old = describe_old_driver(torch, site.node.cuda)
     if old:

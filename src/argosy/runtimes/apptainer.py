@@ -61,7 +61,7 @@ LAYER_HINT = (
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     node_binds=True,
     overlays=True,
 )

@@ -21,6 +21,7 @@ Names in them begin with ``argosy_``, because the caller's exported variables sh
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import PurePosixPath
 
@@ -62,7 +63,7 @@ LAYER_HINT = "remove the unpacked image from Argosy's cache (argosy cache gc) an
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
     skips_binds=True,
@@ -152,7 +153,7 @@ def _usual_places(entry: Entry) -> list[str]:
     """Return the mounts of home and of the folders for temporary files: the host's, or private ones (``--contain``)."""
     home = entry.person.home
     paths = [(path, "1777") for path in TEMPORARY]
-    paths += [(home, "0700")] if home != "/" else []
+    paths += [(home, "0700")] if home not in {"/", os.devnull} else []
     if entry.contain:
         return [word for path, mode in paths for word in ("--perms", mode, "--tmpfs", path)]
     bound = {bind.target for bind in entry.binds}

@@ -153,6 +153,7 @@ def plan_binds(request: ContainerRequest, host: Host) -> tuple[Bind, ...]:
     here = "" if host.cwd in SYSTEM else host.cwd
     certificates = [host.environment.get(name, "") for name in CERTIFICATES]
     usual = [] if request.contain else [host.person.home, here, temporary, *certificates]
+    usual = [path for path in usual if path != os.devnull]  # mounted, it would be no device any more
     binds: list[Bind] = []
     for path in usual:
         place = _landing(path, binds, host.links, contain=False)
@@ -297,7 +298,7 @@ def parse_signer(text: str) -> str:
         return plain_fingerprint(text)
     except ValueError as error:
         hint = "pass the 40 digits that 'apptainer key list' or 'gpg --fingerprint' prints"
-        raise UsageError(f"--signed-by: {error}", hint=hint) from error
+        raise UsageError(f"invalid key fingerprint {text!r}", evidence=f"--signed-by {text}", hint=hint) from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ROOT
-from argosy.core.model import Attach, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
+from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.records import replace
@@ -162,8 +162,17 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
 
 
 def _present(plan: ContainerPlan) -> ContainerPlan:
-    """Remove optional mounts of missing paths, for example a TMPDIR that another session removed."""
-    missing = {bind for bind in plan.entry.binds if bind.optional and not os.path.exists(bind.source)}  # noqa: PTH110 - likewise
+    """Remove mounts of missing paths: optional ones, such as a TMPDIR that another session removed, and the home.
+
+    Service accounts may have a home that does not exist, or that is not a folder (``/nonexistent``, ``/dev/null``).
+    """
+    home = plan.entry.person.home
+    missing = {
+        bind
+        for bind in plan.entry.binds
+        if (bind.optional and not os.path.exists(bind.source))  # noqa: PTH110 - likewise
+        or (bind == Bind(home, home) and not os.path.isdir(home))  # noqa: PTH112 - likewise
+    }
     return without_binds(plan, missing)
 
 

@@ -148,6 +148,16 @@ def sites_here(host: Host) -> tuple[Site, ...]:
     return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
 
 
+def advise_on_site(host: Host) -> str:
+    """Return how to launch on the cluster of this machine; empty without Slurm."""
+    if "sbatch" not in host.programs:
+        return ""
+    names = [site.name for site in sites_here(host) if site.has_slurm]
+    if len(names) == 1:
+        return f"add --site {names[0]}"
+    return f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
+
+
 def advise_on_new_site(host: Host) -> str:
     """Return how to write a profile of this cluster, to append to a hint; empty without Slurm or with a profile."""
     is_unknown = "sbatch" in host.programs and not sites_here(host)

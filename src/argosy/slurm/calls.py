@@ -131,20 +131,20 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 
 HINTS = (
-    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
+    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
         "there is no default partition: see the partitions with 'argosy queues'; then add --partition",
     ),
-    (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
+    (r"nvalid partition", "see the partitions with 'argosy queues'; then change --partition"),
     (
         r"group not permitted|Access/permission denied",
-        "you may not use it: see your partitions with 'argosy queues', or ask for access",
+        "you may not use this partition: see your partitions with 'argosy queues', or ask for access",
     ),
-    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
+    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then set --qos"),
     (
         r"accounting/QOS policy",
-        "it is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
+        "the job is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
     ),
     (r"[Mm]emory specification", "request less with --mem, or use another --partition"),
     (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
@@ -169,7 +169,7 @@ HINTS = (
         "see the nodes with: sinfo -N; then change --nodelist or --exclude",
     ),
     (r"time limit|MaxTime", "request less with --time, or use another --partition"),
-    (r"partition not available", "it is closed: wait, or use another --partition"),
+    (r"partition not available", "the partition is closed: wait, or use another --partition"),
     (
         r"^Unspecified error|cli_filter plugin terminated",
         "a rule of this site rejects the job: do what the message above says, or ask the support of your site",

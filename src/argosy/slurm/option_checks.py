@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
@@ -47,8 +48,15 @@ OUR_OPTIONS: Mapping[str, str] = {
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 
-def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
+def refuse_invalid_options(
+    options: JobOptions, extra: tuple[str, ...] = (), given: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> None:
     """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
+
+    Parameters
+    ----------
+    given
+        Values that come from a file or a variable, with their source: the error names it.
 
     Raises
     ------
@@ -63,8 +71,14 @@ def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> 
         )
     for name, check in CHECKS.items():
         value = getattr(options, name)
-        if value:
-            check(f"--{name.replace('_', '-')}", value)
+        try:
+            if value:
+                check(f"--{name.replace('_', '-')}", value)
+        except UsageError as error:
+            if name not in given:
+                raise
+            text, source = given[name]
+            raise UsageError(error.what, evidence=f"{source}: {name} = {text}", hint=error.hint) from error
     for word in extra:
         _refuse_other(word)
     _refuse_mixed_dependencies((f"--dependency={options.dependency}",) * bool(options.dependency) + extra)
@@ -141,8 +155,7 @@ def _refuse_invalid_time(option: str, value: str) -> None:
     try:
         parse_minutes(value)
     except SiteError as error:
-        hint = "use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m"
-        raise UsageError(error.what, evidence=f"{option} {value}", hint=hint) from error
+        raise UsageError(error.what, evidence=f"{option} {value}", hint=error.hint) from error
 
 
 def _refuse_invalid_signal(_option: str, value: str) -> None:
@@ -195,7 +208,7 @@ def _refuse_other(word: str) -> None:
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
             f"use {ours} instead of {word!r}",
-            evidence=f"--sbatch-arg {word}: sbatch would use the last of two values, which the plan does not know",
+            evidence=f"--sbatch-arg {word}: sbatch would use this value, and the plan another one",
             hint=f"replace --sbatch-arg {word} with {ours}",
         )
 
@@ -205,9 +218,9 @@ def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:
     found = [match[1] for match in map(DEPENDENCY.fullmatch, words) if match]
     if len(found) > 1 and any("?" in each for each in found):
         raise UsageError(
-            "cannot join dependencies with '?', of which one is enough, and others, of which all are needed",
+            "cannot combine dependencies: '?' means any of them, ',' means all of them",
             evidence=" and ".join(found),
-            hint="use one of them",
+            hint="use only one of the two forms",
         )
 
 

@@ -28,7 +28,8 @@ def parse_minutes(text: str) -> float:
     parts = rest.split(":")
     if not all(map(NUMBER.fullmatch, [*parts, *([days] if dash else [])])) or len(parts) > 3:  # noqa: PLR2004
         raise SiteError(
-            f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use for example 1:30:00, 2-00:00:00 or 90m"
+            f"invalid time limit {text!r}",
+            hint="use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m",
         )
     numbers = [int(part) for part in parts]
     if dash:

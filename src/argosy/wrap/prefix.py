@@ -45,7 +45,10 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     """
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
-        raise UsageError("scripts need an image that Argosy builds", hint="run them on the installation, then wrap it")
+        raise UsageError(
+            "--pre-install and --post-install cannot be used with an installation: it is wrapped unchanged",
+            hint="run the scripts on the installation, then wrap it",
+        )
     refuse_relative_paths(request.settings, request.recipe)
     _refuse_without_programs(request)
     refuse_prefix(prefix)

@@ -275,6 +275,26 @@ def test_a_definition_is_built_in_the_folder_of_its_relative_paths(tmp_path: Pat
     assert command.env == {"APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("FATAL:   Unable to get library client configuration: remote has no library client (see https://x.org)",
+         "apptainer knows no library by default: write 'Bootstrap: docker'"),
+        (("FATAL:   While performing build: conveyor failed to get: debootstrap is not in PATH... Perhaps 'apt-get "
+         "install' it: exec: \"debootstrap\": executable file not found in $PATH"), "install the program that the"),
+    ],
+)  # fmt: skip
+def test_a_bootstrap_that_apptainer_cannot_do_here_has_the_usual_alternative(
+    tmp_path: Path, said: str, hint: str
+) -> None:
+    (tmp_path / "x.def").write_text(DEFINITION)
+    session, _ = machine(tmp_path, "apptainer")
+    runner = FakeRunner([(("apptainer",), Reply(255, "", f"INFO:    Starting build...\n{said}\n"))])
+    with pytest.raises(ToolFailed) as caught:
+        run_definition(tmp_path / "x.def", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert caught.value.hint.startswith(hint)
+
+
 def test_a_missing_engine_is_reported_with_its_package_and_another_place_to_build(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(DEFINITION)
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from argosy.cli.__main__ import run_app
-from argosy.cli.app import COMMANDS
+from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.launch_options import LAUNCH
@@ -225,7 +226,7 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("images", "info", "a", "b"), "unexpected argument 'b'\n  -> see 'argosy images info --help'"),
         (("launch", "x.sif", "--nodes", "two", "--", "ls"), "invalid --nodes: 'two' is not a valid integer\n"),
         (("launch", "x.sif", "--nodes"), "argosy launch: --nodes needs a value\n"),
-        (("verify",), "argosy verify: JOB|LOG... is missing\n  -> write: argosy verify JOB|LOG...; "),
+        (("cancel",), "argosy cancel: JOBS is missing\n  -> write: argosy cancel JOBS; "),
         (("compat", "run"), "-> write: argosy compat run PROGRAM; "),
         (("images", "slim"), "-> write: argosy images slim IMAGE -- COMMAND; "),
         (("images", "export", "x", "--format", "sif"), "-> write: argosy images export IMAGE --output FILE; "),
@@ -289,6 +290,26 @@ sys.exit(main.run_app(['sites']))
     said = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False, env=debug)
     assert "ZeroDivisionError" in said.stderr
     assert "Traceback" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("can't start new thread"), "no more processes or threads can be started"),
+        (ImportError("_zstd.so: failed to map segment from shared object"), "not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes or threads can be started"),
+    ],
+)
+def test_a_limit_of_the_machine_is_no_defect(monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(app, "main", fail)
+    done = argosy("sites")
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"argosy: {what}")
 
 
 @pytest.mark.parametrize(("words", "code"), [(("sites", "show", "local"), 141), (("images", "list"), 2), ((), 141)])
@@ -406,6 +427,29 @@ def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...])
     plan = json.loads(argosy("launch", "/p/x.sif", *options, "--json", *words).stdout)
     assert plan["submit"][0] == "salloc"
     assert plan["script"] + "\n" == shown.stdout + "\n"
+
+
+def test_a_launch_without_a_command_says_why_its_name_is_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = argosy("launch", "train").stderr
+    assert "no command to launch" in said
+    assert f"'train' is not a job: there is no argosy.toml in {tmp_path}" in said
+    assert "is not a job" not in argosy("launch", "my.sif").stderr
+
+
+def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    said = argosy("config", "set", "time", "1hh", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert "invalid time limit '1hh'" in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:
+    said = argosy("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--time=soon", "--dry-run", "--", "true")
+    assert said.returncode == 2
+    assert "--time soon" in said.stderr
 
 
 def test_an_interactive_launch_needs_slurm_also_in_a_dry_run() -> None:

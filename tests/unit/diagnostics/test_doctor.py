@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.doctor.collect import Folder, MachineFacts
+from argosy.diagnostics.doctor.collect import TIMEOUT, Folder, MachineFacts, collect_facts
 from argosy.diagnostics.doctor.rules import check_machine, check_this_machine
 from argosy.diagnostics.doctor.site_rules import Here, is_here
 from argosy.host.quota import Quota
@@ -36,6 +37,24 @@ SLURM = Site(name="desk", title="a desk", scheduler="slurm")
 
 def states(seen: MachineFacts, site: Site | None = None) -> dict[str, str]:
     return {each.what: each.state for each in check_machine(seen, site) if each.state != "ok"}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "up"),
+    [
+        ("Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is UP", "Slurmctld(backup) at c2 is UP", True),
+        (
+            "Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is DOWN",
+            "Slurmctld(primary) at c1 is DOWN",
+            False,
+        ),
+        ("", "", False),
+    ],
+)
+def test_the_controller_that_answers_is_shown(tmp_path: Path, said: str, shown: str, *, up: bool) -> None:
+    runner = FakeRunner([((*TIMEOUT, "scontrol", "ping"), Reply(0, said, ""))])
+    facts = collect_facts(make_session(tmp_path, HOST, runner))
+    assert (facts.slurm, facts.slurm_up) == (shown, up)
 
 
 def with_programs(*names: str) -> MachineFacts:

@@ -569,8 +569,8 @@ def test_the_summary_says_what_happened() -> None:
         "Bus bandwidth, as the program printed it: 90.25 GB/s; expected 100 GB/s, at least 70 GB/s (70%) to pass."
     )
     assert said(early) == "Job 7 failed before its first rank started (code 3)."
-    output = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"
-    assert said(early, output=output).endswith("started: what runs before the ranks failed (code 3).")
+    output = "argosy: the command of --before failed (code 3)\nargosy: job 7 ended with code 3\n"
+    assert said(early, output=output).endswith("started: the command of --before failed (code 3).")
     assert said(replace(GOOD, id="x", is_local=True, kind="running", meaning="runs")) == "Run x runs."
 
 

@@ -50,6 +50,18 @@ def test_a_question_is_found_although_the_message_of_slurm_follows_in_the_same_l
     assert "Proceed ([y]/n)" in first.cause
 
 
+def test_an_exception_of_a_rank_for_which_the_others_waited_comes_before_the_time_limit() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/home/ada/train.py", line 4, in <module>\nKeyError: 3\n'
+    assert names(f"epoch 1\n{raised}{LIMIT}\n") == ["program-error", "time-limit"]
+    assert names(f"epoch 1\nERROR: the solver takes long\nstep 2\n{LIMIT}\n") == ["time-limit"]
+
+
+def test_a_limit_of_the_command_timeout_is_named_with_the_reasons_of_a_hang() -> None:
+    (found,) = find_errors("halo 100: ok\ntimeout: sending signal TERM to command 'mpirun'\n", SIGNATURES)
+    assert found.name == "timeout-command"
+    assert any("sends before it receives" in reason for reason in found.often)
+
+
 def test_the_label_of_a_rank_is_no_question() -> None:
     assert [line.rank for line in split_lines(f"0: a\n1: b\n1: {LIMIT}")] == ["0", "1", "1"]
 

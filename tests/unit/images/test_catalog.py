@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from argosy.images.catalog import (
     find_in_catalog,
     list_catalog,
     list_images_of,
+    new_file,
     parse_catalog_name,
     remove_images,
     tag_image,
@@ -99,6 +101,16 @@ def test_the_next_copy_and_the_next_alias_remove_what_killed_ones_left(session: 
     (images / LEFT.format(".other.sqsh")).touch()
     tag_image("new", "other", session)
     assert sorted(path.name for path in images.iterdir()) == ["a", "b.sif", "new.sqsh", "other.sqsh"]
+
+
+def test_versions_in_a_folder_of_a_group_are_written_by_the_whole_group(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "images").chmod(0o2775)
+    before = os.umask(0o077)
+    try:
+        folder = new_file("new:1", session).parent
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o2770
 
 
 def test_an_image_that_another_process_removes_meanwhile_is_not_listed(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
-from argosy.core.process import Command, Reply
+from argosy.core.process import Command, FakeRunner, Reply
+from argosy.images.registry import convert
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import (
     Fault,
@@ -23,6 +25,7 @@ from argosy.images.registry.skopeo import (
     plan_manifest,
     render_source,
 )
+from tests.unit.machines import make_session
 
 WAY = SkopeoOptions("amd64", "/tmp/w")  # noqa: S108 - a word
 DIGEST = "sha256:" + "ab" * 32
@@ -169,3 +172,28 @@ def test_an_engines_failed_pull_is_explained(said: str, told: str) -> None:
     found = explain_pull(f"$ buildah build .\n{said}")
     assert told in found
     assert bool(told) == found.startswith("cannot fetch the base: ")
+
+
+@pytest.mark.parametrize(
+    ("replies", "calls", "kind"),
+    [
+        (["writing blob: happened during read: unexpected EOF", ""], 2, None),
+        (["reading blob: invalid status code from registry 503 (Service Unavailable)"] * 3, 3, ToolFailed),
+        (["manifest unknown"], 1, UsageError),
+    ],
+)
+def test_a_copy_continues_after_the_connection_was_cut(
+    monkeypatch: pytest.MonkeyPatch, replies: list[str], calls: int, kind: type[ArgosyError] | None
+) -> None:
+    monkeypatch.setattr(convert, "PAUSES", (0.0, 0.0))
+    waiting, runner = [Reply(0, "", "") if not message else reply(message) for message in replies], FakeRunner()
+
+    def run(_self: FakeRunner, command: Command) -> Reply:
+        runner.seen.append(command)
+        return waiting.pop(0)
+
+    monkeypatch.setattr(FakeRunner, "run", run)
+    expected = pytest.raises(kind) if kind else nullcontext()
+    with expected:
+        convert.copy_layers(plan_copy(REFERENCE, WAY, "/l:image"), REFERENCE, make_session(runner=runner))
+    assert len(runner.seen) == calls

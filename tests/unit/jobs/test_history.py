@@ -201,8 +201,9 @@ def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state
     (folder / "job.json").write_text(json.dumps(PLAN))
     (folder / "end.json").write_text('{"code": 3}')
     assert "ended with an error (code 3)" in ask("show", "last").output
-    for options in ((), ("--follow",)):
-        error = CliRunner().invoke(app, ("logs", "last", *options)).exception
+    assert "ended with an error (code 3)" in ask("show").output, "the last launch is the default"
+    for options in ((), ("last",), ("last", "--follow")):
+        error = CliRunner().invoke(app, ("logs", *options)).exception
         assert isinstance(error, UsageError)
         assert str(error).startswith("the output of run 20260102-030405-123456-abcd was not recorded")
 

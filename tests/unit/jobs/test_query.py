@@ -373,8 +373,8 @@ def test_cancel_lists_cancelled_and_already_ended_jobs(tmp_path: Path) -> None:
     assert told == (
         "job 1 is cancelled (train, it ran on n[1-2])",
         "job 2 is cancelled (train, it waited in the queue)",
-        "job 3 had ended already: ended well",
-        "job 7 had ended already: Slurm does not list it any more",
+        "job 3 has already ended: ended well",
+        "job 7 has already ended: Slurm does not list it any more",
     )
 
 

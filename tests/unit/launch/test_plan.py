@@ -131,6 +131,17 @@ def test_each_rank_has_a_core_if_there_are_more_ranks_than_cores_per_gpu() -> No
     assert choose_job_shape(Wanted(gpus_per_node=1, ranks=4), site)[0] == Shape(1, 4, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "warns"),
+    [(Wanted(nodes=2), True), (Wanted(nodes=2, cpus_per_rank=1), False), (Wanted(nodes=1), False)],
+)
+def test_a_core_on_each_of_several_nodes_is_a_warning(wanted: Wanted, *, warns: bool) -> None:
+    site = replace(LAB, node=replace(LAB.node, gpus=0, cores=56))
+    cores = choose_job_shape(wanted, site)[1][-1]
+    assert (cores.mark is Mark.DOUBTFUL) is warns
+    assert ("of the 56 cores of a node" in cores.why) is warns
+
+
 def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
     by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
@@ -393,7 +404,6 @@ def test_a_job_that_slurm_starts_again_keeps_the_log_of_its_first_run(
         ({"checkpoint": "/x"}, "add --resume"),
         ({"restarts": -1, "checkpoint": "/x"}, "--resume"),
         ({"restarts": 1, "checkpoint": "/x", "options": JobOptions(signal="now")}, "warning signal"),
-        ({"command": ()}, "no command"),
         ({"launcher": "torchrum"}, "torchrun"),
         ({"debug": ("nett",)}, "did you mean net"),
         ({"launcher": "srun", "launcher_arguments": ("--x",)}, "torchrun"),

@@ -227,7 +227,7 @@ def test_a_warning_before_the_job_starts_is_refused() -> None:
     [
         ("", "true", 3, 0, ""),
         ("yes", "true", 3, 7, "the time limit ended restart 3 of 3: launch the job again with the same --checkpoint"),
-        ("yes", "false", 1, 0, "this run left no new /x: the job is not requeued"),
+        ("yes", "false", 1, 0, "this run wrote no new checkpoint /x, so the job is not requeued"),
     ],
 )
 def test_a_chain_that_ends_at_a_time_limit_is_not_reported_as_finished(
@@ -264,6 +264,21 @@ def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_it
     assert set(tries.read_text().splitlines()) == {"requeue 9"}
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("time", "kept"), [("2026-11-28T13:35:38", True), ("None", False)])
+def test_a_job_that_slurm_preempts_keeps_its_mark_for_the_next_run(
+    shell: str, time: str, *, kept: bool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    call = render_requeue(Resume(3, "/x", grace=20))
+    told = f"scontrol() {{ echo '   PreemptEligibleTime=2026-11-28T13:35:33 PreemptTime={time}'; }}"
+    values = f"argosy_warned='' argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_mark={mark}"
+    lines = "\n".join([*render_script_functions(call), told, values, call])
+    subprocess.run([shell, "-euc", lines], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}, check=True)
+    assert mark.exists() is kept
+
+
 # Submitting
 
 
@@ -289,10 +304,10 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("invalid partition specified: x", "sinfo -s"),
+        ("invalid partition specified: x", "argosy queues"),
         ("Invalid account or account/partition combination specified", "--account"),
         ("No partition specified or system default partition", "no default partition"),
-        ("User's group not permitted to use this partition", "you may not use it"),
+        ("User's group not permitted to use this partition", "you may not use this partition"),
         ("Invalid qos specification", "--qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "too many jobs"),
         ("Invalid generic resource (gres) specification", "--gpu-type"),

@@ -65,6 +65,12 @@ def test_values_that_sbatch_refuses_or_misreads_are_refused_with_the_right_form(
     assert said in str(caught.value)
 
 
+def test_an_invalid_value_of_a_file_is_reported_with_file_and_line() -> None:
+    with pytest.raises(UsageError, match="invalid time limit '1hh'") as caught:
+        refuse_invalid_options(JobOptions(time="1hh"), given={"time": ("1hh", "/home/ada/config.toml:3")})
+    assert caught.value.evidence == "/home/ada/config.toml:3: time = 1hh"
+
+
 def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="cannot be used together"):
         refuse_invalid_options(JobOptions(mem="60G", mem_per_gpu="10G"))
@@ -149,6 +155,6 @@ def test_memory_is_parsed_in_slurms_units(text: str, megabytes: int) -> None:
 
 
 def test_alternatives_beside_another_dependency_are_refused() -> None:
-    with pytest.raises(UsageError, match="cannot join dependencies"):
+    with pytest.raises(UsageError, match="cannot combine dependencies"):
         refuse_invalid_options(JobOptions(dependency="afterok:1"), ("-d afterany:2?singleton",))
     refuse_invalid_options(JobOptions(), ("-d afterany:2?singleton",))

@@ -251,12 +251,15 @@ def test_accounts_are_read() -> None:
 
 
 def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
-    text = "normal||||\nlong|2-00:00:00|gres/gpu=16|3|10\nothers|1:00:00|||\n"
+    text = "normal|||||\nlong|2-00:00:00|cpu=64,node=2|gres/gpu=16|3|10\nothers|1:00:00||||\n"
     found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
-    assert found == (Qos("normal", "", "", "", ""), Qos("long", "2-00:00:00", "gres/gpu=16", "3", "10"))
+    assert found == (
+        Qos("normal", "", "", "", "", ""),
+        Qos("long", "2-00:00:00", "cpu=64,node=2", "gres/gpu=16", "3", "10"),
+    )
     assert [qos.limits for qos in found] == [
         "no limits",
-        "up to 2-00:00:00, gres/gpu=16 in total, 3 running jobs, 10 jobs",
+        "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
 
 

@@ -42,6 +42,16 @@ NEEDS_SUB_USERS = (
     "and /etc/subgid: ask your administrator for them, or build on another machine"
 )
 
+FROM_AN_IMAGE = "write 'Bootstrap: docker' and an image of a registry, for example 'From: debian:12'"
+BOOTSTRAPS = (
+    (r"no library client", f"apptainer knows no library by default: {FROM_AN_IMAGE}; or 'apptainer remote add' one"),
+    (
+        r"(?i)conveyor failed to get: [^\n]* in path",
+        f"install the program that the bootstrap needs, or {FROM_AN_IMAGE}",
+    ),
+)
+"""Messages of Apptainer about the first line of a definition file, with a hint for each."""
+
 NO_HEREDOC = "Unknown instruction"
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
 """github.com/containers/buildah, release notes of 1.33, read 2026-11."""
@@ -117,7 +127,8 @@ def run_definition(
     except ToolFailed as error:
         if NO_OWNERS.search(error.evidence):
             error.hint = NEEDS_SUB_USERS
-        error.hint = explain_pull(error.evidence) or error.hint
+        bootstrap = next((hint for pattern, hint in BOOTSTRAPS if re.search(pattern, error.evidence)), "")
+        error.hint = bootstrap or explain_pull(error.evidence) or error.hint
         raise
     return EngineOutput(out, _why(engine, APPTAINERS, session))
 

@@ -14,7 +14,7 @@ from argosy.diagnostics.report.clues import CARDS
 from argosy.diagnostics.report.model import Case, Clues, NextStep, Search
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
-from argosy.jobs.record import SCRIPT
+from argosy.jobs.record import SCRIPT, recording_command
 from argosy.slurm.states import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
@@ -32,7 +32,10 @@ def list_steps(clues: Clues) -> Iterator[NextStep]:
     case, facts = clues.case, clues.case.facts
     if facts.kind != ENDED:
         return
-    if facts.advice:
+    if facts.advice and facts.is_local:
+        again = "The output was not recorded. Run the program again with its output in a file."
+        yield NextStep(again, recording_command(Path(facts.record)), "Type it on this machine.")
+    elif facts.advice:
         yield NextStep(f"{sentence(facts.advice)}.")
     elif facts.code:
         yield from _steps_of_failure(clues)

@@ -92,7 +92,7 @@ def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Event]:
         yield Event(run.started, f"{name}started", Phase.START)
     if run.ended:
         again = any(each.job == run.job and each.restart > run.restart for each in runs)
-        end = ", back into the queue" if again else ""
+        end = ", then requeued" if again else ""
         phase = Phase.QUEUE if again else Phase.END
         yield Event(run.ended, f"{name}ended, exit code {run.code}{end}", phase)
 

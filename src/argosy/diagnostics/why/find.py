@@ -43,6 +43,8 @@ BLAMED = ("cause", "maybe")
 SURVIVABLE = (*BLAMED, "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
+OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
+"""Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
@@ -155,7 +157,8 @@ def _find_unknown(
     error = find_program_error([each for each in raised if each.at < end], start, explained)
     # A rank's message often follows the launcher's report that it ended, since both are written at once.
     passed = {number for each in found if each.name in OF_LAUNCHERS for number in places[each.name]}
-    first = None if error or "maybe" in levels else find_first_error(texts, start, explained - passed, boxed - passed)
+    known = bool(error) or "maybe" in levels or any(each.name in OF_LIMITS for each in found)
+    first = None if known else find_first_error(texts, start, explained - passed, boxed - passed)
     if not error and first is None and not found:
         error = find_failed_command(raised, start)
     return raised, start, list(_quote(lines, error, first, boxed))
@@ -245,9 +248,10 @@ def _find_places(lines: Sequence[str], signatures: Sequence[Signature], last: in
     for signature in signatures:
         if signature.needs and not any(word in short for word in signature.needs):
             continue
-        numbers = sorted(set(_matches(signature, whole, starts)) - taken)
+        spans = [(at, end) for at, end in _matches(signature, whole, starts) if at not in taken]
         if signature.stalled:
-            numbers = [at for at in numbers if at == last]
+            spans = [(at, end) for at, end in spans if last is not None and at <= last <= end]
+        numbers = sorted({at for at, _ in spans})
         if numbers and _fits(signature, whole):
             places[signature.name] = numbers
             taken.update(numbers)
@@ -260,10 +264,10 @@ def _fits(signature: Signature, text: str) -> bool:
     return has_all and not any(re.search(each, text, re.MULTILINE) for each in signature.unless)
 
 
-def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[int]:
-    """Find the line numbers (from 0) that match a signature. Searching the whole text is faster than each line."""
+def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Find the first and last lines (from 0) that match a signature. One search is faster than one for each line."""
     for match in re.finditer(signature.match, text, re.MULTILINE):
-        yield bisect.bisect_right(starts, match.start()) - 1
+        yield bisect.bisect_right(starts, match.start()) - 1, bisect.bisect_right(starts, match.end()) - 1
 
 
 def _starts(lines: Sequence[str]) -> list[int]:

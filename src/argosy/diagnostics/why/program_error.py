@@ -61,8 +61,8 @@ BOXED = re.compile(r"[╭+][─-]+ Traceback \(most recent call last\) ")
 """The upper border of a traceback in a box, as the package rich prints it."""
 BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in (\w*)")
 BOX_END = re.compile(r"\s*[╰+][─-]{8}")
-LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$|\.pyx$")
-PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)|^(\w+)/\S+\.pyx$")
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$|\.p(?:yx|x[di])$")
+PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)|^(?:src/)?(\w+)/\S+\.p(?:yx|x[di])$")
 INSTALLED = re.compile(r"^/(?:opt|usr|apps?|appl|sw|software|cvmfs|cray|soft)/|/libexec/|/EasyBuild/|/[Ss]pack/")
 """A program that the user runs but did not write."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
+import time
 import uuid
 from pathlib import Path, PurePosixPath
 
@@ -36,6 +38,7 @@ from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (
     SkopeoOptions,
     explain_failure,
+    last_message,
     plan_copy,
     plan_decompression,
     plan_files,
@@ -58,6 +61,12 @@ OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vn
 """Media types of Singularity before 3.6; it misspelt the first one."""
 
 HEX_DIGITS = 64
+
+CUT = re.compile(r"unexpected EOF|connection reset|invalid status code from registry 5\d\d", re.IGNORECASE)
+"""Messages of skopeo about a layer that did not arrive completely."""
+
+PAUSES = (1.0, 5.0)
+"""Seconds before each repetition of a copy."""
 
 
 class SifLayer(msgspec.Struct, frozen=True):
@@ -141,7 +150,7 @@ def convert_layers(
     """
     step.say("downloading the layers")
     with watch_growth(session.meter("downloading the layers", size), work / "layout"):
-        run_skopeo(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session)
+        copy_layers(plan_copy(chosen, skopeo_options(session), f"{work}/layout:image"), reference, session)
     refuse_other_layers(config, _manifest_in(work / "layout"), str(reference))
     step.say("unpacking the layers")
     tree = work / "tree"
@@ -197,6 +206,22 @@ def _write(packed: Path, config: OciConfig, out: Path) -> None:
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{config.digest} {packed.stat().st_size} {FORMAT}")
     write_sif(out, [system, inspection], uuid=identity, time=config.created, arch=config.arch)
     verify_sif(out)
+
+
+def copy_layers(command: Command, reference: Reference, session: Session) -> None:
+    """Copy the layers of an image; continue after a connection was cut in the middle of a layer.
+
+    skopeo 1.9 (Debian 12) repeats requests that fail at their beginning only. A repeated copy skips complete layers.
+    """
+    for pause in PAUSES if not reference.in_file else ():
+        reply = session.runner.run(command)
+        if reply.code == 0:
+            return
+        if not CUT.search(last_message(reply)):
+            raise explain_failure(reference, command, reply)
+        session.reporter.note(f"{reference.registry} closed the connection; the copy continues")
+        time.sleep(pause)
+    run_skopeo(command, reference, session)
 
 
 def run_skopeo(command: Command, reference: Reference, session: Session) -> Reply:

@@ -131,7 +131,7 @@ def parse_reference(text: str) -> Reference:
     found = _SCHEME.match(text)
     if found is None:
         raise _reference_error(
-            text, "it does not begin with a transport", f"write docker://{text}" if _is_name(text) else ""
+            text, "it has no docker:// or oras:// before it", f"write docker://{text}" if _is_name(text) else ""
         )
     scheme, slashes, rest = found["scheme"], found["slashes"], found["rest"]
     if scheme not in set(Transport):

@@ -56,8 +56,9 @@ class BegunFile:
                 self._waiting.put(copy)
         self._copies |= frozenset(copies)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._copy, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._copy, daemon=True)
+            thread.start()  # fails if the machine allows no more threads
+            self._thread = thread
 
     def _copy(self) -> None:
         with contextlib.suppress(ArgosyError, OSError), new_file(self._path) as descriptor:

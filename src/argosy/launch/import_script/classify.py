@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
@@ -26,7 +26,7 @@ INTERPRETER = re.compile(r"i?python[\d.]*|bash|sh|julia|Rscript|perl")
 
 SUBSTITUTION = re.compile(r"\$\(([^(].*)\)|`(.*)`", re.DOTALL)
 
-ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
+ASSIGNED = re.compile(r"(?:^|[\s;(])(?:for\s+([A-Za-z_]\w*)\b|([A-Za-z_]\w*)\+?=(?!=))")
 """A variable that a loop or condition sets."""
 
 ARITHMETIC = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
@@ -76,12 +76,16 @@ def computed_variables(words: Sequence[str]) -> set[str]:
 
 def assigned_variables(text: str) -> set[str]:
     """Return the variables that a compound statement sets."""
-    found = set(ASSIGNED.findall(text))
-    for numbers in ARITHMETIC.findall(text):
-        found |= {name for names in COUNTED.findall(numbers) for name in names if name}
+    found = {*filter(None, chain.from_iterable(ASSIGNED.findall(text))), *counted_variables(text)}
     for command in read_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found
+
+
+def counted_variables(text: str) -> set[str]:
+    """Return the variables that arithmetic sets: ``((TOTAL = N * 8))``, ``$((i++))``."""
+    numbers = ARITHMETIC.findall(text)
+    return {name for each in numbers for names in COUNTED.findall(each) for name in names if name}
 
 
 def handled_signals(arguments: Sequence[str]) -> str:

@@ -123,8 +123,13 @@ def command_of(program: Program, inputs: Sequence[Word]) -> tuple[list[str], boo
         return [text for text in texts if text is not None], False
     line = " ".join((shell_line(program.words), *(f"< {shell_line((each,))}" for each in inputs)))
     text = "; ".join((*program.prelude, f"exec {line}"))
-    braces = any(part.kind == "shell" and BRACES.search(part.text) for word in program.words for part in word)
-    return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
+    return ["bash" if needs_bash(program.words, text) else "sh", "-c", text], True
+
+
+def needs_bash(words: Iterable[Word], line: str) -> bool:
+    """Return whether a line has syntax of bash that sh does not have; `words` are those of its command."""
+    braces = any(part.kind == "shell" and BRACES.search(part.text) for word in words for part in word)
+    return braces or bool(OF_BASH.search(line))
 
 
 OF_BASH = re.compile(

@@ -188,7 +188,7 @@ def _refuse_planned(spec: LauncherSpec) -> None:
         if ours:
             raise UsageError(
                 f"cannot pass {word!r} to torchrun: it is set by {ours}",
-                evidence=f"--torchrun-arg {word}; torchrun uses the last of two values, which the plan does not know",
+                evidence=f"--torchrun-arg {word}; torchrun would use this value, and the plan another one",
                 hint=f"use {ours} instead" if ours.startswith("--") else "remove it",
             )
     if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
@@ -294,13 +294,13 @@ STARTERS = frozenset(
 """Programs and modules that start ranks themselves."""
 
 
-def refuse_without_slurm(launcher: str, site: str = "") -> None:
+def refuse_without_slurm(launcher: str, there: str = "") -> None:
     """Refuse a launcher that needs Slurm for a launch on this machine.
 
     Parameters
     ----------
-    site
-        Site with Slurm that this machine belongs to, for the hint.
+    there
+        How to launch on the cluster of this machine, for the hint.
 
     Raises
     ------
@@ -308,8 +308,8 @@ def refuse_without_slurm(launcher: str, site: str = "") -> None:
         If the launcher is one of them.
     """
     if launcher in NEED_SLURM:
-        own = f"add --site {site}" if site else "use --site with a site that has Slurm"
-        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{own}, or use --launcher torchrun or none")
+        there = there or "use --site with a site that has Slurm"
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{there}, or use --launcher torchrun or none")
 
 
 def find_launcher(name: str) -> Launcher:
@@ -367,7 +367,7 @@ def refuse_starter_program(command: tuple[Word, ...]) -> None:
         script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
         meant = " ".join(("python", *(words[script:] or ["train.py"])))
         raise UsageError(
-            f"{name} starts ranks itself, so each rank of this launch would be a complete run",
+            f"{name} starts ranks itself, so each rank of this launch would start all ranks again",
             evidence=f"-- {' '.join(words)}",
             hint=f"pass only the program: -- {meant}; or use --ranks 1 for one {name}, --launcher none for several",
         )

@@ -147,7 +147,7 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
          {"command": ["sh", "-c", "exec python a.py --id ${SLURM_ARRAY_TASK_ID}"]}),
         ("PYTHON=~/conda/bin/python\n$PYTHON -m mine.train --n 2",
          {"command": ["sh", "-c", 'exec "${HOME}"/conda/bin/python -m mine.train --n 2']}),
-        ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run"; exec python a.py']}),
+        ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run" || exit; exec python a.py']}),
         ("source /p/venv/bin/activate\npython a.py", {"image": "bare:/p/venv", "command": ["python", "a.py"]}),
         ("mkdir -p out/$SLURM_JOB_ID\npython a.py", {"before": ["mkdir -p out/${SLURM_JOB_ID}"]}),
         ("numactl --cpunodebind=0 python a.py | tee log", {"command": ["python", "a.py"]}),
