@@ -223,7 +223,7 @@ class FileChange(msgspec.Struct, frozen=True):
     path: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class ImageDifference(msgspec.Struct, frozen=True):
     """Report the differences between two images.
 
     Attributes
@@ -261,7 +261,7 @@ def render_files(files: Sequence[FileChange]) -> list[str]:
     return lines
 
 
-def compare_images(one: str, other: str, session: Session) -> Comparison:
+def compare_images(one: str, other: str, session: Session) -> ImageDifference:
     """Compare two images of any kind.
 
     Raises
@@ -271,15 +271,15 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     """
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
-        return Comparison(changes, ())
+        return ImageDifference(changes, ())
     opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
     layers = [layer for each in opened if (layer := layer_source(each.image))]
     if len(layers) < len(opened):
         note = "files were not compared: one of the images has no layer that can be separated from its base"
-        return Comparison(changes, (), (note,))
+        return ImageDifference(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
         trees = [_describe_layer(each, session, work / str(number)) for number, each in enumerate(layers)]
-        return Comparison(changes, _compare_trees(*trees))
+        return ImageDifference(changes, _compare_trees(*trees))
 
 
 def _describe_layer(layer: FileSlice | FlatLayer, session: Session, tree: Path) -> dict[str, str]:

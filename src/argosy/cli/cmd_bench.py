@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.bench.requests import OPERATIONS, as_benchmark, as_node_test, benchmark_command, node_test_command
 from argosy.bench.startup_cases import CASES, StartupRequest
-from argosy.bench.statistics import Comparison
+from argosy.bench.statistics import VariantResult
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
     picture_options,
@@ -219,7 +219,7 @@ def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> No
         write_pictures(read_results(session, (job,)), html=html, svg=svg)
 
 
-def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
+def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool) -> None:
     from argosy.bench.settings import render_comparison
 
     print_report({"compared": what, "variants": rows}, render_comparison(rows, what), as_json=as_json)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import (
     NO_HARD_LINKS,
     Owner,
@@ -207,6 +207,25 @@ def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically, replacing an existing one; surrogate escapes become the original bytes."""
     with atomic_file(path, force=True) as beside:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
+
+
+def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
+    """Return the text that a file of the cache stores; without it, ask for the text, and store it if possible.
+
+    Parameters
+    ----------
+    memo
+        None to store nothing.
+    """
+    if memo:
+        with contextlib.suppress(OSError):
+            return memo.read_text(encoding="utf-8")
+    text = ask()
+    if memo:
+        with contextlib.suppress(OSError, ArgosyError):  # a full disk, or the cache of another user
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memo, text)
+    return text
 
 
 def write_script(path: Path, text: str, *, private: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.store import write_text
+from argosy.core.store import remember_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import (
     ASK_TORCH,
@@ -125,26 +124,14 @@ def _look(image: Image, session: Session) -> Mapping[str, str]:
     if image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
         return {}
-    if image.kind is ImageKind.TREE:  # the time of a folder does not show changes below it
-        return _asked(image, session, None)
-    memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
-    with contextlib.suppress(OSError):
-        return parse_torch(memo.read_text(encoding="utf-8"))
-    return _asked(image, session, memo)
-
-
-def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, str]:
-    """Ask the image's Python, and store the answer in the file `memo`, if there is one."""
+    memo = None
+    if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
+        memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
     try:
-        answer = _ask(image, session)
+        return parse_torch(remember_text(memo, lambda: _ask(image, session)))
     except ArgosyError as error:
         session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
         return {}
-    if memo:
-        with contextlib.suppress(OSError):
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_text(memo, answer)
-    return parse_torch(answer)
 
 
 def _ask(image: Image, session: Session) -> str:

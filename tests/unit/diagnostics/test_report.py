@@ -22,8 +22,8 @@ from argosy.diagnostics.report.model import (
     Change,
     Cited,
     Comparison,
+    Event,
     Excerpt,
-    Moment,
     NextStep,
     Phase,
     RankRow,
@@ -96,9 +96,9 @@ REPORT = Report(
     steps=(NextStep(HOSTILE, f"sbatch {HOSTILE}", HOSTILE), NextStep("Compare.", "argosy launch x", instead=True)),
     chain=(Cited(HOSTILE, HOSTILE, 5), Cited(HOSTILE, HOSTILE)),
     timeline=(
-        Moment(100.0, "submitted", Phase.QUEUE),
-        Moment(160.0, "started", Phase.START),
-        Moment(400.0, HOSTILE, Phase.END),
+        Event(100.0, "submitted", Phase.QUEUE),
+        Event(160.0, "started", Phase.START),
+        Event(400.0, HOSTILE, Phase.END),
     ),
     unknown=(("first output", HOSTILE),),
     ranks=RANKS,
@@ -149,7 +149,7 @@ def test_credentials_of_urls_are_nowhere_on_the_page() -> None:
     error = replace(CASE.errors[0], text=url, cause=url, fix=url)
     facts = replace(FACTS, last_lines=(url,))
     report = with_case(facts=facts, plan=plan, errors=(error,), findings=(Finding("network", State.FAIL, url, url),))
-    page = render_page(replace(report, cause=url, evidence=(url,), timeline=(Moment(1, url, Phase.RUN),)))
+    page = render_page(replace(report, cause=url, evidence=(url,), timeline=(Event(1, url, Phase.RUN),)))
     assert "s3cret" not in page
     assert Page(page).ids == Page(render_page(REPORT)).ids
 
@@ -631,7 +631,7 @@ def test_the_table_of_bandwidths_has_a_column_for_each_job() -> None:
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_timeline((Moment(1, "submitted", Phase.QUEUE),)) == ""
+    assert draw_timeline((Event(1, "submitted", Phase.QUEUE),)) == ""
     assert draw_job_node("n", (), Node(), NetFacts()).startswith("<svg")
 
 
@@ -675,11 +675,11 @@ def test_a_job_with_some_gpus_of_a_node_has_no_map_of_them() -> None:
 
 def test_the_durations_of_the_phases_are_summed_up() -> None:
     moments = (
-        Moment(0, "submitted", Phase.QUEUE), Moment(5, "started", Phase.START), Moment(10, "first", Phase.RUN),
-        Moment(140, "ended", Phase.QUEUE), Moment(150, "again", Phase.START), Moment(160, "ended", Phase.END),
+        Event(0, "submitted", Phase.QUEUE), Event(5, "started", Phase.START), Event(10, "first", Phase.RUN),
+        Event(140, "ended", Phase.QUEUE), Event(150, "again", Phase.START), Event(160, "ended", Phase.END),
     )  # fmt: skip
     assert describe_phases(moments) == "in the queue 15 s, starting 15 s, running 2 min 10 s"
-    written = (*moments[:2], Moment(10, "first output", Phase.RUN), moments[-1])
+    written = (*moments[:2], Event(10, "first output", Phase.RUN), moments[-1])
     assert describe_phases(written) == "in the queue 5 s, until the first output 5 s, running 2 min 30 s"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from argosy.core.parse import parse_json
 from argosy.core.process import tool_error
 from argosy.core.session import Session
 from argosy.core.shell import in_double_quotes, quote
-from argosy.core.store import write_text
+from argosy.core.store import remember_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH
 from argosy.runtimes.open_container import open_container, start_command
@@ -113,14 +112,7 @@ def inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents |
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
         program = hashlib.sha256(PROGRAM.encode()).hexdigest()[:8]
         memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
-        with contextlib.suppress(OSError):
-            return parse_contents(memo.read_text(encoding="utf-8"))
-    report = _start(image, session, unpack=unpack)
-    if memo:
-        with contextlib.suppress(OSError):
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_text(memo, report)
-    return parse_contents(report)
+    return parse_contents(remember_text(memo, lambda: _start(image, session, unpack=unpack)))
 
 
 def _start(image: Image, session: Session, *, unpack: bool) -> str:

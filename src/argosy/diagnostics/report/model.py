@@ -29,7 +29,7 @@ class Phase(StrEnum):
     END = "ended"
 
 
-class Moment(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     """An event in the life of a job.
 
     Attributes
@@ -365,7 +365,7 @@ class Report(msgspec.Struct, frozen=True):
     cause: str
     chain: tuple[Cited, ...]
     steps: tuple[NextStep, ...]
-    timeline: tuple[Moment, ...]
+    timeline: tuple[Event, ...]
     unknown: tuple[tuple[str, str], ...]
     ranks: tuple[RankRow, ...]
     measured: str
