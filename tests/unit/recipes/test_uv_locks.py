@@ -151,7 +151,8 @@ def test_projects_of_a_workspace_are_installed_with_their_dependencies(workspace
     ]
     assert all(not line.editable for line in recipe.pip if line.kind is PipKind.LOCAL)
     assert [note.text for note in recipe.notes] == [
-        "only the project's dependencies are installed, so its code can change without a new image"
+        "only the project's dependencies are installed from it, so its code can change without a new image; to install "
+        "the code, too: add a requirements.txt with the line '.'"
     ]
     planned = plan_uv_settings(PipConfig(), recipe).arguments
     assert planned[-4:] == ("--no-sources-package", "my-lib", "--no-sources-package", "tools")
