@@ -174,7 +174,7 @@ def choose_local_shape(wanted: Wanted, host: Host) -> tuple[Shape, tuple[Choice,
     gpus = wanted.gpus_per_node or wanted.gpus
     if gpus > len(host.gpus):
         raise UsageError(
-            f"{gpus} GPUs were requested, but this machine has {len(host.gpus)}",
+            f"not enough GPUs: {gpus} requested, {len(host.gpus)} on this machine",
             hint="request fewer, or launch on a cluster with --site",
         )
     cpus = wanted.cpus_per_rank

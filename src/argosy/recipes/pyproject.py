@@ -25,7 +25,10 @@ from argosy.recipes.requirements import parse_package
 from argosy.recipes.source_text import Finder, finder
 from argosy.recipes.tool_tables import Workspace, note_other_tables, poetry_groups
 
-NOT_INSTALLED = "only the project's dependencies are installed, so its code can change without a new image"
+NOT_INSTALLED = (
+    "only the project's dependencies are installed from it, so its code can change without a new image; to install "
+    "the code, too: add a requirements.txt with the line '.'"
+)
 ON_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 

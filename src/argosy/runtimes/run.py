@@ -220,10 +220,12 @@ def dev_note(request: RunRequest, folder: str, cwd: str, *, is_root: bool = True
     program = (_first_program(request.command) or ("",))[0].rpartition("/")[2]
     if not is_root and program in {"", *SYSTEM_INSTALLERS}:
         user += "\nto install packages of the system (apt-get, dnf), add --fakeroot"
-    return (
-        f"{shown} keeps the changes for the next start with --dev; to build an image: {_build_command(request)}\n"
-        "the image's packages keep their versions; to let pip change them: unset PIP_CONSTRAINT UV_CONSTRAINT" + user
-    )
+    kept = f"{shown} keeps the changes for the next start with --dev; to build an image: {_build_command(request)}"
+    is_shell = not request.command or request.command[0].rpartition("/")[2] in {"bash", "sh"}
+    if not is_shell and program not in INSTALLERS:
+        return kept + user
+    lift = "unset PIP_CONSTRAINT UV_CONSTRAINT" if is_shell else "--env PIP_CONSTRAINT= --env UV_CONSTRAINT="
+    return f"{kept}\nthe image's packages keep their versions; to let pip change them: {lift}{user}"
 
 
 def _build_command(request: RunRequest) -> str:

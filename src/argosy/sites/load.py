@@ -150,11 +150,11 @@ def sites_here(host: Host) -> tuple[Site, ...]:
 
 def advise_on_site(host: Host) -> str:
     """Return how to launch on the cluster of this machine; empty without Slurm."""
-    if "sbatch" not in host.programs:
-        return ""
     names = [site.name for site in sites_here(host) if site.has_slurm]
     if len(names) == 1:
         return f"add --site {names[0]}"
+    if not names and "sbatch" not in host.programs:
+        return ""
     return f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
 
 

@@ -28,7 +28,7 @@ main() {
     pass_signals
     find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
 
-    # --- Start: one container per node, which starts its ranks ---
+    # --- Start: one task per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
         --distribution=block --export=ALL --kill-on-bad-exit=1 \
         --cpus-per-task="$argosy_node_cores" \

@@ -378,6 +378,13 @@ def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
     error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
     assert error.what == "the index has no package 're'"
     assert error.hint == "re is a part of Python itself: remove it from the requirements file"
+    lines = [
+        PipLine(name, name, PipKind.INDEX, Where("r.txt", number))
+        for number, name in enumerate(("re", "rich", "os"), 1)
+    ]
+    with pytest.raises(CheckFailed) as caught, naming_lines(lines):
+        raise error
+    assert caught.value.evidence.endswith("\nr.txt:1: re\nr.txt:3: os")
 
 
 @pytest.mark.parametrize(

@@ -277,3 +277,10 @@ def test_an_invalid_time_limit_in_a_record_does_not_stop_the_list(tmp_path: Path
     (record / "ends").write_text("7 0 143 node1 100 200\n")
     (job,) = past_jobs(make_session(tmp_path), most=5)
     assert job.end == "ended with code 143 after 0:01:40 on node1"
+
+
+def test_an_empty_list_says_how_to_see_the_jobs_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("argosy.cli.cmd_jobs.list_jobs", lambda _: ())
+    said = CliRunner().invoke(app, ("jobs",))
+    assert said.stdout == "you have no waiting or running jobs\n"
+    assert said.stderr == "those that have ended: argosy jobs --past 10\n"

@@ -8,6 +8,7 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.recipes.pip_settings import PipConfig
+from argosy.recipes.pyproject import NOT_INSTALLED
 from argosy.recipes.read import read_recipe
 from argosy.recipes.recipe import PipKind, Recipe
 from argosy.recipes.uv_options import plan_uv_settings
@@ -150,9 +151,7 @@ def test_projects_of_a_workspace_are_installed_with_their_dependencies(workspace
         "tqdm",
     ]
     assert all(not line.editable for line in recipe.pip if line.kind is PipKind.LOCAL)
-    assert [note.text for note in recipe.notes] == [
-        "only the project's dependencies are installed, so its code can change without a new image"
-    ]
+    assert [note.text for note in recipe.notes] == [NOT_INSTALLED]
     planned = plan_uv_settings(PipConfig(), recipe).arguments
     assert planned[-4:] == ("--no-sources-package", "my-lib", "--no-sources-package", "tools")
 

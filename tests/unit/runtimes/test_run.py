@@ -198,6 +198,23 @@ def test_pip_install_user_gets_a_note_with_alternatives() -> None:
     assert "leave out --user" in dev
 
 
+@pytest.mark.parametrize(
+    ("command", "lift"),
+    [
+        ((), "unset PIP_CONSTRAINT UV_CONSTRAINT"),
+        (("bash", "-c", "cd x; pip install six==1"), "unset PIP_CONSTRAINT UV_CONSTRAINT"),
+        (("python", "-m", "pip", "install", "six==1"), "--env PIP_CONSTRAINT= --env UV_CONSTRAINT="),
+        (("python", "train.py"), ""),
+    ],
+)
+def test_only_an_installer_or_a_shell_is_told_how_to_change_the_images_packages(
+    command: tuple[str, ...], lift: str
+) -> None:
+    _, *constraint = dev_note(RunRequest("my.sif", command, dev=True), "/p/dev", "/p").splitlines()
+    said = f"the image's packages keep their versions; to let pip change them: {lift}"
+    assert constraint == ([said] if lift else [])
+
+
 def test_a_python_path_that_is_dropped_is_noted_once_for_each_value(tmp_path: Path) -> None:
     stream = io.StringIO()
     paths = Paths(tmp_path / "cache", tmp_path / "state", ())

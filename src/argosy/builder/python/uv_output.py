@@ -41,6 +41,9 @@ WHEELS_ONLY = re.compile(
 )
 
 
+OF_PYTHON = "is a part of Python itself"
+
+
 def explain_uv(
     build_container: BuildContainer,
     arguments: tuple[str, ...],
@@ -93,7 +96,10 @@ def naming_lines(lines: Iterable[PipLine]) -> Iterator[None]:
     except CheckFailed as error:
         if NO_SOLUTION in error.evidence:
             mentioned = {canonicalize_name(word) for word in re.findall(r"[\w.-]+", error.evidence)}
-            named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in lines if line.name in mentioned]
+            # All modules of Python are named at once.
+            others = sys.stdlib_module_names if OF_PYTHON in error.hint else frozenset()
+            found = (line for line in lines if line.name in mentioned or line.name in others)
+            named = [f"{line.where}: {' '.join(redact(line.text).split())}" for line in found]
             error.evidence = "\n".join((error.evidence, *named[:MOST_LINES]))
         raise
 
@@ -127,7 +133,7 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
             )
         hint = "check the spelling; for a package of another index, add --extra-index-url to the requirements file"
         if unknown[1] in sys.stdlib_module_names:
-            hint = f"{unknown[1]} is a part of Python itself: remove it from the requirements file"
+            hint = f"{unknown[1]} {OF_PYTHON}: remove it from the requirements file"
         return CheckFailed(f"the index has no package {unknown[1]!r}", evidence=evidence, hint=hint)
     if missing := NO_VERSION.search(" ".join(text.split())):
         return NoVersions(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from argosy.core.model import ImageKind
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.cores import CORES_PER_RANK, spare_cores
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
@@ -65,8 +66,8 @@ INDENT = "    "
 
 def _start_heading(facts: SlurmFacts) -> str:
     """Return the text of the heading: how the ranks start."""
-    nodes = "one container per node, which starts its ranks"
-    return "one container per rank" if facts.script.started.per_rank else nodes
+    unit = "task" if facts.script.container.entry.image.kind is ImageKind.HOST else "container"
+    return f"one {unit} per rank" if facts.script.started.per_rank else f"one {unit} per node, which starts its ranks"
 
 
 def _program(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from argosy.cli.app import app
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
 
@@ -126,3 +130,12 @@ def test_options_that_are_replaced_for_one_reason_take_one_entry() -> None:
 def test_a_program_that_is_lost_has_the_reason(line: str, note: str) -> None:
     [lost] = read(line).lost
     assert note in lost.note
+
+
+@pytest.mark.parametrize(("start", "says"), [("python t.py", True), ("apptainer exec x.sif python t.py", False)])
+def test_a_job_without_a_container_is_pointed_out(tmp_path: Path, start: str, *, says: bool) -> None:
+    script, project = tmp_path / "job.sh", tmp_path / "argosy.toml"
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=1\n{start}\n")
+    said = CliRunner().invoke(app, ("import", str(script), "--site", "lumi-g", "-o", str(project)))
+    assert said.exit_code == 0
+    assert ('image = "bare:": without a container' in said.output) is says
