@@ -75,6 +75,11 @@ STUCK = (
     (r"BadConstraints", "no node has the requested resources: cancel it, and request less"),
     (r"PartitionTimeLimit", "its --time is above the limit of the partition: argosy cancel {job}, and request less"),
     (r"PartitionNodeLimit", "its --nodes are above the limit of the partition: argosy cancel {job}, and request fewer"),
+    (
+        r"MaxMemPerLimit",
+        "its memory is above the limit of the partition: argosy cancel {job}, and request less with --mem",
+    ),
+    (r"QOSMin\w+", "it requests less than its QOS demands: argosy cancel {job}, and request more or use another --qos"),
     (r"Partition(Down|Inactive)", CLOSED),
     (
         r"uid[ _]\d+[ _]not[ _]in[ _]group[ _].*",

@@ -95,12 +95,17 @@ find_rendezvous() {
     argosy_hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
     argosy_first=${argosy_hosts%%[[:space:]]*}
     MASTER_ADDR=$argosy_first${1:-}
+    # In a cloud, the name of a node may have no address: Slurm knows it.
+    getent hosts "$MASTER_ADDR" > /dev/null || {
+        set -- "$(scontrol show node "$argosy_first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')"
+        MASTER_ADDR=${1:-$MASTER_ADDR}
+    }
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
-    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

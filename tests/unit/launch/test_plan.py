@@ -55,7 +55,7 @@ from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[2] / "golden-scripts" / "lab"
-MOST_LINES, MOST_BYTES = 60, 12_000
+MOST_LINES, MOST_BYTES = 60, 12_500
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
 IMAGE = Image(

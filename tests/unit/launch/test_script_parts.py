@@ -87,6 +87,27 @@ def test_the_first_port_of_a_batch_job_follows_from_the_job_and_its_restarts_alo
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("resolves", "shown", "address"),
+    [
+        ("true", "NodeAddr=10.0.0.7", "gpu-1"),
+        ("false", "   NodeAddr=10.0.0.7 NodeHostName=ip-10-0-0-7 Version=24.11.5", "10.0.0.7"),
+        ("false", "", "gpu-1"),
+    ],
+)
+def test_a_node_whose_name_has_no_address_is_met_at_its_address(
+    shell: str, resolves: str, shown: str, address: str
+) -> None:
+    find = "\n".join(render_script_functions(render_rendezvous(SITE)))
+    asked = f"scontrol() {{ [ $2 = hostnames ] && echo gpu-1 || echo '{shown}'; }}; getent() {{ {resolves}; }}"
+    stubs = f"{asked}\nsrun() {{ echo 20049; }}\nargosy_helpers=\n"
+    script = f'{stubs}{find}\n{render_rendezvous(SITE)}\necho "$MASTER_ADDR"'
+    there = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    ran = subprocess.run((shell, "-euc", script), env=there, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (f"{address}\n", "")
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_what_a_task_prolog_prints_is_no_part_of_the_port(shell: str) -> None:
     find = "\n".join(render_script_functions(render_rendezvous(SITE)))
     stubs = 'scontrol() { echo node1; }\nsrun() { echo "** node 1: welcome **"; echo; echo 20049; }\nargosy_helpers=\n'

@@ -92,6 +92,14 @@ def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
             "AssocMaxWallDurationPerJobLimit",
             "it requests more than its QOS or account allows for one job: 'argosy queues'",
         ),
+        (
+            "MaxMemPerLimit",
+            "its memory is above the limit of the partition: argosy cancel 7, and request less with --mem",
+        ),
+        (
+            "QOSMinGRES",
+            "it requests less than its QOS demands: argosy cancel 7, and request more or use another --qos",
+        ),
         ("AssocGrpBillingMinutes", "the account's budget is used up: ask its owner, or use another account"),
     ],
 )
