@@ -162,7 +162,7 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
 def _present(plan: ContainerPlan) -> ContainerPlan:
     """Remove mounts of missing paths: optional ones, such as a TMPDIR that another session removed, and the home.
 
-    Service accounts have a home that does not exist, or is no folder (``/nonexistent``, ``/dev/null``).
+    Service accounts have a home that does not exist or is not a folder (``/nonexistent``, ``/dev/null``).
     """
     home = plan.entry.person.home
     missing = {
