@@ -14,9 +14,9 @@ find_mirror() {
   codename=$(os_release ID VERSION_CODENAME) &&
     [ "${codename% *}" = debian ] &&
     apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2> /dev/null |
-    awk -v suite="${codename#* }" -v default="$DEFAULT_MIRROR" '
+    awk -v suite="${codename#* }" -v usual="$DEFAULT_MIRROR" '
       $2 == suite && $3 == "main" && !found { sub("/$", "", $1); print $1; found = 1 }
-      END { if (!found) print default }' || echo "$DEFAULT_MIRROR"
+      END { if (!found) print usual }' || echo "$DEFAULT_MIRROR"
 }
 
 os_release() { (

@@ -59,7 +59,7 @@ from argosy.recipes.launch_options import ContainerOptions, LaunchOptions
 from argosy.recipes.user_config import choose_site, configure_folders
 from argosy.runtimes.run import RunRequest, read_container_request
 from argosy.runtimes.run import run as run_in_image
-from argosy.slurm.text import JobRow
+from argosy.slurm.queries import JobRow
 
 __all__ = [
     "ArgosyError",

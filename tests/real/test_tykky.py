@@ -135,7 +135,7 @@ def test_a_masked_installation_is_read_only_at_its_own_path_and_otherwise_unchan
     program.chmod(0o755)
     site = shop.write("site.yaml", f"defaults:\n  container_src: {tiny}\n")
     words = ("MyProg/", "-w", "bin", "--prefix", "none", "--pre-install", site)
-    assert "scripts need an image that Argosy builds" in tykky(shop, "wrap-install", *words).err
+    assert "cannot be used with an installation" in tykky(shop, "wrap-install", *words).err
     assert not (shop.folder / "none").exists()
     for name, more in (("masked", ("--mask",)), ("beside", ())):
         words = ("MyProg/", "-w", "bin", "--prefix", name, *more)

@@ -178,7 +178,7 @@ def _manifest(data: bytes, _folder: Path) -> object:
 
 def _oci_config(data: bytes, folder: Path) -> object:
     config = oci.parse_config(_text(data), "x")
-    texts = oci.render_env_script(config.variables), oci.render_runscript(config), oci.render_labels(config)
+    texts = oci.render_oci_env(config.variables), oci.render_runscript(config), oci.render_labels(config)
     tree = Path(tempfile.mkdtemp(dir=folder))
     oci.prepare_rootfs(tree, config)
     shutil.rmtree(tree)

@@ -1,7 +1,8 @@
-"""`make` as an ordinary user: what is missing is named in one line, and nothing is made."""
+"""Setting up a machine: what is missing is named in one line, and the lab uses the mirror of apt."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from tests.unit.machines import python_program
 
-SETUP = Path(__file__).parents[2] / "tools/setup"
+REPO = Path(__file__).parents[2]
+SETUP = REPO / "tools/setup"
 
 
 def test_without_root_the_missing_packages_are_named_in_one_line(tmp_path: Path) -> None:
@@ -27,6 +29,20 @@ def test_without_root_the_missing_packages_are_named_in_one_line(tmp_path: Path)
     assert line.startswith("setup: these Debian packages are missing; as root: apt-get install -y squashfs-tools ")
     assert "bubblewrap" not in line
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("name", ["gawk", "mawk"])
+def test_the_mirror_of_apt_is_found_with_every_awk(tmp_path: Path, name: str) -> None:
+    awk = shutil.which(name)
+    if awk is None:
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / "awk").symlink_to(awk)
+    stubs = "os_release() { echo debian trixie; }; apt-get() { echo http://mirror.example.org/debian/ trixie main; }"
+    script = f". '{REPO}/lab/lib/mirror.sh'; {stubs}; find_mirror"
+    said = subprocess.run(
+        ("/bin/bash", "-euc", script), capture_output=True, text=True, check=True, env={"PATH": str(tmp_path)}
+    )
+    assert (said.stdout, said.stderr) == ("http://mirror.example.org/debian\n", "")
 
 
 @pytest.mark.parametrize("folder", ["a folder, it's one", "/".join(["long" * 20] * 3)])

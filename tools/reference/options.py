@@ -21,11 +21,10 @@ WIDTH = 110
 OPTIONS = """\
 # Options
 
-Each option of `argosy launch` and `argosy build` once: its name on the command line, its short form, the names of
-Slurm, Apptainer or torchrun that are accepted for it, its type in Python, and whether it is a key of
-[`argosy.toml`](../how-to/project-file.md), where it is written with `_` for `-`. An option with a variable can also
-have a default in a [configuration file](files-and-variables.md#configuration). This page is made by
-`python tools/make_reference.py`.
+This page lists the options of `argosy launch` and `argosy build`: the name on the command line, with the short form
+and the names of Slurm, Apptainer or torchrun that Argosy also accepts; the meaning; and the type in
+[Python](python.md). An option with a variable can also have a default in a [configuration
+file](files-and-variables.md#configuration). This page is made by `python tools/make_reference.py`.
 """
 
 FOREIGN = """\
@@ -33,6 +32,25 @@ FOREIGN = """\
 
 For these, Argosy prints its own command or option.
 """
+
+SECTIONS = (
+    (
+        "Launch",
+        LaunchOptions,
+        "Each option is also a key of [`argosy.toml`](argosy-toml.md#launch-and-jobname), with `_` for `-`.",
+    ),
+    (
+        "Build",
+        BuildOptions,
+        "Each option is also a key of [`[image]`](argosy-toml.md#image), unless the table says *command line only*.",
+    ),
+    (
+        "The job of a build",
+        NodeJobOptions,
+        "These options are for `--on-node` and `--submit`, on the command line only.",
+    ),
+)
+"""Title of each section, its options, and where else the options are valid."""
 
 PROJECT = """\
 # The keys of argosy.toml
@@ -72,24 +90,22 @@ function takes an optional `session`, which `open_session` opens with your own r
 
 
 def render_options() -> str:
-    """Render the table of the options: each with its short form, its key, and the names that other tools use."""
+    """Render the tables of the options, and the answers to commands and options of other tools."""
     parts = [OPTIONS]
-    for title, table in (("Launch", LaunchOptions), ("Build", BuildOptions), ("The job of a build", NodeJobOptions)):
+    for title, table, where in SECTIONS:
         kinds = types(table)
         lines = [
             render_row(
-                f"`{option_name(name)}`",
-                f"`{row.short}`" if row.short else "",
-                ", ".join(f"`{text}`" for text in row.synonyms),
+                ", ".join(f"`{text}`" for text in (option_name(name), row.short, *row.synonyms) if text),
+                row.help
+                + (f" Variable: `{variable_name(name)}`." if name in KEYS else "")
+                + (" *Command line only.*" if not row.toml and table is BuildOptions else ""),
                 render_type(kinds[name]),
-                "yes" if row.toml and table is not NodeJobOptions else "",
-                f"`{variable_name(name)}`" if name in KEYS else "",
-                row.help,
             )
             for name, row in rows(table).items()
         ]
-        head = "| option | short | also accepted | type in Python | key of `argosy.toml` | variable | meaning |"
-        parts.append("\n".join((f"## {title}\n", head, "|---|---|---|---|---|---|---|", *lines, "")))
+        head = "| option | meaning | type in Python |"
+        parts.append("\n".join((f"## {title}\n", f"{where}\n", head, "|---|---|---|", *lines, "")))
     hints = (*COMMAND_HINTS.items(), *OPTION_HINTS.items())
     answers = [render_row(f"`{name}`", text) for name, text in hints]
     parts.append("\n".join((FOREIGN, "| you type | use instead |", "|---|---|", *answers, "")))

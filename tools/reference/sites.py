@@ -62,7 +62,7 @@ def render_site_page(site: Site, *, drawn: bool) -> str:
     parts += render_plan(site.name)
     if site.open_questions:
         parts.append("## Not known\n\n" + "\n".join(f"- {question}" for question in site.open_questions) + "\n")
-    parts.append("## All values, with evidence\n\n| value | | when | why | evidence |\n|---|---|---|---|---|")
+    parts.append("## All values, with evidence\n\n| value | when | why | evidence |\n|---|---|---|---|")
     parts += render_facts(found)
     return "\n".join(parts) + "\n"
 
@@ -150,7 +150,7 @@ def render_facts(rows: Iterable[Row]) -> Iterator[str]:
     for (part, why), group in groupby(rows, key=lambda row: (row.key.partition(".")[0], row.why)):
         same = list(group)
         if why and len(same) > 1:
-            yield f"| `{part}` | | | {_cell(why)} | |"
+            yield f"| `{part}` | | {_cell(why)} | |"
             same = [msgspec.structs.replace(row, why="") for row in same]
         yield from map(render_fact, same)
 
@@ -163,5 +163,5 @@ def render_fact(row: Row) -> str:
     """Render a value and its evidence as a row of a table."""
     links = [f"[{number}]({address})" for number, address in enumerate(row.source.split("; "), 1) if "://" in address]
     said = f"{row.proof} {row.checked} {' '.join(links)}".strip()
-    cells = [f"`{row.key}`", row.value, row.when, row.why, said]
+    cells = [f"`{row.key}`: {row.value}", row.when, row.why, said]
     return "| " + " | ".join(map(_cell, cells)) + " |"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.statistics import Comparison, compare_rounds
+from argosy.bench.statistics import VariantResult, compare_rounds
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Variable
 from argosy.core.parse import parse_float, parse_json
@@ -22,7 +22,7 @@ from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import find_record, new_record_folder
+from argosy.jobs.record import SCRIPT, find_record, new_record_folder
 from argosy.launch.model import LaunchRequest
 from argosy.launch.record import write_record
 from argosy.launch.resolve import prepare_launch
@@ -115,7 +115,7 @@ def launch_variants(
         prepare_launch(with_variant(request, variant), session, profile=profile, record=str(record))
         for variant, record in zip(variants, folders, strict=True)
     ]
-    scripts = [str(record / "job.sh") for record in folders]
+    scripts = [str(record / SCRIPT) for record in folders]
     script = render_job(plans[0], variants, scripts, rounds=rounds, phrase=phrase, runs=str(folder / RUNS))
     write_record(replace(plans[0], script=script), folder, session)
     for plan, record in zip(plans, folders, strict=True):
@@ -179,7 +179,7 @@ def parse_runs(text: str) -> tuple[Run, ...]:
     )
 
 
-def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[Comparison, ...]:
+def compare(variants: Sequence[str], runs: Sequence[Run]) -> tuple[VariantResult, ...]:
     """Compare each variant with the first one."""
     values: list[dict[int, float]] = [{} for _ in variants]
     for run in runs:
@@ -212,13 +212,13 @@ def read_runs(record: Path) -> tuple[tuple[str, ...], tuple[Run, ...], str]:
         ) from error
 
 
-def read_report(record: Path) -> tuple[tuple[Comparison, ...], str]:
+def read_report(record: Path) -> tuple[tuple[VariantResult, ...], str]:
     """Return the comparison of the runs in a record, and the name of the compared value; see `read_runs`."""
     variants, runs, what = read_runs(record)
     return compare(variants, runs), what
 
 
-def report_of(job: str, session: Session) -> tuple[tuple[Comparison, ...], str]:
+def report_of(job: str, session: Session) -> tuple[tuple[VariantResult, ...], str]:
     """Return the comparison of a job by its number, as `read_report` does."""
     record = find_record(session, job)
     if record is None:
@@ -226,7 +226,7 @@ def report_of(job: str, session: Session) -> tuple[tuple[Comparison, ...], str]:
     return read_report(record)
 
 
-def render_comparison(rows: Sequence[Comparison], what: str) -> str:
+def render_comparison(rows: Sequence[VariantResult], what: str) -> str:
     """Render a comparison as a table.
 
     Parameters

@@ -19,7 +19,7 @@ LEAST_ROUNDS = 6
 LEAST_FOR_QUARTILES = 4
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class VariantResult(msgspec.Struct, frozen=True):
     """A variant compared with the first one.
 
     Attributes
@@ -46,7 +46,7 @@ class Comparison(msgspec.Struct, frozen=True):
     verdict: str
 
 
-def compare_rounds(variant: str, values: Mapping[int, float], first: Mapping[int, float], rounds: int) -> Comparison:
+def compare_rounds(variant: str, values: Mapping[int, float], first: Mapping[int, float], rounds: int) -> VariantResult:
     """Compare the values of a variant with those of the first variant.
 
     Parameters
@@ -63,16 +63,16 @@ def compare_rounds(variant: str, values: Mapping[int, float], first: Mapping[int
     pairs = [values[number] - first[number] for number in sorted(values.keys() & first.keys())]
     if not pairs or middle is None:
         verdict = "" if values and not first else "no run to compare"
-        return Comparison(variant, len(values), failed, middle, None, None, None, verdict)
+        return VariantResult(variant, len(values), failed, middle, None, None, None, verdict)
     base = statistics.median(first.values())
     ratio = middle / base if base else None
     found = sign_interval(pairs)
     if found is None:
         verdict = f"{LEAST_ROUNDS} rounds are needed for 95 %"
-        return Comparison(variant, len(values), failed, middle, ratio, None, None, verdict)
+        return VariantResult(variant, len(values), failed, middle, ratio, None, None, verdict)
     low, high = found
     verdict = "less" if high < 0 else "more" if low > 0 else "no difference shown"
-    return Comparison(variant, len(values), failed, middle, ratio, low, high, verdict)
+    return VariantResult(variant, len(values), failed, middle, ratio, low, high, verdict)
 
 
 def sign_interval(values: Sequence[float]) -> tuple[float, float] | None:

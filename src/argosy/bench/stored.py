@@ -27,7 +27,7 @@ from argosy.jobs.outputs import can_read, find_output, read_ends_of
 from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site
-from argosy.slurm.text import is_job_id
+from argosy.slurm.queries import is_job_id
 
 SWEEP = "sweep.json"
 """File in the records of jobs that were submitted together: their numbers."""

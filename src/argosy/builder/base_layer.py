@@ -203,7 +203,7 @@ def _copy_folders(tree: Path, name: str, target: Path, made: set[str]) -> None:
 
 
 def link_layer_tree(
-    opened: OpenedImage, before: Path | None, request: ContainerRequest, there: Session, session: Session
+    opened: OpenedImage, before: Path | None, request: ContainerRequest, tree_session: Session, session: Session
 ) -> None:
     """Make the tree of an image's layer from hard links if possible; otherwise the runtime unpacks the layer.
 
@@ -215,7 +215,7 @@ def link_layer_tree(
         The image that `opened` extends; None if there is none.
     request
         The container that will be started.
-    there
+    tree_session
         The session with the cache for the tree.
 
     Raises
@@ -223,26 +223,26 @@ def link_layer_tree(
     ArgosyError
         If the container cannot be planned.
     """
-    draft = open_container(request, opened.image.path, there, dry=True)
+    draft = open_container(request, opened.image.path, tree_session, dry=True)
     if opened.lock is None or not draft.runtime.traits.unpacks:
         return
     attach = draft.entry.attach
-    key = layer_tree_key(opened, attach, there)
+    key = layer_tree_key(opened, attach, tree_session)
     if not key:
         return
-    link_layer(session, layer_key(opened.lock), there.paths.cache, key)
+    link_layer(session, layer_key(opened.lock), tree_session.paths.cache, key)
     if before is None:
         return
     with suppress(ArgosyError):  # a missing or damaged image
-        old, new = (_describe_tree(image, attach, there, session) for image in (open_image(before), opened))
+        old, new = (_describe_tree(image, attach, tree_session, session) for image in (open_image(before), opened))
         if old and new:
-            link_unchanged(there, old, new)
+            link_unchanged(tree_session, old, new)
 
 
-def _describe_tree(opened: OpenedImage, attach: Attach, there: Session, session: Session) -> LayerTree | None:
+def _describe_tree(opened: OpenedImage, attach: Attach, tree_session: Session, session: Session) -> LayerTree | None:
     """Describe the tree of an image's layer; return None if its entries are not known."""
     if opened.lock is None:
         return None
     packed = packed_layer(opened.image, opened.lock, flat=opened.image.layer_offset < 0)
     entries = recall_entries(packed, opened.lock.content, session.paths.cache) if packed else None
-    return LayerTree(layer_tree_key(opened, attach, there), packed, entries) if packed and entries else None
+    return LayerTree(layer_tree_key(opened, attach, tree_session), packed, entries) if packed and entries else None

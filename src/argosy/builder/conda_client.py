@@ -16,7 +16,7 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.process import Command
 from argosy.core.session import Session, Step
 from argosy.recipes.conda_answer import CondaPackage, packages_of, parse_answer
-from argosy.recipes.conda_request import CondaPlan, Installation, certificates, render_request
+from argosy.recipes.conda_request import CondaPlan, ExactPackage, Installation, certificates, render_request
 from argosy.recipes.condarc import Condarc
 
 CLOBBERS = "__clobbers__"
@@ -59,8 +59,8 @@ class CondaClient(msgspec.Struct, frozen=True):
         """
         with translate_os_errors(prefix):
             prefix.parent.mkdir(parents=True, exist_ok=True)
-        rows = tuple((p.name, p.version, p.build, p.login_url, p.sha256, p.md5, p.size) for p in packages)
-        self._call(Installation(rows, prefix, ENV_PREFIX, self.spare))
+        exact = (ExactPackage(p.name, p.version, p.build, p.login_url, p.sha256, p.md5, p.size) for p in packages)
+        self._call(Installation(tuple(exact), prefix, ENV_PREFIX, self.spare))
         _remove_empty_folders(prefix / CLOBBERS)
 
     def _call(self, installation: Installation | None) -> tuple[CondaPackage, ...]:

@@ -26,7 +26,7 @@ from argosy.core.layout import (
     ENV_SCRIPT,
     LOCK,
     NO_PREFIX_LAYOUT,
-    PROFILE,
+    PROFILE_SCRIPT,
     Activation,
     PrefixLayout,
     render_apptainer_base,
@@ -121,7 +121,7 @@ def _write_own_files(layer: InstalledLayer) -> None:
         (ENTER, render_enter(), 0o755),
         (ENV_SCRIPT, render_env_script(layer.activation), 0o644),
         (APPTAINER_ENV, render_source_line(), 0o755),
-        (PROFILE, render_source_line(), 0o644),
+        (PROFILE_SCRIPT, render_source_line(), 0o644),
     ]
     if not layer.build_container.ask("/bin/sh", "-c", f"[ ! -e {APPTAINER_BASE} ] || echo yes").stdout:
         files.append((APPTAINER_BASE, render_apptainer_base(), 0o755))

@@ -8,7 +8,7 @@ one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -223,7 +223,7 @@ class FileChange(msgspec.Struct, frozen=True):
     path: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class ImageDifference(msgspec.Struct, frozen=True):
     """Report the differences between two images.
 
     Attributes
@@ -241,7 +241,27 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def compare_images(one: str, other: str, session: Session) -> Comparison:
+MOST_FILES_OF_A_FOLDER = 8
+FOLDER_OF_A_FILE = re.compile(r".*?/site-packages/[^/]+|opt/argosy/env/[^/]+|[^/]+/[^/]+/[^/]+|.*")
+"""The folder of an installed package, or one close to the root."""
+
+
+def render_files(files: Sequence[FileChange]) -> list[str]:
+    """Render the differences of files; of a folder with many of them, only their number."""
+    folders: dict[str, list[FileChange]] = {}
+    for change in files:
+        found = FOLDER_OF_A_FILE.match(change.path)
+        folders.setdefault(found[0] if found else change.path, []).append(change)
+    lines = []
+    for folder, changes in folders.items():
+        if len(changes) > MOST_FILES_OF_A_FOLDER:
+            lines.append(f"~ {folder}: {len(changes)} files differ; --json lists them")
+        else:
+            lines += [f"{change.sign} {change.path}" for change in changes]
+    return lines
+
+
+def compare_images(one: str, other: str, session: Session) -> ImageDifference:
     """Compare two images of any kind.
 
     Raises
@@ -251,15 +271,15 @@ def compare_images(one: str, other: str, session: Session) -> Comparison:
     """
     changes = compare_locks(freeze(one, session), freeze(other, session))
     if not any(change.name in ("content", "base") for change in changes):
-        return Comparison(changes, ())
+        return ImageDifference(changes, ())
     opened = [inspect_squashfs(open_image(find_image(name, session)), session) for name in (one, other)]
     layers = [layer for each in opened if (layer := layer_source(each.image))]
     if len(layers) < len(opened):
         note = "files were not compared: one of the images has no layer that can be separated from its base"
-        return Comparison(changes, (), (note,))
+        return ImageDifference(changes, (), (note,))
     with work_folder(session.work_parent()) as work:
         trees = [_describe_layer(each, session, work / str(number)) for number, each in enumerate(layers)]
-        return Comparison(changes, _compare_trees(*trees))
+        return ImageDifference(changes, _compare_trees(*trees))
 
 
 def _describe_layer(layer: FileSlice | FlatLayer, session: Session, tree: Path) -> dict[str, str]:

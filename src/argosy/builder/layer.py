@@ -24,8 +24,8 @@ from argosy.builder.python.pins import replaceable
 from argosy.builder.python.torch_index import adding_torch_hints, explain_target, refuse_torch_in_image
 from argosy.builder.records import BuildRequest, Clock
 from argosy.builder.steps import (
+    StageContext,
     StageResults,
-    StepContext,
     copy_stage_results,
     has_steps,
     open_changes,
@@ -188,8 +188,8 @@ def _run_stages(
     if project is None:
         return StageResults()
     bundle = plan.request.bundle
-    context = StepContext(uv, plan.backends, bundle / STAGES if bundle else None)
-    return run_stages(project, plan.inputs.lock, session, work, step, context)
+    bases = bundle / STAGES if bundle else None
+    return run_stages(StageContext(project, plan.inputs.lock, session, work, step, uv, plan.backends, bases))
 
 
 def _install_between_steps(

@@ -24,6 +24,7 @@ from argosy.core.shell import quote
 from argosy.core.store import refuse_existing, write_text
 from argosy.jobs.record import (
     RECORD_NAME,
+    SCRIPT,
     make_private_folder,
     new_record_folder,
     new_submission,
@@ -39,18 +40,11 @@ from argosy.recipes.user_config import fill_options
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
-from argosy.slurm.calls import explain_sbatch, run_slurm
+from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import (
-    USER_DEFAULTS,
-    JobOptions,
-    choose_defaults,
-    parse_job_id,
-    parse_squeue_scripts,
-    plan_squeue_scripts,
-    render_directive,
-    slurm_time,
-)
+from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, parse_job_id, render_directive
+from argosy.slurm.times import slurm_time
 
 USUAL_TIME = "01:00:00"
 """Default time limit of a build (HH:MM:SS)."""
@@ -121,7 +115,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         "--job-name=argosy-build",
         *("--nodes=1", "--ntasks=1"),
         *((f"--cpus-per-task={cpus}",) if cpus else ()),
-        *_gpus(site),
+        *site.slurm.request_gpus(site.build.gpus),
         *options.lines(),
     )
 
@@ -132,12 +126,6 @@ def _gpu_partition(site: Site, time: str) -> str:
         return ""
     partition, _ = choose_partition(site, "", Demand(1, site.build.gpus, time))
     return partition.name if partition else ""
-
-
-def _gpus(site: Site) -> Iterator[str]:
-    if site.build.gpus and site.slurm.gpu_option != "none":
-        kind = "gres=gpu:" if site.slurm.gpu_option == "gres" else "gpus-per-node="
-        yield f"--{kind}{site.build.gpus}"
 
 
 def plan_node_arguments(arguments: Sequence[str], *, work_dir: str = "", bundle: str = "") -> Argv:
@@ -238,14 +226,20 @@ def build_on_node(arguments: Sequence[str], wanted: NodeOptions, request: BuildR
     arguments
         The command line after ``argosy build``, as typed.
     """
-    site = find_build_site(request, session)
-    options = plan_node_options(wanted, site, session.host.environment)
-    refuse_existing(request.output, force=request.force)
-    refuse_unwritable_folder(request.output.parent)
+    site, options = _prepare_node_build(wanted, request, session)
     with _downloaded(site, request, session) as archive:
         command = _plan_command(arguments, site, archive)
         step = plan_step(options, command, site)
         return session.runner.run_foreground(Command(step, env=_node_environment(session)))
+
+
+def _prepare_node_build(wanted: NodeOptions, request: BuildRequest, session: Session) -> tuple[Site, Argv]:
+    """Return the site and the options of the job; refuse an output that the build could not write at its end."""
+    site = find_build_site(request, session)
+    options = plan_node_options(wanted, site, session.host.environment)
+    refuse_existing(request.output, force=request.force)
+    refuse_unwritable_folder(request.output.parent)
+    return site, options
 
 
 def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRequest, session: Session) -> Submitted:
@@ -256,10 +250,7 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
     SiteError, ToolFailed
         If Slurm refuses the job.
     """
-    site = find_build_site(request, session)
-    options = plan_node_options(wanted, site, session.host.environment)
-    refuse_existing(request.output, force=request.force)
-    refuse_unwritable_folder(request.output.parent)
+    site, options = _prepare_node_build(wanted, request, session)
     folder, output = new_record_folder(session), f"{session.host.cwd}/argosy-build-%j.out"
     submission = new_submission(session.host, site=site.name, profile=request.site, output=output)
     with _bundle_of_job(site, request, session, folder) as archive:
@@ -268,10 +259,10 @@ def submit_build(arguments: Sequence[str], wanted: NodeOptions, request: BuildRe
         script = render_node_script(options, command, site, output=output, title=title, bundle=archive)
         with translate_os_errors(folder):
             make_private_folder(folder)
-            write_text(folder / "job.sh", script)
+            write_text(folder / SCRIPT, script)
         # Written before sbatch, as for a launch, so that an interrupted submission can be found by its script.
         write_submission(folder, submission)
-        submit = Command(("sbatch", "--parsable", str(folder / "job.sh")), env=_node_environment(session))
+        submit = Command(("sbatch", "--parsable", str(folder / SCRIPT)), env=_node_environment(session))
         reply = run_slurm(session, submit)
         if reply.code != 0:
             raise explain_sbatch(submit, reply, site.name)
@@ -311,8 +302,8 @@ def _bundle_of_job(site: Site, request: BuildRequest, session: Session, folder: 
 
 def _may_be_queued(folder: Path, session: Session) -> bool:
     """Return whether the job of a record waits or runs; also if squeue fails."""
-    reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name)))
-    return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / "job.sh")))
+    reply = session.runner.run(without_filters(session, Command(plan_squeue_scripts(session.host.person.name))))
+    return reply.code not in {0, NO_PROGRAM} or bool(parse_squeue_scripts(reply.stdout, str(folder / SCRIPT)))
 
 
 def find_build_site(request: BuildRequest, session: Session) -> Site:
@@ -355,14 +346,8 @@ def _download(request: BuildRequest, archive: Path, session: Session) -> None:
 def _plan_command(arguments: Sequence[str], site: Site, archive: str) -> Argv:
     """Return the command that a node runs: this Argosy with this Python."""
     work_dir = "" if any(argument.partition("=")[0] == "--work-dir" for argument in arguments) else site.build.work_dir
-    return (
-        sys.executable,
-        "-P",
-        "-m",
-        "argosy.cli",
-        "build",
-        *plan_node_arguments(arguments, work_dir=work_dir, bundle=archive),
-    )
+    inside = plan_node_arguments(arguments, work_dir=work_dir, bundle=archive)
+    return (sys.executable, "-P", "-m", "argosy.cli", "build", *inside)
 
 
 BUILDS_WITHOUT = ("APPTAINER_BIND", "SINGULARITY_BIND", "LD_LIBRARY_PATH", "LD_PRELOAD", "CONDA_", "_CONDA_")

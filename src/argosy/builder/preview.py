@@ -108,7 +108,7 @@ def preview_build(request: BuildRequest, session: Session, *, here: bool = True)
     return _describe_plan(plan_build(context), session, here=here)
 
 
-def _describe_plan(plan: BuildPlan, session: Session, *, here: bool = True) -> BuildPreview:
+def _describe_plan(plan: BuildPlan, session: Session, *, here: bool) -> BuildPreview:
     """Describe a plan, with the free space and the state of the base on this machine."""
     request, inputs, recipe = plan.request, plan.inputs, plan.inputs.recipe
     backend, work = plan.backends[0], session.work_parent()
@@ -270,18 +270,19 @@ def render_preview(preview: BuildPreview) -> str:
     how = "as locked" if preview.locked else "the build chooses versions"
     names = (*preview.conda, *preview.pip)
     more = f" and {len(names) - MAX_NAMED_PACKAGES} more" if len(names) > MAX_NAMED_PACKAGES else ""
-    listed = (", ".join(names[:MAX_NAMED_PACKAGES]) or "none") + more
-    base = f"{render_size(preview.base_bytes)} for the base" if preview.base_bytes else "the base"
+    listed = f"{', '.join(names[:MAX_NAMED_PACKAGES])}{more}"
+    counts = f"{len(preview.conda)} from conda, {len(preview.pip)} from pip, {how}: {listed}" if names else "none"
+    base = f"{render_size(preview.base_bytes)} for the base, more for" if preview.base_bytes else "the base and"
     return "\n".join(
         (
             f"would build  {preview.output} ({preview.form})",
             f"base         {preview.base}: {preview.base_how}",
-            f"packages     {len(preview.conda)} from conda, {len(preview.pip)} from pip, {how}: {listed}",
+            f"packages     {counts}",
             *(f"step         {step}" for step in preview.steps),
             *((f"torch        from {preview.torch}",) if preview.torch else ()),
             *(f"conda        for {machines}" for machines in preview.machines),
             f"backend      {preview.backend}",
-            f"disk         {base} and the packed packages; {preview.output_free / 1e9:.1f} GB free",
+            f"disk         {base} the packed packages; {preview.output_free / 1e9:.1f} GB free",
             f"work files   the unpacked packages, in {_describe_work(preview)}",
             *(f"note         {note}" for note in preview.notes),
             *((f"on a node    {' '.join(map(quote, preview.node))}",) if preview.node else ()),

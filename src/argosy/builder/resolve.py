@@ -32,7 +32,7 @@ from argosy.recipes.build_options import BUILD_ROWS, DEFAULT_BASE, FLATTENED, Bu
 from argosy.recipes.option_row import PROJECT_FILE, plain_values
 from argosy.recipes.pip_settings import PipConfig, read_pip_config
 from argosy.recipes.project_file import ImageTable, Project, find_project, read_project, words
-from argosy.recipes.read import split_extras
+from argosy.recipes.read import find_environment_file, split_extras
 from argosy.recipes.user_config import fill_options
 from argosy.sites.bases import render_bases
 from argosy.sites.load import load_site
@@ -226,7 +226,7 @@ def _request_here(request: BuildRequest, host: Host) -> BuildRequest:
         raise UsageError(
             "nothing to build",
             evidence=f"no SOURCE, and no {PROJECT_FILE} in {host.cwd}",
-            hint="for example: argosy build environment.yml -o my.sif",
+            hint=f"for example: argosy build {find_environment_file(Path(host.cwd)) or 'environment.yml'} -o my.sif",
         )
     return request_of_project(project, request)
 

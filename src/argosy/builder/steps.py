@@ -35,7 +35,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
 from argosy.images.rootfs import find_link, locate_in_root
-from argosy.recipes.lock import Lock, LockedStage
+from argosy.recipes.lock import Lock
 from argosy.recipes.project_file import Project, StageTable, StepTable, words
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -160,11 +160,13 @@ class StageResults(msgspec.Struct, frozen=True):
     bases: Mapping[str, Base] = msgspec.field(default_factory=dict)
 
 
-class StepContext(msgspec.Struct, frozen=True):
-    """The tools and bases of the stages.
+class StageContext(msgspec.Struct, frozen=True):
+    """The stages of a project, and what they run with.
 
     Attributes
     ----------
+    lock
+        The lock that names their bases; None if the build chooses them.
     uv
         The static uv, which tests whether a build backend works.
     backends
@@ -173,14 +175,17 @@ class StepContext(msgspec.Struct, frozen=True):
         Folder of a bundle with the stages' bases by digest, or None.
     """
 
+    project: Project
+    lock: Lock | None
+    session: Session
+    work: Path
+    step: Step
     uv: Path
     backends: tuple[Choice, ...]
     bases: Path | None = None
 
 
-def run_stages(
-    project: Project, lock: Lock | None, session: Session, work: Path, step: Step, context: StepContext
-) -> StageResults:
+def run_stages(context: StageContext) -> StageResults:
     """Run each stage in its own base; with a lock, in the base that was locked.
 
     Raises
@@ -190,32 +195,23 @@ def run_stages(
     """
     results: list[Result] = []
     bases: dict[str, Base] = {}
-    locked = {stage.name: stage for stage in lock.stages} if lock else {}
-    for number, stage in enumerate(project.table.stage):
-        folder = work / f"stage-{number}"
+    for number, stage in enumerate(context.project.table.stage):
+        folder = context.work / f"stage-{number}"
         folder.mkdir()
-        bases[stage.name] = base = _open_stage(
-            project, stage, locked.get(stage.name), session, folder, step, context.bases
-        )
-        results += _run_stage(project, number, stage, base, session, folder, step, context)
+        bases[stage.name] = base = _open_stage(context, stage, folder)
+        results += _run_stage(context, number, stage, base, folder)
     return StageResults(tuple(results), bases)
 
 
-def _open_stage(
-    project: Project,
-    stage: StageTable,
-    locked: LockedStage | None,
-    session: Session,
-    work: Path,
-    step: Step,
-    bases: Path | None,
-) -> Base:
-    step.say(f"stage {stage.name}: {stage.base}")
-    path = project.folder / stage.base
+def _open_stage(context: StageContext, stage: StageTable, folder: Path) -> Base:
+    context.step.say(f"stage {stage.name}: {stage.base}")
+    stages = context.lock.stages if context.lock else ()
+    locked = next((each for each in stages if each.name == stage.name), None)
+    path = context.project.folder / stage.base
     name = (locked.pinned if locked else "") or (str(path) if path.exists() else stage.base)
-    if locked and bases:
-        name = str(bases / name_of_digest(locked.digest))
-    base = open_base(name, session, work, options=EngineOptions(), step=step)
+    if locked and context.bases:
+        name = str(context.bases / name_of_digest(locked.digest))
+    base = open_base(name, context.session, folder, options=EngineOptions(), step=context.step)
     refuse_other_stage(locked, base)
     return replace(base, reference=locked.pinned) if locked and locked.pinned else base
 
@@ -225,23 +221,15 @@ def name_of_digest(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def _run_stage(
-    project: Project,
-    number: int,
-    stage: StageTable,
-    base: Base,
-    session: Session,
-    work: Path,
-    step: Step,
-    context: StepContext,
-) -> list[Result]:
-    build_container = find_build_container(session, base, context.uv, work, context.backends, keep_changes=True)
-    build, results = work / "build", work / "results"
-    for folder in (build, results):
-        folder.mkdir()
-    with open_changes(build_container, work, work / "layer") as changed:
+def _run_stage(context: StageContext, number: int, stage: StageTable, base: Base, folder: Path) -> list[Result]:
+    session = context.session
+    build_container = find_build_container(session, base, context.uv, folder, context.backends, keep_changes=True)
+    build, results = folder / "build", folder / "results"
+    build.mkdir()
+    results.mkdir()
+    with open_changes(build_container, folder, folder / "layer") as changed:
         container = changed.with_mounts(Bind(str(build), STAGE_FOLDER), Bind(str(results), RESULTS))
-        found = _work_in_stage(project, number, stage, container, results, step)
+        found = _work_in_stage(context, number, stage, container, results)
     session.reporter.note(
         f"stage {stage.name}: {_size(results) / 1e6:.1f} MB of results, "
         f"built in {stage.base} ({base.image.base_size / 1e6:.0f} MB)"
@@ -250,15 +238,16 @@ def _run_stage(
 
 
 def _work_in_stage(
-    project: Project, number: int, stage: StageTable, build_container: BuildContainer, results: Path, step: Step
+    context: StageContext, number: int, stage: StageTable, container: BuildContainer, results: Path
 ) -> list[Result]:
+    project, step = context.project, context.step
     for word in words(stage.copy):
         source = project.file_of(word, "stage", number)
-        _copy_in(build_container, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
+        _copy_in(container, source, f"{STAGE_FOLDER}/", project.where("stage", number, "copy"), step)
     for line in words(stage.run):
-        _run_line(build_container, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
+        _run_line(container, line, project.where("stage", number, "run"), step, folder=STAGE_FOLDER)
     return [
-        _copy_out(build_container, project, number, source, target, results / str(index))
+        _copy_out(container, source, target, project.where("stage", number, "results"), results / str(index))
         for index, (source, target) in enumerate(stage.results.items())
     ]
 
@@ -268,10 +257,8 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _copy_out(
-    build_container: BuildContainer, project: Project, number: int, source: str, target: str, out: Path
-) -> Result:
-    where = project.where("stage", number, "results")
+def _copy_out(build_container: BuildContainer, source: str, target: str, where: str, out: Path) -> Result:
+    """Copy a result of a stage to a new folder of this machine."""
     out.mkdir()
     inside = source if source.startswith("/") else f"{STAGE_FOLDER}/{source}"
     # -H copies the target of a link: mounting a link would mount a file of this machine.

@@ -12,7 +12,7 @@ import msgspec
 
 from argosy.bench.requests import OPERATIONS, as_benchmark, as_node_test, benchmark_command, node_test_command
 from argosy.bench.startup_cases import CASES, StartupRequest
-from argosy.bench.statistics import Comparison
+from argosy.bench.statistics import VariantResult
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
     picture_options,
@@ -108,7 +108,7 @@ def _measure(ctx: click.Context, options: dict[str, Any], change: Change) -> Non
     mode = _take_mode(options)
     refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
     session = open_session(verbose=mode.verbose)
-    request = replace(change(cmd_launch.read_request(session, **options)), in_allocation=mode.in_allocation)
+    request = replace(change(cmd_launch.request_of_options(session, **options)), in_allocation=mode.in_allocation)
     if mode.ssh:
         refuse_with_ssh(mode.ssh, in_allocation=mode.in_allocation, script=mode.script is not None)
     if mode.dry_run or mode.script is not None:
@@ -159,7 +159,7 @@ def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any],
             "--ranks cannot be used with several --nodes", hint="use --ranks-per-node or --gpus-per-node instead"
         )
     session = open_session(verbose=mode.verbose)
-    requests = [change(cmd_launch.read_request(session, **{**options, "nodes": count})) for count in counts]
+    requests = [change(cmd_launch.request_of_options(session, **{**options, "nodes": count})) for count in counts]
 
     def preview(request: LaunchRequest) -> LaunchPlan:
         return cmd_launch.prepare_dry_run(request, session, ssh=mode.ssh)
@@ -203,7 +203,7 @@ def _settings(
             hint="show one with: argosy launch --dry-run --env NAME=VALUE …",
         )
     variants = settings.parse_variants(tries, session.host.environment)
-    request = replace(cmd_launch.read_request(session, **options), in_allocation=mode.in_allocation)
+    request = replace(cmd_launch.request_of_options(session, **options), in_allocation=mode.in_allocation)
     launched = settings.launch_variants(request, variants, session, rounds=rounds, phrase=phrase)
     code = cmd_launch.report_submitted(launched, session, follow=mode.follow) if launched.job else launched.code
     if mode.follow or not launched.job:
@@ -219,7 +219,7 @@ def _draw(session: Session, job: str, html: Path | None, svg: Path | None) -> No
         write_pictures(read_results(session, (job,)), html=html, svg=svg)
 
 
-def _print_comparison(rows: Sequence[Comparison], what: str, *, as_json: bool) -> None:
+def _print_comparison(rows: Sequence[VariantResult], what: str, *, as_json: bool) -> None:
     from argosy.bench.settings import render_comparison
 
     print_report({"compared": what, "variants": rows}, render_comparison(rows, what), as_json=as_json)

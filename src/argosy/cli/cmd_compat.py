@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import click
 import msgspec
@@ -38,19 +37,15 @@ class ForeignCommand(msgspec.Struct, frozen=True):
 
 
 TYKKY = "argosy.cli.compat.tykky"
-PROGRAMS: Mapping[str, ForeignCommand] = MappingProxyType(
-    {
-        "cotainr": ForeignCommand("cotainr", "argosy.cli.compat.cotainr:cotainr", "cotainr build, cotainr info"),
-        "conda-containerize": ForeignCommand(
-            "tykky", f"{TYKKY}:conda_containerize", "conda-containerize new, update, advanced"
-        ),
-        "pip-containerize": ForeignCommand(
-            "tykky", f"{TYKKY}:pip_containerize", "pip-containerize new, update, advanced"
-        ),
-        "wrap-container": ForeignCommand("tykky", f"{TYKKY}:wrap_container", "wrap commands of an image"),
-        "wrap-install": ForeignCommand("tykky", f"{TYKKY}:wrap_install", "wrap an installation on disk"),
-    }
-)
+PROGRAMS: Mapping[str, ForeignCommand] = {
+    "cotainr": ForeignCommand("cotainr", "argosy.cli.compat.cotainr:cotainr", "cotainr build, cotainr info"),
+    "conda-containerize": ForeignCommand(
+        "tykky", f"{TYKKY}:conda_containerize", "conda-containerize new, update, advanced"
+    ),
+    "pip-containerize": ForeignCommand("tykky", f"{TYKKY}:pip_containerize", "pip-containerize new, update, advanced"),
+    "wrap-container": ForeignCommand("tykky", f"{TYKKY}:wrap_container", "wrap commands of an image"),
+    "wrap-install": ForeignCommand("tykky", f"{TYKKY}:wrap_install", "wrap an installation on disk"),
+}
 """Name of a command -> how it is answered."""
 
 

@@ -16,10 +16,11 @@ from argosy.cli.output import fit_table, output_width, print_json, print_report
 from argosy.cli.parameters import KEY
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import Owner
-from argosy.launch.request import configured_settings
+from argosy.launch.request import configured_settings, make_request
 from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, refuse_unknown_key, write_config
 from argosy.sites.load import load_site
+from argosy.slurm.option_checks import refuse_invalid_options
 
 BASH = Path(__file__).with_name("templates") / "completion.bash"
 """The script for bash. Unlike click's, it offers files in addition to names, and removes no completions."""
@@ -71,6 +72,8 @@ def set_value(key: str, value: str) -> None:
         raise UsageError(f"cannot set {key} to an empty value", hint=f"remove it with: argosy config unset {key}")
     if key == "site":
         load_site(value, open_session(quiet=True).host)
+    request = make_request({key: value}, open_session(quiet=True).host)
+    refuse_invalid_options(request.options, given={key: (value, "argosy config set")})
     path = write_config(os.environ, key, value, waiting=_report_wait)
     click.echo(f"{path}: {key} = {value}")
     setting = configured_settings(open_session(quiet=True).host)[key]

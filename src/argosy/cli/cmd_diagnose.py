@@ -32,10 +32,10 @@ def doctor(ctx: click.Context, /, site: str, *, as_json: bool) -> None:
 
     Each problem comes with a hint. The exit code is 7 if something that Argosy needs is missing.
     """
-    from argosy.diagnostics.doctor.rules import examine
+    from argosy.diagnostics.doctor.rules import check_this_machine
 
     name = configured_site(site, os.environ)
-    ctx.exit(print_findings(examine(open_session(quiet=True), name), as_json=as_json))
+    ctx.exit(print_findings(check_this_machine(open_session(quiet=True), name), as_json=as_json))
 
 
 @click.command()
@@ -59,7 +59,7 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="JOB|LOG...", type=FILE)
+@click.argument("runs", nargs=-1, metavar="[JOB|LOG...]", type=FILE)
 @click.option("--site", type=SITE, default="", metavar="NAME", help="Site profile.  [default: the site of the job]")
 @click.option("--nodes", type=int, default=0, metavar="N", help="Number of nodes, if the logs do not contain it.")
 @json_option
@@ -67,13 +67,14 @@ def check(ctx: click.Context, /, image: str, site: str, *, as_json: bool) -> Non
 def verify(ctx: click.Context, /, runs: tuple[str, ...], site: str, nodes: int, *, as_json: bool) -> None:
     """Verify a run: the network it used, the GPUs its ranks saw and the cores they were bound to.
 
-    Give the number or name of a job, 'last' for your last launch, or logs that were written with NCCL_DEBUG=INFO
-    (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7 if the run did not use the fast network, if it differs from its
-    plan, or if the logs show nothing.
+    Give the number or name of a job, 'last' for your last launch (the default), or logs that were written with
+    NCCL_DEBUG=INFO (oneCCL: CCL_LOG_LEVEL=info). The exit code is 7 if the run did not use the fast network, if it
+    differs from its plan, or if the logs show nothing.
     """
     from argosy.diagnostics.verify.verify import verify_runs
+    from argosy.jobs.names import LAST
 
-    evidence, verdict = verify_runs(open_session(quiet=True), runs, site=site, nodes=nodes)
+    evidence, verdict = verify_runs(open_session(quiet=True), runs or (LAST,), site=site, nodes=nodes)
     details = {"line": verdict.line, "bad_nodes": verdict.bad_nodes, "evidence": evidence}
     code = print_findings(verdict.findings, as_json=as_json, **details)
     if not as_json:
@@ -109,7 +110,7 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", default="last")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
     help="File to write.  [default: job-JOB.html, or job-JOB.tar.gz with --bundle]",
@@ -118,8 +119,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
 def report(job: str, output: Path | None, *, bundle: bool) -> None:
     """Write a report of JOB as one HTML page that opens from disk: verdict, plan, ranks, bandwidth, failure.
 
-    JOB is the number of a job, its name (the newest job with this name), 'last' for your last launch, or the record of
-    a run on this machine.
+    JOB is the number of a job, its name (the newest job with this name), 'last' for your last launch (the default), or
+    the record of a run on this machine.
 
     \b
     argosy report 1234

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from argosy.cli.cmd_launch import launch, read_request
+from argosy.cli.cmd_launch import launch, request_of_options
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, json_option, option
 from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
@@ -42,7 +42,7 @@ def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan
     image = options["image"]
     if re.fullmatch(r"\d+(_\d+)?", image) and not options["command"] and not Path(image).exists():
         return kept_plan(session, image)
-    return prepare_launch(read_request(session, **options), session, purpose=Purpose.SHOW)
+    return prepare_launch(request_of_options(session, **options), session, purpose=Purpose.SHOW)
 
 
 WHAT, VALUE, SOURCE = 26, 30, 21

@@ -327,12 +327,12 @@ def slim(image: str, command: tuple[str, ...], *, suggest: bool, as_json: bool) 
 @json_option
 def diff(one: str, other: str, *, as_json: bool) -> None:
     """Compare two images: packages, settings, and the files of their layers."""
-    from argosy.builder.freeze import compare_images
+    from argosy.builder.freeze import compare_images, render_files
 
     found = compare_images(one, other, open_session(quiet=True))
-    files = [f"{change.sign} {change.path}" for change in found.files]
     same = [] if found.changes or found.files else ["the same contents over the same base"]
-    print_report(found, "\n".join(map(str, (*found.notes, *found.changes, *files, *same))), as_json=as_json)
+    lines = (*found.notes, *found.changes, *render_files(found.files), *same)
+    print_report(found, "\n".join(map(str, lines)), as_json=as_json)
 
 
 @images.command("export")

@@ -11,6 +11,7 @@ from argosy.cli.common import open_session
 from argosy.cli.output import print_json
 from argosy.cli.parameters import NAMED, SITE
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.model import BARE_PREFIX
 from argosy.core.records import asdict, replace
 from argosy.core.shell import quote
 from argosy.launch.import_script.importer import import_script
@@ -75,6 +76,8 @@ def import_job(
         click.echo(f"\n{render_jobs(imported.jobs, comments=lost)}", nl=False)
     else:
         click.echo(f"\n{output}: {', '.join(f'[job.{each.name}]' for each in imported.jobs)}")
+    if not lost and any(each.keys["image"] == BARE_PREFIX for each in imported.jobs):
+        click.echo(f'image = "{BARE_PREFIX}": without a container, as in the script; to use one, put its image there')
     is_known = site or configured_site("", os.environ) or len(sites_here(host)) == 1
     launch = f"argosy launch {quote(imported.jobs[0].name)} {'' if is_known else '--site NAME '}--dry-run"
     if lost:
@@ -93,11 +96,14 @@ def _describe(job: ImportedJob) -> str:
 
 def _refuse_script_without_program(imported: ImportedScript) -> None:
     if not imported.jobs:
+        first = (
+            "correct these lines as their notes say" if imported.lost else "move the program's start to its own line"
+        )
         raise UsageError(
             f"{imported.path} starts no program that Argosy can translate",
             evidence="\n".join(each.loss for each in imported.lost)
             or "no line with srun, mpirun, torchrun, python or a container command outside loops and conditions",
-            hint="move the start of the program to its own line, or write the table [job.NAME] yourself",
+            hint=f"{first}, or write the table [job.NAME] yourself",
         )
 
 

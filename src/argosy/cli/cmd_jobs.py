@@ -33,7 +33,8 @@ from argosy.jobs.logs import follow_job, read_output
 from argosy.jobs.names import resolve_name
 from argosy.jobs.query import DEFAULT_SECONDS, JobFacts, is_output_elsewhere, list_jobs, watch_list
 from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING, JobRow, advise_waiting, describe_state, is_job_id, known_value
+from argosy.slurm.queries import JobRow, is_job_id, known_value
+from argosy.slurm.states import ENDED, WAITING, advise_waiting, describe_state
 
 MOST_RANKS = 32
 """Ranks that the text report shows; --json has all."""
@@ -83,6 +84,8 @@ def jobs(ctx: click.Context, /, ssh: str, *, past: int | None, watch: bool, as_j
         return
     rows = list_jobs(session)
     print_report(rows, "\n".join(_job_lines(rows, output_width())), as_json=as_json)
+    if not (rows or ssh or as_json):
+        click.echo("those that have ended: argosy jobs --past 10", err=True)
 
 
 def _watch_jobs(session: Session) -> None:
@@ -165,12 +168,13 @@ def diff_jobs(first: str, second: str, *, as_json: bool) -> None:
 
 
 @jobs.command("show")
-@click.argument("job", type=JOB)
+@click.argument("job", type=JOB, default="last")
 @json_option
 def show_job(job: str, *, as_json: bool) -> None:
     """Show JOB: state, nodes, exit code, output file, and the record of its plan.
 
-    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
+    default).
     """
     facts = find_run(open_session(quiet=True), job)
     if as_json:
@@ -195,7 +199,7 @@ def show_job(job: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job", type=JOB)
+@click.argument("job", type=JOB, default="last")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends, including requeues.")
 @click.option("--every", type=float, metavar="SECONDS", help="Interval between Slurm queries.  [default: the site's]")
 @click.option(
@@ -205,7 +209,8 @@ def show_job(job: str, *, as_json: bool) -> None:
 def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, rank: int | None) -> None:
     """Print the output of JOB; of a job array, the output of each task.
 
-    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch.
+    JOB is the number of a job, its name (the newest job with this name), or 'last' for your last launch (the
+    default).
     """
     session = open_session()
     known = resolve_name(session, job)
@@ -219,7 +224,7 @@ def logs(ctx: click.Context, /, job: str, *, follow: bool, every: float | None, 
         _report_end(session, facts)
 
 
-def follow_to_end(session: Session, job: str, *, every: float | None = None, rank: int | None = None) -> int:
+def follow_to_end(session: Session, job: str, *, every: float | None, rank: int | None = None) -> int:
     """Follow a job to its end and return its exit code; ^C stops following, but not the job."""
     try:
         facts = follow_job(session, job, pause=every, rank=rank)

@@ -20,7 +20,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.notes import note_local
 from argosy.launch.option_checks import doubtful_choices, refuse_with_ssh
-from argosy.launch.request import read_request as complete_request
+from argosy.launch.request import read_request
 from argosy.launch.resolve import prepare_launch
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name
@@ -98,7 +98,7 @@ def _launch(
     if as_json and not dry_run:
         raise UsageError("--json needs --dry-run", hint="for a submitted job, use: argosy jobs show JOB --json")
     session = open_session(verbose=verbose)
-    request = replace(read_request(session, **options), in_allocation=in_allocation)
+    request = replace(request_of_options(session, **options), in_allocation=in_allocation)
     if ssh:
         refuse_with_ssh(ssh, in_allocation=in_allocation, interactive=interactive, script=script is not None)
         refuse_with_ssh(ssh, **{"with": bool(packages)})
@@ -207,7 +207,7 @@ def _follow(session: Session, launched: Launched) -> int:
     return follow_to_end(session, launched.job, every=launched.polling_seconds)
 
 
-def read_request(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:
+def request_of_options(session: Session, *, smoke: bool = False, **options: Any) -> LaunchRequest:
     """Return the request of the options on the command line, completed by files and variables.
 
     Raises
@@ -216,7 +216,7 @@ def read_request(session: Session, *, smoke: bool = False, **options: Any) -> La
         If there is neither a command nor a job of that name.
     """
     given = {name: value for name, value in options.items() if _is_given(name, value)}
-    request = replace(complete_request(given, session.host), smoke=smoke)
+    request = replace(read_request(given, session.host), smoke=smoke)
     if "@" not in request.options.exclude:
         return request
     from argosy.diagnostics.verify.verify import exclude_bad_nodes_of

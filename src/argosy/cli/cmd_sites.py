@@ -27,11 +27,11 @@ from argosy.core.records import asdict
 from argosy.core.render import count
 from argosy.core.shell import quote
 from argosy.recipes.user_config import fill_options
-from argosy.sites.load import detect_sites, machine_here
+from argosy.sites.load import advise_on_new_site, detect_sites, machine_here
 from argosy.sites.profile import Site
 from argosy.sites.read import profile_folders, read_site, read_sites, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 @click.group(cls=WholeLines)
@@ -83,7 +83,9 @@ def show_site(name: str, html: Path | None, *, as_json: bool) -> None:
             click.echo(f"\n# {row.why}" if row.why else "")
         last = (row.key.partition(".")[0], row.why)
         click.echo(f"{row.key} = {row.value}" + (f"  (when {row.when})" if row.when else ""))
-        click.echo(f"    {row.proof}, {row.checked}: {row.source}")
+        dated = ", ".join(filter(None, (row.proof, row.checked)))
+        source = row.source or ("no source" if row.proof == "documented" else "")
+        click.echo(f"    {': '.join(filter(None, (dated, source)))}")
         click.echo(f"    {row.origin}" if row.origin else "", nl=bool(row.origin))
     for question in site.open_questions:
         click.echo(f"\nnot known: {question}")
@@ -121,6 +123,10 @@ def new_site(name: str, output: str, partition: str, account: str, qos: str, *, 
         click.echo(f"not known: {question}")
     called = name if not output else f"./{file}" if not file.is_absolute() else str(file)
     click.echo(f"next: argosy sites lint {quote(str(file))}; argosy launch IMAGE --site {quote(called)} …")
+    if not output:
+        click.echo(
+            f"only this folder knows it; for all of them: install -D -t ~/.config/argosy/sites {quote(str(file))}"
+        )
 
 
 @sites.command("picture")
@@ -205,6 +211,7 @@ def detect(ctx: click.Context, /, *, as_json: bool) -> None:
             seen = f"host {machine.host}, ClusterName {machine.cluster or 'not known'}"
             hidden = [each.name for each in profiles if each.has_slurm and not each.identity.has_marks]
             hint = "choose one with --site, or set a default: argosy config set site NAME"
+            hint += advise_on_new_site(session.host)
             click.echo(f"{len(found) or 'no'} profiles match this machine ({seen}): {hint}", err=True)
             click.echo(f"never detected: {', '.join(hidden)}; 'argosy sites show NAME' tells why", err=True)
     ctx.exit(0 if len(found) == 1 else CheckFailed.code)

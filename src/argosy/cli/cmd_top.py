@@ -15,7 +15,7 @@ from argosy.jobs.live.model import JobView
 from argosy.jobs.live.sources import resolve_job
 from argosy.jobs.live.watch import HUNG_SECONDS, JobWatch
 from argosy.jobs.names import resolve_name
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 
 @click.command()

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from click.shell_completion import CompletionItem
@@ -46,19 +45,17 @@ def _partitions(parameters: Parameters) -> Iterable[str]:
     return [queue.name for queue in list_queues(session)]
 
 
-COMPLETIONS: Mapping[str, Callable[[Parameters], Iterable[str]]] = MappingProxyType(
-    {
-        "image": lambda _: [str(held.name) for held in list_catalog(open_session(quiet=True))],
-        "site": lambda _: site_names(search_path(os.environ, Path.cwd())),
-        "job": lambda _: [job.id for job in past_jobs(open_session(quiet=True), most=JOBS)],
-        "partition": _partitions,
-        "launcher": lambda _: LAUNCHERS,
-        "key": lambda _: KEYS,
-        "file": lambda _: (),
-        "folder": lambda _: (),
-    }
-)
+COMPLETIONS: Mapping[str, Callable[[Parameters], Iterable[str]]] = {
+    "image": lambda _: [str(held.name) for held in list_catalog(open_session(quiet=True))],
+    "site": lambda _: site_names(search_path(os.environ, Path.cwd())),
+    "job": lambda _: [job.id for job in past_jobs(open_session(quiet=True), most=JOBS)],
+    "partition": _partitions,
+    "launcher": lambda _: LAUNCHERS,
+    "key": lambda _: KEYS,
+    "file": lambda _: (),
+    "folder": lambda _: (),
+}
 """Kind of value -> function that returns all values."""
 
-FILES = MappingProxyType({"image": "file", "site": "file", "file": "file", "folder": "dir"})
+FILES = {"image": "file", "site": "file", "file": "file", "folder": "dir"}
 """Kinds for which the shell offers files or folders in addition."""

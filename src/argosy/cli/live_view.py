@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from argosy.core.render import render_seconds, render_size
 from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
-from argosy.slurm.text import RUNNING
+from argosy.slurm.states import RUNNING
 
 MOST_RANKS = 32
 """Ranks in plain lines; ``--json`` has all."""

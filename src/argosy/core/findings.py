@@ -104,7 +104,7 @@ def _render_in_file(finding: FileFinding, *, colour: bool) -> str:
     state = _paint(finding.state, finding.state, colour=colour)
     lines = [
         f"{place}: {state}: {finding.evidence} [{finding.what}]",
-        f"    {finding.why} ({finding.source})",
+        f"    {finding.why}" + (f" ({finding.source})" if "://" in finding.source else ""),
     ]
     return "\n".join([*lines, f"    -> {finding.hint}"] if finding.hint else lines)
 

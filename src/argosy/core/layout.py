@@ -44,7 +44,7 @@ APPTAINER_BASE = "/.singularity.d/env/99-base.sh"
 """Apptainer sets the variables APPTAINERENV_X right after this file. If an image has the folder without this file, it
 drops them silently (actions.go, action script of 1.4), so a layer adds the file if the base has none."""
 
-PROFILE = "/etc/profile.d/zz-argosy.sh"
+PROFILE_SCRIPT = "/etc/profile.d/zz-argosy.sh"
 
 GPU_LIBRARIES = "/.singularity.d/libs"
 """Folder of the driver's libraries, as with Apptainer: its images have the folder on LD_LIBRARY_PATH."""

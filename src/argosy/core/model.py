@@ -19,6 +19,7 @@ import msgspec
 from argosy.core.shell import Word
 
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
+"""Default of fields of records, which share it; therefore it cannot be changed."""
 
 
 class GpuMode(StrEnum):
@@ -32,11 +33,15 @@ class GpuMode(StrEnum):
     CDI = "cdi"
 
 
-PROFILE = "profile"
-"""Name of the choice that shows a site profile which does not ship with Argosy."""
-
 BARE_PREFIX = "bare:"
 """Prefix of an image argument that means no container; the folder of a venv or conda environment may follow."""
+
+
+APPTAINERS = ("apptainer", "singularity")
+"""Apptainer and SingularityCE, the preferred one first: two programs with the same command line."""
+
+APPTAINER_FAMILIES = tuple(map(str.upper, APPTAINERS))
+"""Prefixes of the variables that both programs read; Apptainer takes the second as well."""
 
 
 class ImageKind(StrEnum):
@@ -123,19 +128,17 @@ class ChoiceKey(StrEnum):
     VARIANT = "variant"
 
 
-LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        ChoiceKey.CONTAINER_PER: "one container per",
-        ChoiceKey.CORES_PER_RANK: "cores per rank",
-        ChoiceKey.EXCLUDED_NODES: "excluded nodes",
-        ChoiceKey.GPUS_PER_NODE: "GPUs per node",
-        ChoiceKey.NODE_TEST: "node test",
-        ChoiceKey.RANKS_PER_NODE: "ranks per node",
-        ChoiceKey.RANK_CORES: "cores of each rank",
-        ChoiceKey.RUNTIME_OPTION: "runtime",
-        ChoiceKey.SIGNED_BY: "signed by",
-    }
-)
+LABELS: Mapping[str, str] = {
+    ChoiceKey.CONTAINER_PER: "one container per",
+    ChoiceKey.CORES_PER_RANK: "cores per rank",
+    ChoiceKey.EXCLUDED_NODES: "excluded nodes",
+    ChoiceKey.GPUS_PER_NODE: "GPUs per node",
+    ChoiceKey.NODE_TEST: "node test",
+    ChoiceKey.RANKS_PER_NODE: "ranks per node",
+    ChoiceKey.RANK_CORES: "cores of each rank",
+    ChoiceKey.RUNTIME_OPTION: "runtime",
+    ChoiceKey.SIGNED_BY: "signed by",
+}
 """Texts that users see instead of keys."""
 
 

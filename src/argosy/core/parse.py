@@ -20,6 +20,8 @@ T = TypeVar("T")
 MOST_DIGITS = 18
 """Longest number that is read; it fits into 64 bits."""
 
+DIGEST, SHA256 = re.compile(r"sha256:[0-9a-f]{64}\Z"), re.compile(r"[0-9a-f]{64}\Z")
+
 TOO_DEEP = "it is nested too deeply"
 
 MOST_CORES = 1 << 16

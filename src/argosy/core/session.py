@@ -29,6 +29,10 @@ AMOUNT_SECONDS = 5.0
 """Seconds of silence after which a verbose log reports how much is done."""
 
 
+RUNS = "runs"
+"""Name of the folder of records, also on machines that ssh reaches."""
+
+
 class Paths(msgspec.Struct, frozen=True):
     """Folders of Argosy for this user.
 
@@ -45,6 +49,11 @@ class Paths(msgspec.Struct, frozen=True):
     cache: Path
     state: Path
     images: tuple[Path, ...]
+
+    @property
+    def runs(self) -> Path:
+        """Folder with a record for each launch."""
+        return self.state / RUNS
 
 
 def paths_from(environment: dict[str, str], home: Path) -> Paths:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.locks import (
     NO_HARD_LINKS,
     Owner,
@@ -209,6 +209,25 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, errors="surrogateescape", encoding="utf-8")
 
 
+def remember_text(memo: Path | None, ask: Callable[[], str]) -> str:
+    """Return the text that a file of the cache stores; without it, ask for the text, and store it if possible.
+
+    Parameters
+    ----------
+    memo
+        None to store nothing.
+    """
+    if memo:
+        with contextlib.suppress(OSError):
+            return memo.read_text(encoding="utf-8")
+    text = ask()
+    if memo:
+        with contextlib.suppress(OSError, ArgosyError):  # a full disk, or the cache of another user
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memo, text)
+    return text
+
+
 def write_script(path: Path, text: str, *, private: bool) -> None:
     """Write an executable script to a file of the user; only its owner can read a private one."""
     refuse_unwritable_folder(path.parent)
@@ -279,25 +298,18 @@ def fill_once(path: Path, *, what: str, waiting: Callable[[Owner], None]) -> Ite
     """
     with translate_os_errors(path.parent):
         there = path.is_dir()
+        if not there:
+            make_folder(path.parent)
     if there:
         yield None
         return
-    with translate_os_errors(path.parent):
-        make_folder(path.parent)
     with hold_lock(path.with_name(path.name + ".lease"), what=what, waiting=waiting):
         if path.is_dir():
             yield None
             return
         _remove_parts(path)
-        beside = part_name(path)
-        try:
-            with translate_os_errors(path.parent):
-                beside.mkdir()
-                yield beside
-                beside.rename(path)
-        finally:
-            with deferred_signals():
-                remove_path(beside)
+        with atomic_folder(path, replace=False) as beside:
+            yield beside
 
 
 def sweep_unfilled(folder: Path) -> None:

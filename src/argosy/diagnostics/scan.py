@@ -71,7 +71,7 @@ def scan_image(image: str, session: Session) -> Scan:
     if SCANNER not in session.host.programs:
         raise ToolMissing(
             f"cannot scan {image}: {SCANNER} is not installed",
-            evidence="it is a program of the Python Packaging Authority that asks the databases of PyPI and OSV",
+            evidence="it is a program of the Python Packaging Authority that queries the databases of PyPI and OSV",
             hint="install it with: uv tool install pip-audit, or pipx install pip-audit",
         )
     lock = freeze_whole(image, session)
@@ -100,7 +100,7 @@ def _run_scanner(requirements: Path, session: Session) -> dict[str, Any]:
         raise ToolFailed(
             f"{SCANNER} cannot scan the image",
             evidence="\n".join((*lines, f"(exit code {reply.code})")),
-            hint="it asks pypi.org; without a network, run the scan on another machine, or set "
+            hint="it queries pypi.org; without a network, run the scan on another machine, or set "
             "PIP_AUDIT_VULNERABILITY_SERVICE=osv and PIP_AUDIT_OSV_URL to a mirror",
         ) from None
     return dict(report)

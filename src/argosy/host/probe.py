@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from argosy.core.model import Host, Person
+from argosy.core.model import APPTAINERS, Host, Person
 from argosy.core.process import OnLine, RealRunner, Runner
 from argosy.core.session import QuietReporter, Reporter, Session, paths_from
 from argosy.host.gpus import read_gpus
@@ -193,7 +193,7 @@ def _can_mount() -> bool:
 def _overlay(programs: Mapping[str, str]) -> str:
     """Read whether Apptainer's configuration allows overlays, from /etc and from the prefix of the program."""
     paths = list(CONF_FILES)
-    for name in ("apptainer", "singularity"):
+    for name in APPTAINERS:
         if name in programs:
             prefix = Path(programs[name]).resolve().parent.parent
             paths.append(str(prefix / "etc" / name / f"{name}.conf"))

@@ -129,7 +129,7 @@ def _why_kept(cache: Path, name: str, used: Mapping[str, Owner], scripts: Iterab
 
 def job_scripts(session: Session) -> Iterator[tuple[str, str, float]]:
     """Yield path, text and modification time of all job scripts: they may run, or be submitted again without Argosy."""
-    for script in sorted((session.paths.state / "runs").glob("*/*.sh")):
+    for script in sorted((session.paths.runs).glob("*/*.sh")):
         with contextlib.suppress(OSError):
             yield str(script), script.read_text(errors="replace", encoding="utf-8"), script.stat().st_mtime
 

@@ -23,17 +23,20 @@ from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import quote
 from argosy.core.store import editing, make_folder, write_link
 from argosy.core.suggest import did_you_mean, suggest_word
 from argosy.images.identify import READY, Kind, identify_file
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.sites.load import sites_here
 from argosy.sites.profile import Site
 
-SUFFIXES = (".sif", ".sqsh", ".squashfs")
+IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
+"""Suffixes of image files. An argument with one of them is a file path, even if the file does not exist."""
+
 LATEST = "latest"
 IMAGES = "ARGOSY_IMAGES"
 """The variable with the user's own folders."""
-PROJECT_FILE = "argosy.toml"
 PROJECT_FOLDER = "images"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
 
@@ -48,7 +51,7 @@ class CatalogName(msgspec.Struct, frozen=True):
         """Render the name with a colon."""
         return f"{self.name}:{self.tag}" if self.tag else self.name
 
-    def file(self, folder: Path, suffix: str = SUFFIXES[0]) -> Path:
+    def file(self, folder: Path, suffix: str = IMAGE_SUFFIXES[0]) -> Path:
         """Return the file of this name in a folder of the catalog."""
         return folder / self.name / f"{self.tag}{suffix}" if self.tag else folder / f"{self.name}{suffix}"
 
@@ -138,7 +141,7 @@ def find_in_catalog(text: str, session: Session) -> Path | None:
 
 
 def _in_folder(parsed: CatalogName, text: str, folder: Path) -> Path | None:
-    for suffix in SUFFIXES:
+    for suffix in IMAGE_SUFFIXES:
         if parsed.file(folder, suffix).is_file():
             return parsed.file(folder, suffix)
     plain = folder / text
@@ -163,7 +166,7 @@ def _time_of_change(path: Path) -> float:
 
 def _image_files(folder: Path) -> list[Path]:
     with suppress(OSError):
-        return [p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] != "." and p.is_file()]
+        return [p for p in folder.iterdir() if p.suffix in IMAGE_SUFFIXES and p.name[0] != "." and p.is_file()]
     return []
 
 
@@ -234,7 +237,7 @@ def new_file(text: str, session: Session) -> Path:
             evidence="a name is NAME or NAME:TAG; both consist of letters, digits, '_', '.', '+' and '-'",
             hint="choose another name",
         )
-    if text.endswith(SUFFIXES):
+    if text.endswith(IMAGE_SUFFIXES):
         known = text.rpartition(".")[0]
         raise UsageError(f"invalid image name {text!r}: catalog names have no file suffix", hint=f"use {known}")
     path = parsed.file(session.paths.images[0])
@@ -317,9 +320,9 @@ def _find_removable(name: str, session: Session) -> tuple[Path, Path]:
     folder = next((each for each in session.paths.images if path.is_relative_to(each)), None)
     if folder is None:
         raise UsageError(
-            f"{name} is not in your own folder of images",
+            f"cannot remove {name}: it is not in your own folder of images",
             evidence=str(path),
-            hint="remove images of a project or a site with rm",
+            hint=f"if it is yours, remove the file: rm {quote(str(path))}",
         )
     if path.is_dir():
         raise UsageError(f"cannot remove {name}: {path} is a folder", hint=f"remove it with: rm -r {path}")

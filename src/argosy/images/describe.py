@@ -18,7 +18,7 @@ from argosy.images.open import OpenedImage, open_image
 from argosy.recipes.lock import PYTHON_NAMES, Lock, LockedPackage
 
 
-class Part(msgspec.Struct, frozen=True):
+class ImagePart(msgspec.Struct, frozen=True):
     """A part of an image file: its id, kind, name, and size in bytes."""
 
     id: int
@@ -53,7 +53,7 @@ class ImageDescription(msgspec.Struct, frozen=True):
     base: str
     base_digest: str
     python: str
-    parts: tuple[Part, ...]
+    parts: tuple[ImagePart, ...]
     packages: tuple[Package, ...]
     how_to_run: str
 
@@ -61,7 +61,7 @@ class ImageDescription(msgspec.Struct, frozen=True):
 def describe_image(opened: OpenedImage) -> ImageDescription:
     """Describe an opened image."""
     image, lock = opened.image, opened.lock
-    parts = tuple(Part(p.id, _what(p), p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
+    parts = tuple(ImagePart(p.id, _what(p), p.name, p.size) for p in opened.sif.parts) if opened.sif else ()
     return ImageDescription(
         path=image.path,
         kind=image.kind.value + ("" if not lock else ", delta" if image.layer_part else ", flat"),

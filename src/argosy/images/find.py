@@ -59,8 +59,7 @@ def _missing_hint(path: Path, meant: str, session: Session) -> str:
         return f"build it as described in {project.shown}: argosy build"
     if meant:
         return f"did you mean {meant}?"
-    jobs = "" if project or path.suffix else "; jobs have names only in a folder with argosy.toml: argosy init"
-    return f"check the path, or see 'argosy images ls'{jobs}"
+    return "check the path, or see 'argosy images ls'"
 
 
 def _local(path: Path, session: Session) -> Path:

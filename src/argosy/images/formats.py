@@ -16,9 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from argosy.core.layout import ENTER, ROOT, Activation
+from argosy.core.model import APPTAINER_FAMILIES
 from argosy.core.shell import join, quote, safe_path
-
-FAMILIES = ("APPTAINER", "SINGULARITY")
 
 
 class OutputFormat(StrEnum):
@@ -86,4 +85,4 @@ def render_layer_variables(activation: Activation) -> tuple[str, ...]:
     """
     pairs = [("PREPEND_PATH" if name == "PATH" else name, first) for name, first in activation.prepend]
     pairs += [*activation.identity, *activation.default]
-    return tuple(f"export {family}ENV_{name}={quote(value)}" for name, value in pairs for family in FAMILIES)
+    return tuple(f"export {family}ENV_{name}={quote(value)}" for name, value in pairs for family in APPTAINER_FAMILIES)

@@ -183,7 +183,7 @@ def _parse_time(value: object) -> int:
     return time if 0 <= time <= LATEST_TIME else 0
 
 
-def render_env_script(variables: Iterable[tuple[str, str]]) -> str:
+def render_oci_env(variables: Iterable[tuple[str, str]]) -> str:
     """Render the image's ENV as Apptainer does: always set PATH, and set other variables only if they are empty.
 
     Names that are not valid in a shell are omitted, because no shell can export them.
@@ -216,7 +216,7 @@ def render_labels(config: OciConfig) -> str:
 def _render_scripts(config: OciConfig) -> Mapping[str, str]:
     """Return the files that pass an image's configuration to the runtimes: text by path."""
     return {
-        ENV_SCRIPT: render_env_script(config.variables),
+        ENV_SCRIPT: render_oci_env(config.variables),
         RUNSCRIPT: render_runscript(config),
         LABELS: render_labels(config),
         LAST_SCRIPT: LAST_TEXT,
@@ -227,7 +227,7 @@ def render_inspection(config: OciConfig) -> str:
     """Render ``inspect-metadata.json``, which ``apptainer inspect`` prints for a SIF file without starting it."""
     attributes = {
         "labels": dict(config.labels),
-        "environment": {f"/{ENV_SCRIPT}": render_env_script(config.variables)},
+        "environment": {f"/{ENV_SCRIPT}": render_oci_env(config.variables)},
         "runscript": render_runscript(config),
     }
     return json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True)

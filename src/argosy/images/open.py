@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -32,12 +31,10 @@ GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64
 
 
 JOB_SCRIPT = "to translate a job script: argosy import FILE"
-NOT_IMAGES: Mapping[str, str] = MappingProxyType(
-    {
-        ".py": "pass the image first: argosy launch IMAGE -- python FILE",
-        **dict.fromkeys((".sh", ".sbatch", ".slurm", ".job"), JOB_SCRIPT),
-    }
-)
+NOT_IMAGES: Mapping[str, str] = {
+    ".py": "pass the image first: argosy launch IMAGE -- python FILE",
+    **dict.fromkeys((".sh", ".sbatch", ".slurm", ".job"), JOB_SCRIPT),
+}
 """Suffix of a file that is not an image -> hint."""
 
 

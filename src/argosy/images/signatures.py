@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, ToolMissing
-from argosy.core.model import plain_fingerprint
+from argosy.core.model import APPTAINERS, plain_fingerprint
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, Runner, tool_error
 from argosy.core.session import Session
@@ -20,7 +20,6 @@ from argosy.images.find import find_image
 from argosy.images.open import open_image
 from argosy.images.sif.format import DataType, Sif, SifPart
 
-PROGRAMS = ("apptainer", "singularity")
 WAS_CHANGED = "integrity compromised"
 UNKNOWN_KEY = "unknown entity"
 PROFILE_KEY = "images.signed_by"
@@ -65,11 +64,11 @@ def _read_signers(sif: Sif, path: str, runner: Runner, programs: Mapping[str, st
     """
     if not sif.parts_of(DataType.SIGNATURE):
         return ()
-    program = next((name for name in PROGRAMS if programs.get(name)), "")
+    program = next((name for name in APPTAINERS if programs.get(name)), "")
     if not program:
         raise ToolMissing(
             f"cannot verify the signatures of {path}: apptainer is not installed",
-            evidence=f"searched for {' and '.join(PROGRAMS)}",
+            evidence=f"searched for {' and '.join(APPTAINERS)}",
             hint="install apptainer, or run this command on a login node that has it",
         )
     groups = sorted({part.group for part in sif.parts if part.datatype != DataType.SIGNATURE and part.group})

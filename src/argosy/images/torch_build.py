@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from argosy.core.parse import parse_json
 
-BACKENDS: Mapping[str, str] = MappingProxyType({"nvidia": "cuda", "amd": "hip", "intel": "xpu"})
+BACKENDS: Mapping[str, str] = {"nvidia": "cuda", "amd": "hip", "intel": "xpu"}
 """GPU vendor -> the back end's name in ``torch/version.py``. The value there is None if torch was built without it."""
 
 ASK_TORCH = """\
@@ -28,7 +27,7 @@ A torch without ``version.py`` counts as missing.
 """
 
 BUILD = re.compile(r"\+(?:(cu)\d+|(rocm)[\d.]+|(xpu)|(cpu))\Z")
-OF_BUILD = MappingProxyType({"cu": "cuda", "rocm": "hip", "xpu": "xpu"})
+OF_BUILD = {"cu": "cuda", "rocm": "hip", "xpu": "xpu"}
 
 
 def parse_torch(text: str) -> dict[str, str]:

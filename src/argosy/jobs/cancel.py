@@ -16,12 +16,13 @@ from argosy.jobs.query import ask_job, list_jobs
 from argosy.jobs.record import CANCELLED, find_record, last_run, read_runs, read_submission
 from argosy.jobs.remote_record import session_of
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, known_value, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, known_value, parse_squeue, plan_squeue
+from argosy.slurm.states import ENDED, describe_state
 
 NOT_KNOWN = "the job may still have been cancelled: check with 'argosy jobs'"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class JobToCancel(msgspec.Struct, frozen=True):
     """A job before it is cancelled.
 
     Attributes
@@ -65,7 +66,7 @@ def cancel_jobs(session: Session, jobs: tuple[str, ...]) -> tuple[str, ...]:
         if each.record and each.job.isdigit():  # a task of an array does not end the array
             write_text(each.record / CANCELLED, "")
     return tuple(
-        f"job {each.job} had ended already: {each.text}"
+        f"job {each.job} has already ended: {each.text}"
         if each.has_ended
         else f"job {each.job} is cancelled{each.text}"
         for each in asked
@@ -108,7 +109,10 @@ def _resolve(session: Session, job: str) -> str:
 def _resolve_last(session: Session) -> str:
     launch = last_launch(session)
     if not JOB.fullmatch(launch.id):
-        raise UsageError(f"the last launch is not a job of Slurm: it is the run {launch.id} on this machine")
+        raise UsageError(
+            f"cannot cancel the last launch: it is the run {launch.id} on this machine, not a job of Slurm",
+            hint="stop it with Ctrl-C in its terminal; for another job, give its number: argosy cancel JOB",
+        )
     if launch.in_allocation:
         raise UsageError(
             f"the last launch ran in the allocation of job {launch.id}",
@@ -151,7 +155,7 @@ def _describe(rows: Iterable[JobRow]) -> dict[str, str]:
     return {number: " and ".join(dict.fromkeys(meanings)) for number, meanings in found.items()}
 
 
-def _look(session: Session, job: str) -> Asked:
+def _look(session: Session, job: str) -> JobToCancel:
     """Ask for a job before it is cancelled.
 
     Raises
@@ -168,14 +172,14 @@ def _look(session: Session, job: str) -> Asked:
         where = "" if "[" in job else _where(facts, meaning)  # several tasks run on different nodes
         text = ", ".join(filter(None, (facts.get("JobName", ""), where)))
         has_ended = kind == ENDED
-        return Asked(job, record, has_ended, meaning if has_ended else f" ({text})")
+        return JobToCancel(job, record, has_ended, meaning if has_ended else f" ({text})")
     if record is None:
         raise UsageError(
             f"there is no job {job}", evidence="nothing was cancelled", hint="see your jobs with 'argosy jobs'"
         )
     last = last_run(read_runs(record))
     code = f"; it ended with code {last.code}" if last else ""
-    return Asked(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
+    return JobToCancel(job, record, has_ended=True, text=f"Slurm does not list it any more{code}")
 
 
 def _where(facts: dict[str, str], meaning: str) -> str:

@@ -34,17 +34,17 @@ ENDED_BY_OTHERS = re.compile(r"srun: (?:\S+: _step_signal: )?(?:Terminating |for
 """From here on, SIGTERM comes from Slurm, which ends the remaining ranks."""
 STOPPED = re.compile(r"srun: forcing job termination")
 """srun itself was ended: no rank failed before, and the way in which they end now is not their fault."""
-BEFORE_RANKS = re.compile(
-    r"^argosy: (?:what runs before the ranks failed|the image cannot be copied to )", re.MULTILINE
-)
+BEFORE_RANKS = re.compile(r"^argosy: (?:the command of --before failed|the image cannot be copied to )", re.MULTILINE)
 """The run ended before its ranks started: the tasks of srun were those of `--before` or `--stage-to`."""
 OF_ENDED = frozenset({143, 137})
 """Exit codes of shells whose ranks srun ended."""
 ABORTED = re.compile(r"srun: Job step aborted")
 """Slurm or a rank (MPI_Abort) ended the step: ranks that are killed from here on did not fail first."""
-STARTER = re.compile(r"^argosy: rank (\d+) on (\S+) ended with (code|signal) (\d+)$", re.MULTILINE)
+STARTER = re.compile(
+    r"^argosy: rank (?P<rank>\d+) on (?P<host>\S+) ended with (?P<how>code|signal) (?P<number>\d+)$", re.MULTILINE
+)
 """Message of the program that starts the ranks of a node in one container (launch/launchers/start_ranks.py)."""
-COPY = re.compile(r"^argosy: rank (\d+) failed first \((code|signal) (\d+)\)", re.MULTILINE)
+COPY = re.compile(r"^argosy: rank (?P<rank>\d+) failed first \((?P<how>code|signal) (?P<number>\d+)\)", re.MULTILINE)
 """Message of the script of a launch on this machine (launch/script/data/job.sh)."""
 MPIRUN = re.compile(
     r"(?:mpirun|prterun) noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)"
@@ -56,12 +56,12 @@ TORCHRUN = re.compile(
 TORCHRUN_TIME = re.compile(r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n\s*time\s*: (\S+)")
 
 
-RUN_ENDED = re.compile(r"^argosy: (?:a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
+RUN_ENDED = re.compile(r"^argosy: (?:the run wrote a new checkpoint|job \d+ ended with code).*$", re.MULTILINE)
 """Message of a job script at the end of a run; a requeued job has several runs in one output."""
 
 OUT_OF_MEMORY = re.compile(
     r"\b(?:oom|OOM)[-_ ][Kk]ill|^srun: error: [^\n]*: Out Of Memory\b|[Mm]emory cgroup out of memory"
-    r"|\bslurmstepd: error: [^\n]*Exceeded \w+ memory limit",
+    r"|\bslurmstepd\S*: error: [^\n]*Exceeded \w+ memory limit",
     re.MULTILINE,
 )
 """Messages of Slurm and the kernel about a process killed for its memory; the job's state may still be FAILED.
@@ -141,16 +141,12 @@ def _find_in_torchrun(text: str) -> RankEnd | None:
     return RankEnd(parse_int(match[2]), match[1], code)
 
 
-def _find_in_starter(text: str) -> RankEnd | None:
-    match = STARTER.search(text)
-    code = exit_code(parse_int(match[4]), by_signal=match[3] == "signal") if match else 0
-    return RankEnd(parse_int(match[1]), match[2], code) if match else None
-
-
-def _find_in_copy(text: str) -> RankEnd | None:
-    match = COPY.search(text)
-    code = exit_code(parse_int(match[3]), by_signal=match[2] == "signal") if match else 0
-    return RankEnd(parse_int(match[1]), "this machine", code) if match else None
+def _find_in_own_message(text: str) -> RankEnd | None:
+    match = STARTER.search(text) or COPY.search(text)
+    if match is None:
+        return None
+    code = exit_code(parse_int(match["number"]), by_signal=match["how"] == "signal")
+    return RankEnd(parse_int(match["rank"]), match.groupdict().get("host", "this machine"), code)
 
 
 def _find_in_mpirun(text: str) -> RankEnd | None:
@@ -183,7 +179,7 @@ def _of_srun(match: re.Match[str]) -> RankEnd:
     return RankEnd(parse_int(re.split("[,-]", match[2])[0]), match[1], code)
 
 
-FINDERS = (_find_in_torchrun, _find_in_starter, _find_in_copy, _find_in_mpirun, _find_in_srun)
+FINDERS = (_find_in_torchrun, _find_in_own_message, _find_in_mpirun, _find_in_srun)
 """Reports of torchrun and of ranks in one container come first, because srun sees a node as one task."""
 
 

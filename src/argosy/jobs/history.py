@@ -20,6 +20,8 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import (
     CANCELLED,
+    PLAN,
+    SCRIPT,
     SUBMITTED,
     Run,
     damaged_files,
@@ -30,8 +32,10 @@ from argosy.jobs.record import (
     read_runs,
     read_submission,
 )
-from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import base_number, describe_state, option_value
+from argosy.slurm.queries import base_number
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import describe_state
+from argosy.slurm.times import parse_minutes
 
 PLAIN = ("image", "digest", "site", "scheduler")
 """Fields of a plan with one value."""
@@ -125,7 +129,7 @@ def _find_record(session: Session, job: str) -> Path:
     if record is None:
         raise UsageError(
             f"there is no record of job {job}",
-            evidence=f"searched in {session.paths.state / 'runs'}",
+            evidence=f"searched in {session.paths.runs}",
             hint="see the jobs that were submitted from here: argosy jobs --past 20",
         )
     return record
@@ -145,8 +149,8 @@ def read_kept_plan(record: Path, name: str) -> LaunchPlan:
         If it cannot be read.
     """
     try:
-        plan = parse_json((record / "job.json").read_text(encoding="utf-8"))
-        script = (record / "job.sh").read_text(encoding="utf-8")
+        plan = parse_json((record / PLAN).read_text(encoding="utf-8"))
+        script = (record / SCRIPT).read_text(encoding="utf-8")
         return msgspec.convert({**plan, "script": script}, LaunchPlan)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
@@ -172,7 +176,7 @@ def _jobs_of_now(session: Session) -> dict[str, str]:
 
 def _recorded_jobs(session: Session, most: int) -> tuple[PastJob, ...]:
     found: list[PastJob] = []
-    for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
+    for file in sorted((session.paths.runs).glob(f"*/{SUBMITTED}"), reverse=True):
         job = read_submission(file.parent).job
         if (job or damaged_files(file.parent)) and len(found) < most:
             found.append(_read(job, file.parent))

@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.jobs.names import LOCAL_RUN, resolve_name, was_started
 from argosy.jobs.query import JobFacts, find_job
 from argosy.jobs.record import END, STARTED, Run, read_plan, read_submission, recording_command
-from argosy.slurm.text import ENDED, RUNNING
+from argosy.slurm.states import ENDED, RUNNING
 
 HERE = "this machine"
 """The node of a run on this machine."""
@@ -61,7 +61,7 @@ def _find_local_run(session: Session, name: str) -> JobFacts | None:
     """Return the facts of a run on this machine, by the name or the folder of its record; None for a job."""
     if not LOCAL_RUN.fullmatch(Path(name).name):
         return None
-    record = next(filter(was_started, (Path(name), session.paths.state / "runs" / name)), None)
+    record = next(filter(was_started, (Path(name), session.paths.runs / name)), None)
     return None if record is None or read_submission(record).is_known else read_local_run(record, session.host.hostname)
 
 

@@ -13,8 +13,8 @@ from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.session import Session
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
-from argosy.jobs.record import read_plan
-from argosy.slurm.text import ENDED, WAITING
+from argosy.jobs.record import ENDS, read_plan
+from argosy.slurm.states import ENDED, WAITING
 
 BLOCK = 65536
 
@@ -151,7 +151,7 @@ def _report_waiting(session: Session, facts: JobFacts, reported: str) -> str:
 
 def _has_recorded_end(facts: JobFacts) -> bool:
     """Return whether the script recorded the end of this run, so that the controller should be asked."""
-    file = Path(facts.record, "ends") if facts.record and not facts.outputs else None
+    file = Path(facts.record, ENDS) if facts.record and not facts.outputs else None
     try:
         return bool(file) and len(file.read_text(encoding="utf-8").splitlines()) > facts.restarts if file else False
     except OSError:
@@ -188,7 +188,7 @@ class _Copied:
         with Path(path).open("rb") as source:
             size = source.seek(0, 2)
             source.seek(before if size >= before else 0)
-            for block in iter(lambda: source.read(65536), b""):
+            for block in iter(lambda: source.read(BLOCK), b""):
                 self._stream.write(block if whole else self._of_rank(path, block))
             self._offsets[path] = source.tell()
         self._stream.flush()

@@ -14,7 +14,7 @@ from argosy.core.session import Session
 from argosy.core.suggest import suggest_word
 from argosy.jobs.query import list_jobs
 from argosy.jobs.record import END, RECORD_NAME, STARTED, read_plan, read_submission
-from argosy.slurm.text import base_number, is_job_id
+from argosy.slurm.queries import base_number, is_job_id
 
 LAST = "last"
 """The word for the newest job or run."""
@@ -63,7 +63,7 @@ def resolve_name(session: Session, name: str) -> str:
     if _is_exact(name):
         return name
     if name == LAST:
-        return name_of_last(session)
+        return last_launch(session).id
     found, problem = tuple(launch.id for launch in find_named(session, name)), ""
     if not found:
         try:
@@ -78,19 +78,14 @@ def resolve_name(session: Session, name: str) -> str:
     return found[0]
 
 
-def name_of_last(session: Session) -> str:
-    """Return the number of the job, or the name of the run on this machine, that was launched last.
+def last_launch(session: Session) -> Launch:
+    """Return the newest launch.
 
     Raises
     ------
     UsageError
         If there is none.
     """
-    return last_launch(session).id
-
-
-def last_launch(session: Session) -> Launch:
-    """Return the newest launch; errors as `name_of_last`."""
     launch = next(_launches(session), None)
     if launch is None:
         raise UsageError("nothing was launched from this machine yet", hint="give the number of a job")
@@ -130,7 +125,7 @@ def unknown_name(session: Session, name: str, problem: str = "") -> UsageError:
     """
     near = suggest_word(name, (LAST, *recorded_names(session)))
     suggestion = f"did you mean {near}? " if near else ""
-    searched = f"searched in {session.paths.state / 'runs'}" + (f"; {problem}" if problem else "")
+    searched = f"searched in {session.paths.runs}" + (f"; {problem}" if problem else "")
     hint = f"{suggestion}see your jobs with 'argosy jobs' and 'argosy jobs --past 20'"
     return UsageError(f"there is no job {name!r}", evidence=searched, hint=hint)
 
@@ -147,7 +142,7 @@ def _is_exact(name: str) -> bool:
 
 def _launches(session: Session) -> Iterator[Launch]:
     """Yield the launches in the records, the newest first; a refused launch is not one."""
-    for record in sorted((session.paths.state / "runs").glob("*"), reverse=True):
+    for record in sorted((session.paths.runs).glob("*"), reverse=True):
         submission = read_submission(record)
         if submission.job:
             yield Launch(submission.job, record, bool(submission.in_allocation))

@@ -19,6 +19,8 @@ from argosy.core.suggest import suggest_word
 from argosy.jobs.first_failure import RankEnd, advise_end, find_checkpoint, find_first_failure, no_output, true_state
 from argosy.jobs.outputs import can_read, find_output, find_outputs, of_batch, read_last_lines, read_tail
 from argosy.jobs.record import (
+    PLAN,
+    SCRIPT,
     RankFacts,
     Run,
     adopt_record,
@@ -31,15 +33,9 @@ from argosy.jobs.record import (
     read_submission,
 )
 from argosy.jobs.remote_record import copy_notes, copy_output, session_of
-from argosy.slurm.calls import ask_slurm, no_answer, run_slurm
-from argosy.slurm.text import (
-    ENDED,
-    RUNNING,
-    WAITING,
+from argosy.slurm.calls import ask_slurm, no_answer, run_slurm, says_no_answer
+from argosy.slurm.queries import (
     JobRow,
-    advise_waiting,
-    describe_state,
-    exit_code_of_state,
     is_job_id,
     known_value,
     parse_exit_code,
@@ -48,8 +44,8 @@ from argosy.slurm.text import (
     parse_squeue,
     plan_sacct,
     plan_squeue,
-    says_no_answer,
 )
+from argosy.slurm.states import ENDED, RUNNING, WAITING, advise_waiting, describe_state, exit_code_of_state
 
 DEFAULT_SECONDS = 5.0
 """Seconds between two questions about a job if its site does not say."""
@@ -239,7 +235,7 @@ def _number(job: str, facts: dict[str, str]) -> str:
 def _is_array(record: Path) -> bool:
     """Return whether a job was submitted as an array; if not, its number cannot have tasks."""
     try:
-        return '"--array=' in (record / "job.json").read_text(encoding="utf-8")
+        return '"--array=' in (record / PLAN).read_text(encoding="utf-8")
     except OSError:
         return True
 
@@ -382,7 +378,7 @@ def _advise(job: str, facts: dict[str, str], output: str, state: str, record: Pa
 def _advise_from_record(state: str, record: Path | None) -> str:
     """Return the line of project file or script that requests too little, and how to continue from a checkpoint."""
     try:
-        script = (record / "job.sh").read_text(encoding="utf-8") if record else ""
+        script = (record / SCRIPT).read_text(encoding="utf-8") if record else ""
         sources = {str(choice["key"]): str(choice["source"]) for choice in read_plan(record)["choices"]}
     except (OSError, ValueError, KeyError, TypeError):
         return ""

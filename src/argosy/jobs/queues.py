@@ -8,7 +8,7 @@ from argosy.core.parse import parse_int
 from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import known_value
+from argosy.slurm.queries import known_value
 
 SINFO_FORMAT = "%R|%a|%l|%s|%F|%c|%m|%G"
 """Partition, state, time limit, job sizes, nodes (allocated/idle/other/total), CPUs, memory in MB, GPUs."""
@@ -50,7 +50,7 @@ class Account(msgspec.Struct, frozen=True):
     qos: str
 
 
-QOS_FIELDS = ("Name", "MaxWall", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
+QOS_FIELDS = ("Name", "MaxWall", "MaxTRES", "MaxTRESPU", "MaxJobsPU", "MaxSubmitJobsPU")
 """Fields of a QOS in sacctmgr, in the order of `Qos`."""
 
 
@@ -61,6 +61,8 @@ class Qos(msgspec.Struct, frozen=True):
     ----------
     limit
         Time limit of a job in Slurm's notation.
+    job_resources
+        Resources of one job, for example ``cpu=256,node=2``.
     resources
         Resources of all running jobs of a user, for example ``gres/gpu=16,node=4``.
     running, jobs
@@ -69,6 +71,7 @@ class Qos(msgspec.Struct, frozen=True):
 
     name: str
     limit: str
+    job_resources: str
     resources: str
     running: str
     jobs: str
@@ -78,6 +81,7 @@ class Qos(msgspec.Struct, frozen=True):
         """The limits in a line."""
         forms = (
             (self.limit, "up to {}"),
+            (self.job_resources, "{} in a job"),
             (self.resources, "{} in total"),
             (self.running, "{} running jobs"),
             (self.jobs, "{} jobs"),

@@ -22,10 +22,13 @@ from argosy.core.shell import quote
 from argosy.core.store import write_text
 from argosy.jobs.first_failure import RankEnd, exit_code
 from argosy.jobs.launch_plan import has_types_of_plan
-from argosy.slurm.text import base_number
+from argosy.slurm.queries import base_number
 
-SUBMITTED, PLAN, COMMAND_LINE = "submitted.json", "job.json", "command-line.sh"
-"""Files of a record: the submission of a job, its plan, and the command line that launched it."""
+SUBMITTED, PLAN, SCRIPT, COMMAND_LINE = "submitted.json", "job.json", "job.sh", "command-line.sh"
+"""Files of a record: the submission of a job, its plan, its script, and the command line that launched it."""
+
+ENDS = "ends"
+"""File of a record to which the script adds a line at the end of each run (``note_end``)."""
 
 STARTED, END = "started.json", "end.json"
 """Files of the record of a run on this machine: its process, and its exit code."""
@@ -46,7 +49,7 @@ def new_record_folder(session: Session) -> Path:
     Records are listed in the order of their names, so the name has the local time with microseconds.
     """
     name = f"{dt.datetime.now().astimezone():%Y%m%d-%H%M%S-%f}-{os.urandom(2).hex()}"
-    return session.paths.state / "runs" / name
+    return session.paths.runs / name
 
 
 def make_private_folder(folder: Path) -> None:
@@ -193,7 +196,7 @@ class Run(msgspec.Struct, frozen=True):
 
 def read_runs(record: Path | None) -> tuple[Run, ...]:
     """Read the ends of a job's runs; an incomplete line (disk full) is skipped."""
-    rows = (line.split() for line in _text(record, "ends").splitlines())
+    rows = (line.split() for line in _text(record, ENDS).splitlines())
     return tuple(
         Run(row[0], parse_int(row[1]), parse_int(row[2]), row[3], *map(parse_int, row[4:6]))
         for row in rows
@@ -239,7 +242,7 @@ def find_record(session: Session, job: str) -> Path | None:
     """
     steps: Path | None = None
     job = base_number(job)
-    for file in sorted((session.paths.state / "runs").glob(f"*/{SUBMITTED}"), reverse=True):
+    for file in sorted((session.paths.runs).glob(f"*/{SUBMITTED}"), reverse=True):
         submission = read_submission(file.parent)
         if submission.job == job:
             if not submission.in_allocation:
@@ -282,7 +285,7 @@ def adopt_record(session: Session, facts: Mapping[str, str]) -> Path | None:
     """
     record = Path(facts.get("Command", "")).parent
     job = facts.get("ArrayJobId") or facts.get("JobId", "")
-    if not job or record.parent != session.paths.state / "runs":
+    if not job or record.parent != session.paths.runs:
         return None
     submission = _read_submission(record)
     if submission.job or not submission.is_known:
@@ -325,4 +328,4 @@ def recording_command(record: Path, examine: str = "why") -> str:
     examine
         The command of Argosy that reads the file: ``why`` or ``verify``.
     """
-    return f"sh {quote(str(record / 'job.sh'))} > run.log 2>&1; argosy {examine} run.log"
+    return f"sh {quote(str(record / SCRIPT))} > run.log 2>&1; argosy {examine} run.log"

@@ -12,9 +12,10 @@ from argosy.core.session import Session
 from argosy.jobs.first_failure import find_checkpoint
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.names import Launch, list_launches
-from argosy.jobs.record import read_plan, read_submission
+from argosy.jobs.record import SCRIPT, read_plan, read_submission
 from argosy.slurm.calls import ask_slurm
-from argosy.slurm.text import ENDED, JobRow, base_number, describe_state, parse_squeue, plan_squeue
+from argosy.slurm.queries import JobRow, base_number, parse_squeue, plan_squeue
+from argosy.slurm.states import ENDED, describe_state
 
 AFTER_END = frozenset({"afterany", "afterok", "afternotok"})
 """Dependencies of Slurm that are met when the other job has ended, so that it does not run any more."""
@@ -73,7 +74,7 @@ def _shared(own: str, other: Launch, row: JobRow) -> UsageError:
 def _checkpoint_of(launch: Launch) -> str:
     """Return the checkpoint of a recorded job with ``--resume``; empty for any other job."""
     try:
-        return find_checkpoint((launch.record / "job.sh").read_text(encoding="utf-8"))
+        return find_checkpoint((launch.record / SCRIPT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
 

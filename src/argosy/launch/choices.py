@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host, Mark, Variable
 from argosy.core.records import replace
 from argosy.core.shell import Word
@@ -42,8 +41,8 @@ from argosy.launch.site_settings import (
 from argosy.runtimes.container_plan import ContainerPlan, refuse_outside_jobs
 from argosy.sites.job_settings import SLINGSHOT, SiteSettings, describe_missing_plugin
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import describe_short_time
-from argosy.slurm.text import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions, choose_defaults, unread_defaults
+from argosy.slurm.times import describe_short_time
 
 DEFAULT_MPI = "pmix"
 """The value of ``srun --mpi`` at a site whose profile has none."""
@@ -109,7 +108,7 @@ def choose_job_facts(context: LaunchContext) -> LaunchFacts:
         request, or if the site requires an option that was not given.
     """
     request, target = context.request, context.target
-    options, why_options = _plan_options(context, _job_name(request))
+    options, why_options = _plan_options(context, request.name or name_of(request.command))
     launcher = _choose_launcher(context)
     why = (
         *check_launcher_options(request, context.container, target.site, launcher.value),
@@ -190,7 +189,7 @@ def _choose_facts(
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
     return LaunchFacts(
         context=context,
-        name=_job_name(request),
+        name=request.name or name_of(request.command),
         launcher=launcher.value,
         container=whole,
         options=options,
@@ -198,19 +197,6 @@ def _choose_facts(
         choices=with_sources(choices, request.given),
         rank_python=find_python(request.command, container.entry.image) if is_per_node(why_start) else "",
     )
-
-
-def _job_name(request: LaunchRequest) -> str:
-    """Return the job's name: the given one, else the program's.
-
-    Raises
-    ------
-    UsageError
-        If there is no command.
-    """
-    if not any(request.command[:1]):
-        raise UsageError("no command to launch", hint="write it after --, for example: -- python train.py")
-    return request.name or name_of(request.command)
 
 
 def mpi_of(request: LaunchRequest, site: Site) -> str:

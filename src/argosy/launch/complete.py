@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX, Choice, ChoiceKey, GpuMode, Host, Mark
@@ -17,10 +16,11 @@ from argosy.launch.option_checks import SHELL_INSTEAD, UNUSED, given_options, re
 from argosy.launch.shape import choose_job_shape
 from argosy.recipes.option_row import option_name
 from argosy.sites.job_settings import at_partition, choose_mode, evident_choice, gpus_of
+from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
@@ -29,37 +29,34 @@ def complete_request(request: LaunchRequest, site: Site, host: Host) -> LaunchRe
     Raises
     ------
     UsageError
-        If two of these options contradict each other, or one of them needs a site with Slurm.
+        If a value is not valid, two of these options contradict each other, or one of them needs a site with Slurm.
     """
+    refuse_invalid_options(request.options, request.extra, request.given)
     if request.image.startswith(BARE_PREFIX) and not request.container.runtime:
         request = replace(request, container=replace(request.container, runtime="bare"))
     return _complete_job(request, site, host) if site.has_slurm else _complete_local(request, site, host)
 
 
-FOR_SLURM = ("elastic", "gpu_type", "stage_to", "mode")
-"""Options of the project file that a launch on this machine does not use."""
-
-NEEDS_SLURM: Mapping[str, str] = MappingProxyType(
-    {
-        "smoke": "remove it: a launch on this machine starts at once",
-        "gpu_type": "remove it",
-        "elastic": "remove it",
-        "stage_to": "remove it: the image is on this machine",
-    }
-)
-"""Option that needs a site with Slurm -> hint."""
+HINT_WITHOUT_SLURM: Mapping[str, str] = {
+    "smoke": "remove it: a launch on this machine starts at once",
+    "gpu_type": "remove it",
+    "elastic": "remove it",
+    "stage_to": "remove it: the image is on this machine",
+}
+"""Option that needs a site with Slurm -> hint; one of the project file is only listed as not used."""
 
 
 def _complete_local(request: LaunchRequest, site: Site, host: Host) -> LaunchRequest:
     """Refuse the options that need Slurm; list those of the project file as not used."""
     if request.in_allocation:
         raise _no_allocation(site, host)
-    given = {name: getattr(request, name) for name in FOR_SLURM if name in request.given}
+    given = {name: getattr(request, name) for name in (*HINT_WITHOUT_SLURM, "mode") if name in request.given}
     rows = tuple(unused_rows({name: value for name, value in given.items() if value}, UNUSED))
     request = replace(request, choices=(*request.choices, *rows), **dict.fromkeys(given, ""))  # type: ignore[arg-type]  # text fields
-    for name, hint in NEEDS_SLURM.items():
+    for name, hint in HINT_WITHOUT_SLURM.items():
         if getattr(request, name):
-            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=hint)
+            there = "; or ".join(filter(None, (advise_on_site(host), hint)))
+            raise UsageError(f"{option_name(name)} needs a site with Slurm", hint=there)
     return request
 
 
@@ -147,20 +144,16 @@ def _debug_queue(request: LaunchRequest, site: Site) -> tuple[dict[str, str], tu
 
 UNUSED_HERE = "not used: the allocation already exists"
 
-INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
-    {
-        "signal": "pass --signal to salloc or sbatch",
-        "resume": "remove --in-allocation: only a new job can be requeued",
-    }
-)
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | {
+    "signal": "pass --signal to salloc or sbatch",
+    "resume": "remove --in-allocation: only a new job can be requeued",
+}
 """Option that needs a new job -> hint."""
 
-COUNTS = MappingProxyType(
-    {
-        "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
-        "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-    }
-)
+COUNTS = {
+    "nodes": ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+    "gpus_per_node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+}
 """Number of an allocation -> the variables that contain it (sbatch(1), salloc(1), output environment variables)."""
 
 
@@ -192,7 +185,6 @@ def _in_allocation(request: LaunchRequest, site: Site, host: Host) -> LaunchRequ
             evidence=f"SLURM_HET_SIZE is {environment['SLURM_HET_SIZE']}, SLURM_JOB_NODELIST is not set",
             hint="allocate nodes as one component: salloc without ':' between its options",
         )
-    refuse_invalid_options(request.options, request.extra)
     late = dict(given_options(request)) | ({"gpu_type": request.gpu_type} if request.gpu_type else {})
     refuse_options(request, late, INSTEAD, needs="a new job", evidence=f"job {job} already exists")
     partition = "partition", environment.get("SLURM_JOB_PARTITION", "")

@@ -19,11 +19,11 @@ from argosy.launch.shape import choose_job_shape, choose_local_shape
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import usable_cores
 from argosy.sites.job_settings import at_gpu_type, at_partition, choose_mode, evident_choice
-from argosy.sites.load import sites_here
+from argosy.sites.load import advise_on_site
 from argosy.sites.partitions import Demand, choose_partition, is_whole
 from argosy.sites.profile import Partition, Site
 from argosy.slurm.option_checks import parse_megabytes, refuse_invalid_options
-from argosy.slurm.text import JobOptions, choose_defaults
+from argosy.slurm.sbatch import JobOptions, choose_defaults
 
 
 class LaunchTarget(msgspec.Struct, frozen=True):
@@ -94,40 +94,40 @@ def choose_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarge
 
 def _choose_local_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     if request.launcher in NEED_SLURM:
-        refuse_without_slurm(request.launcher, _own_cluster(host))
-    _refuse_several_nodes(request.wanted, site, host)
+        refuse_without_slurm(request.launcher, advise_on_site(host))
+    _refuse_several_nodes(request, site, host)
     here = replace(host, gpus=()) if request.container.gpu is GpuMode.NONE else host
     shape, why_shape = choose_local_shape(_wanted(request), here)
-    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site), *why_shape))
+    return LaunchTarget(site, shape, is_job=False, choices=(*list_unqueued(request, site, host), *why_shape))
 
 
 def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> LaunchTarget:
     options = request.options if request.in_allocation else with_user_defaults(request.options, host)
-    refuse_invalid_options(options, request.extra)
+    refuse_invalid_options(options, request.extra, request.given)
     wanted, nodes = request.wanted, request.wanted.nodes or 1
     gpus = wanted.gpus_per_node or wanted.gpus // max(1, nodes)
     demand = Demand(nodes, gpus, options.time, exclusive=options.exclusive)
     partition, why = choose_partition(site, options.partition, demand)
     whole = is_whole(site, partition, demand)
-    there = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
+    job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
     if request.in_allocation:
-        there = without_core_map(there, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    shape, why_shape = choose_job_shape(_wanted(request), there, request.why_gpus)
+        job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus)
     if not request.no_check:
-        refuse_memory(options.mem, there)
-        _refuse_reserved_cores(shape, there)
-    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, there)
+        refuse_memory(options.mem, job_site)
+        _refuse_reserved_cores(shape, job_site)
+    exclusive = not (request.options.exclusive or request.in_allocation) and binding_needs_whole_nodes(shape, job_site)
     if exclusive:
         reason = "the site's map of cores is valid on whole nodes, and jobs of this partition may share nodes"
-        why = (*why, Choice("--exclusive", "yes", reason, f"site {there.name}"))
+        why = (*why, Choice("--exclusive", "yes", reason, f"site {job_site.name}"))
     return LaunchTarget(
-        site=there,
+        site=job_site,
         shape=shape,
         is_job=True,
         partition=partition.name if partition else options.partition,
         whole_nodes=whole or exclusive,
         exclusive=exclusive,
-        choices=(*why, *why_shape, *_idle_gpus(request, shape, there)),
+        choices=(*why, *why_shape, *_idle_gpus(request, shape, job_site)),
     )
 
 
@@ -152,16 +152,16 @@ def with_user_defaults(options: JobOptions, host: Host) -> JobOptions:
 
 
 def _site_at_partition(site: Site, partition: Partition | None, nodes: int, gpus: int) -> Site:
-    there = at_partition(site, partition)
-    all_gpus = there.node.gpus
-    if there.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
+    job_site = at_partition(site, partition)
+    all_gpus = job_site.node.gpus
+    if job_site.slurm.several_nodes_whole and nodes > 1 and gpus not in {0, all_gpus}:
         raise SiteError(
-            f"{there.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
+            f"{job_site.name} accepts jobs on several nodes only if they use all {all_gpus} GPUs of each node",
             evidence=f"{nodes} nodes with {gpus} GPUs each were requested",
             hint=f"use --gpus-per-node {all_gpus}, or one node",
             key="slurm.several_nodes_whole",
         )
-    return there
+    return job_site
 
 
 def _wanted(request: LaunchRequest) -> Wanted:
@@ -216,29 +216,23 @@ def refuse_memory(asked: str, site: Site) -> None:
     UsageError
         If the profile contains the memory of a node, and it is less.
     """
-    there = site.node.memory_mb
-    if there and parse_megabytes(asked) > there:
+    available = site.node.memory_mb
+    if available and parse_megabytes(asked) > available:
         raise UsageError(
             f"a node of {site.name} does not have {asked} of memory for a job",
-            evidence=f"--mem {asked}; a node has {there // 1024} GiB for jobs",
-            hint=f"use at most --mem {there // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
+            evidence=f"--mem {asked}; a node has {available // 1024} GiB for jobs",
+            hint=f"use at most --mem {available // 1024}G, or --mem 0 for all of it; --no-check plans the job anyway",
             key="node.memory_mb",
         )
 
 
-def _refuse_several_nodes(wanted: Wanted, site: Site, host: Host) -> None:
+def _refuse_several_nodes(request: LaunchRequest, site: Site, host: Host) -> None:
     """Refuse several nodes at a site that is one machine, for example at `local`, the site of unknown machines."""
-    if wanted.nodes > 1:
-        own = _own_cluster(host)
-        there = f"add --site {own}" if own else "name your cluster with --site (argosy sites ls)"
+    if request.wanted.nodes > 1:
+        there = advise_on_site(host) or "name your cluster with --site (argosy sites ls)"
+        source = f" ({request.given['site'][1]})" if "site" in request.given else ""
         raise UsageError(
-            f"--nodes {wanted.nodes} needs a site with Slurm",
-            evidence=f"the site is '{site.name}', which starts ranks on this machine, without a scheduler",
+            f"--nodes {request.wanted.nodes} needs a site with Slurm",
+            evidence=f"the site is '{site.name}'{source}, which starts ranks on this machine, without a scheduler",
             hint=f"{there}, or remove --nodes",
         )
-
-
-def _own_cluster(host: Host) -> str:
-    """Return the site with Slurm that this machine belongs to; empty if none or several are detected."""
-    names = [site.name for site in sites_here(host) if site.has_slurm]
-    return names[0] if len(names) == 1 else ""

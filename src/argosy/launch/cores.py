@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from argosy.core.model import Choice, ChoiceKey, Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr, Word
 from argosy.jobs.launch_plan import Shape
+from argosy.launch.launchers.launcher import find_launcher
 from argosy.sites.binding import plan_masks, render_core_list, usable_cores
 from argosy.sites.job_settings import evident_choice
 from argosy.sites.profile import Site
-
-UNBOUND: Mapping[str, str] = MappingProxyType({"torchrun": "not bound", "mpi": "Slurm's choice"})
-"""Launcher -> the cores of its ranks without a map. The launcher ``srun`` gives each rank an equal share."""
 
 
 def bound_cores(shape: Shape, site: Site, launcher: str) -> tuple[str, ...]:
@@ -36,7 +32,7 @@ def plan_binding(shape: Shape, site: Site, launcher: str) -> tuple[Choice, ...]:
     why = f"the site's map is for a whole node with {site.node.gpus} ranks, one per GPU, and its cores"
     if not site.node.gpu_cpus:
         why = "the profile has no gpu_cpus; the cores near each GPU are unknown"
-    return (Choice(ChoiceKey.RANK_CORES, UNBOUND.get(launcher, "an equal share"), why, f"site {site.name}"),)
+    return (Choice(ChoiceKey.RANK_CORES, find_launcher(launcher).unbound, why, f"site {site.name}"),)
 
 
 def binding_needs_whole_nodes(shape: Shape, site: Site) -> bool:
@@ -101,7 +97,9 @@ def plan_job_threads(site: Site, shape: Shape) -> tuple[Word, Choice]:
         return CORES_PER_RANK, Choice(THREADS, "cores / ranks", why, f"site {site.name}")
     if choose_masks(shape, site):
         return str(cores), Choice(THREADS, str(cores), "one thread per core", "default")
-    return CORES_PER_RANK, Choice(THREADS, str(cores), f"one thread per core, planned: {cores}", "default")
+    return CORES_PER_RANK, Choice(
+        THREADS, str(cores), "one thread per core of the rank; the job script computes it", "default"
+    )
 
 
 CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")

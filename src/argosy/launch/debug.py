@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, Variable
 from argosy.core.suggest import did_you_mean
 
-NCCL: Mapping[str, str] = MappingProxyType(
-    {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-        "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
-    }
-)
+NCCL: Mapping[str, str] = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    "NCCL_DEBUG_FILE": "{files}-nccl-%h-%p.log",
+}
 """For NCCL and RCCL, which write one file per rank (%h is the host, %p the process)."""
 
-ONECCL: Mapping[str, str] = MappingProxyType({"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"})
+ONECCL: Mapping[str, str] = {"CCL_LOG_LEVEL": "info", "FI_LOG_LEVEL": "info"}
 """For oneCCL and libfabric, which write to stderr; `--log-dir` separates their output by rank."""
 
-TORCH: Mapping[str, str] = MappingProxyType(
-    {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"}
-)
+TORCH: Mapping[str, str] = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO", "LOGLEVEL": "INFO"}
 
 TOPICS = ("net", "torch")
 WHY = {"net": "shows which network is used", "torch": "shows what torch.distributed does"}

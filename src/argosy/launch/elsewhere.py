@@ -8,20 +8,28 @@ from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.layout import NOT_FROM_CALLER
-from argosy.core.model import BARE_PREFIX, Bind, Choice, ChoiceKey, ContainerRequest, Host, Image, ImageKind, Mark
+from argosy.core.model import (
+    APPTAINER_FAMILIES,
+    BARE_PREFIX,
+    Bind,
+    Choice,
+    ChoiceKey,
+    ContainerRequest,
+    Host,
+    Image,
+    ImageKind,
+    Mark,
+)
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.images.catalog import IMAGE_SUFFIXES
 from argosy.launch.model import LaunchRequest, Purpose, as_pattern
 from argosy.launch.site_settings import container_at_site
-from argosy.runtimes.apptainer import FAMILIES
 from argosy.runtimes.container_plan import ContainerPlan, fileless_image, plan_container
 from argosy.runtimes.image_entry import plan_entry
 from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.profile import Site
-
-IMAGE_SUFFIXES = (".sif", ".sqsh", ".squashfs")
-"""An argument with one of these suffixes is a file path, even if the file does not exist."""
 
 
 def is_elsewhere(request: LaunchRequest, site: Site, session: Session, *, remote_image: Image | None) -> bool:
@@ -105,7 +113,7 @@ def assume_host(site: Site, host: Host, runtime: str) -> Host:
             evidence="; ".join(q for q in site.open_questions if "runtime" in q) or "its profile does not name one",
             hint="select it with --runtime",
         )
-    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in FAMILIES for key in ("BIND", "BINDPATH")))
+    names = (*NOT_FROM_CALLER, *(f"{family}_{key}" for family in APPTAINER_FAMILIES for key in ("BIND", "BINDPATH")))
     kept = {name: value for name, value in host.environment.items() if name.startswith(FROM_CALLER)}
     return replace(
         host,
@@ -162,7 +170,7 @@ def assume_container(
     plan = plan_entry(plan, wanted, reference, (site,))
     assumed = (
         *_assumptions(path, image, request, site, fetched_first=unfetched),
-        Choice(ChoiceKey.ASSUMED, "home, folder", f"those of {site.name}, not of this machine", "assumed"),
+        Choice("home and current folder", f"those of {site.name}", "instead of those of this machine", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *signed, *assumed))
 
@@ -195,7 +203,7 @@ def _assumptions(
     elif is_file and request.options.chdir.startswith("/") and not path.startswith("/"):
         doubt = f"; the job looks for it in {request.options.chdir} (--chdir): write its absolute path"
     mark = Mark.DOUBTFUL if doubt else Mark.NONE
-    why = f"it is not here; it has torch, and no layer{doubt}"
+    why = f"the image is not on this machine, and is assumed to contain PyTorch{doubt}"
     yield Choice(ChoiceKey.ASSUMED, path, why, "assumed", mark=mark)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -12,36 +11,32 @@ from argosy.core.model import Choice, ChoiceKey, Mark
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.runtimes.runtime import load_runtime
 
-GROUPS = ("job", "ranks", "container", "variables", "not decided")
+GROUPS = ("job", "ranks", "container", "variables", "assumed or not set")
 
-GROUP_OF_KEY: Mapping[str, str] = MappingProxyType(
-    {
-        ChoiceKey.BIND: "container",
-        ChoiceKey.CONTAINER_PER: "container",
-        ChoiceKey.GPU: "container",
-        ChoiceKey.LAYER: "container",
-        ChoiceKey.RUNTIME: "container",
-        ChoiceKey.RUNTIME_OPTION: "container",
-        ChoiceKey.CORES_PER_RANK: "ranks",
-        ChoiceKey.LAUNCHER: "ranks",
-        ChoiceKey.RANKS: "ranks",
-        ChoiceKey.RANKS_PER_NODE: "ranks",
-        ChoiceKey.RANK_CORES: "ranks",
-        ChoiceKey.SRUN: "ranks",
-    }
-)
+GROUP_OF_KEY: Mapping[str, str] = {
+    ChoiceKey.BIND: "container",
+    ChoiceKey.CONTAINER_PER: "container",
+    ChoiceKey.GPU: "container",
+    ChoiceKey.LAYER: "container",
+    ChoiceKey.RUNTIME: "container",
+    ChoiceKey.RUNTIME_OPTION: "container",
+    ChoiceKey.CORES_PER_RANK: "ranks",
+    ChoiceKey.LAUNCHER: "ranks",
+    ChoiceKey.RANKS: "ranks",
+    ChoiceKey.RANKS_PER_NODE: "ranks",
+    ChoiceKey.RANK_CORES: "ranks",
+    ChoiceKey.SRUN: "ranks",
+}
 """Key of a choice -> its group; every other choice is in ``job``."""
 
-CHOICE_OF_OPTION: Mapping[str, str] = MappingProxyType(
-    {
-        "nodes": ChoiceKey.NODES,
-        "gpus-per-node": ChoiceKey.GPUS_PER_NODE,
-        "gres": ChoiceKey.GPUS_PER_NODE,
-        "ntasks-per-node": ChoiceKey.LAUNCHER,
-        "cpus-per-task": ChoiceKey.CORES_PER_RANK,
-        "partition": ChoiceKey.PARTITION,
-    }
-)
+CHOICE_OF_OPTION: Mapping[str, str] = {
+    "nodes": ChoiceKey.NODES,
+    "gpus-per-node": ChoiceKey.GPUS_PER_NODE,
+    "gres": ChoiceKey.GPUS_PER_NODE,
+    "ntasks-per-node": ChoiceKey.LAUNCHER,
+    "cpus-per-task": ChoiceKey.CORES_PER_RANK,
+    "partition": ChoiceKey.PARTITION,
+}
 """Option of sbatch -> key of the choice that it follows from; any other option is a key itself."""
 
 SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.PARTITION, ChoiceKey.SBATCH})
@@ -50,13 +45,11 @@ SHOWN_BY_OPTIONS = frozenset({ChoiceKey.NODES, ChoiceKey.PARTITION, ChoiceKey.SB
 GPU_OPTION = re.compile(r"--gpus-per-node=|--gres=(.*,)?gpu\b")
 """An option of sbatch that shows the GPUs; without one, the choice itself is shown."""
 
-DEFAULT_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "job-name": "the program's name, unless --name is given",
-        "output": "one file per job, unless --output is given",
-        "open-mode": "a requeued job appends to its output",
-    }
-)
+DEFAULT_OPTIONS: Mapping[str, str] = {
+    "job-name": "the program's name, unless --name is given",
+    "output": "one file per job, unless --output is given",
+    "open-mode": "a requeued job appends to its output",
+}
 """Option of sbatch that a plan adds by itself -> the reason."""
 
 PROOFS = {
@@ -118,7 +111,7 @@ def _explain_policy(plan: LaunchPlan) -> Iterator[Explained]:
         if choice.key == ChoiceKey.RUNTIME:
             runtime = load_runtime(choice.value)
             source = f"runtime {runtime.name}"
-            yield Explained("container", "caller's variables", "by policy", runtime.traits.caller, source)
+            yield Explained("container", "caller's variables", "filtered", runtime.traits.caller, source)
             yield Explained("container", "proof of the runtime", runtime.proof, PROOFS[runtime.proof], source)
 
 
@@ -151,7 +144,7 @@ def _explain_choice(choice: Choice) -> Explained:
 
 def _group_of(choice: Choice) -> str:
     if choice.mark is Mark.UNSET or choice.source == "assumed":
-        return "not decided"
+        return "assumed or not set"
     if re.fullmatch(r"[A-Z][A-Z0-9_]+(, [A-Z][A-Z0-9_]+)*", choice.key):
         return "variables"
     return GROUP_OF_KEY.get(choice.key, "job")

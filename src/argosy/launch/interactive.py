@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import MappingProxyType
 
 from argosy.core.errors import UsageError
 from argosy.core.process import Argv, Command
@@ -31,9 +30,10 @@ from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.submit import Launched, submission_environment
 from argosy.runtimes.sessions import attach_session, read_session
-from argosy.sites.load import load_profile
+from argosy.sites.load import advise_on_site, load_profile
 from argosy.slurm.calls import list_hosts
-from argosy.slurm.text import RUNNING, is_job_id
+from argosy.slurm.queries import is_job_id
+from argosy.slurm.states import RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """The command if the user gives none: images may not have bash."""
@@ -104,15 +104,13 @@ def _terminal() -> Argv:
     return ("--pty",) if sys.stdin.isatty() else ()
 
 
-INSTEAD = MappingProxyType(
-    {
-        "array": "start one shell per task, and set SLURM_ARRAY_TASK_ID with --env",
-        "output": "remove it: the shell uses the terminal",
-        "error": "remove it: the shell uses the terminal",
-        "signal": "remove it: the shell ends at its time limit",
-        "resume": "remove it: a shell cannot be requeued",
-    }
-)
+INSTEAD = {
+    "array": "start one shell per task, and set SLURM_ARRAY_TASK_ID with --env",
+    "output": "remove it: the shell uses the terminal",
+    "error": "remove it: the shell uses the terminal",
+    "signal": "remove it: the shell ends at its time limit",
+    "resume": "remove it: a shell cannot be requeued",
+}
 """Options that have no effect on an interactive shell -> hint."""
 
 BATCH_OPTIONS = ("output", "error", "array", "requeue", "open-mode", "signal", "parsable")
@@ -156,7 +154,8 @@ def prepare_interactive(
     """
     profile = load_profile(request.site, session.host)
     if not profile.site.has_slurm:
-        raise UsageError("--interactive needs a site with Slurm", hint=f"here: argosy shell {quote(request.image)}")
+        hint = "; or ".join(filter(None, (advise_on_site(session.host), f"here: argosy shell {quote(request.image)}")))
+        raise UsageError("--interactive needs a site with Slurm", hint=hint)
     refuse_options(
         request, dict(given_options(request)), INSTEAD, needs="a batch job", evidence="--interactive opens a shell"
     )
@@ -181,7 +180,12 @@ def _with_start(script: str, submit: Argv) -> str:
     command = render_command((word.replace("{script}", "FILE") for word in submit), width=92)
     start = (f"#     {as_comment(line)}" for line in command.splitlines())
     return "\n".join(
-        (first, "# Save this text as FILE, and start it on the first node of an allocation:", *start, rest)
+        (
+            first,
+            "# Save this text as FILE. This command allocates the nodes, and starts FILE on the first one:",
+            *start,
+            rest,
+        )
     )
 
 

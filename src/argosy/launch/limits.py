@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from argosy.core.errors import UsageError
+from argosy.core.model import APPTAINERS
 from argosy.core.shell import Word, text_of
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.runtimes.runtime import assignment
@@ -51,7 +52,7 @@ def refuse_too_long(container: ContainerPlan, command: tuple[Word, ...], environ
     ]
     total = sum(map(_size, strings))
     _refuse_long_command(total, ALL_STRINGS, "the kernel accepts")
-    if container.runtime.program in {"apptainer", "singularity"}:
+    if container.runtime.program in APPTAINERS:
         inside = [*command, *map(assignment, container.entry.variables), *(f"{n}={v}" for n, v in environment.items())]
         _refuse_long_command(json_size(inside), APPTAINER_JSON, f"{container.runtime.name} accepts")
 

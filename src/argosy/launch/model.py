@@ -8,7 +8,7 @@ from enum import Enum, auto
 import msgspec
 
 from argosy.core.model import Choice, ContainerRequest
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 class Purpose(Enum):

@@ -10,6 +10,7 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.store import write_text
 from argosy.recipes.build_options import DEFAULT_BASE
+from argosy.recipes.read import find_environment_file
 from argosy.sites.profile import Site
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -75,9 +76,10 @@ def write_project(project: NewProject) -> tuple[Path, ...]:
     paths = {project.folder / name: text for name, text in files.items()}
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise UsageError(
-                f"{path} already exists", evidence="argosy init changes no existing file", hint="choose another folder"
-            )
+            found = find_environment_file(project.folder)
+            own = f"to build the image of this project: argosy build {found} -o my.sif; or " if found else ""
+            hint = f"{own}choose another folder"
+            raise UsageError(f"{path} already exists", evidence="argosy init changes no existing file", hint=hint)
     try:
         project.folder.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():

@@ -3,55 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from argosy.core.errors import SiteError, UsageError
-from argosy.core.model import Choice, ChoiceKey, ImageKind, Mark
-from argosy.launch.launchers.launcher import find_python
+from argosy.core.model import APPTAINERS, Choice, ChoiceKey, Host, ImageKind, Mark
+from argosy.core.records import asdict
+from argosy.launch.launchers.launcher import find_launcher, find_python
 from argosy.launch.model import LaunchRequest
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
+from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
-from argosy.slurm.option_checks import refuse_invalid_options
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
 
-QUEUES = (
-    *("account", "partition", "qos", "time", "mem", "mem_per_gpu", "constraint", "reservation", "nodelist"),
-    *("exclude", "mail_type", "exclusive", "requeue"),
-)
-"""Options that set when, where and for how long a job runs."""
-
-SHELL_INSTEAD = MappingProxyType(
-    {
-        "array": "start one launch per task, and set SLURM_ARRAY_TASK_ID with --env",
-        "after": "start this launch when those jobs have ended",
-        "output": "redirect the output: argosy launch … > FILE",
-        "error": "redirect the error stream: argosy launch … 2> FILE",
-        "chdir": "change the folder first: cd DIR",
-    }
-)
+SHELL_INSTEAD = {
+    "array": "start one launch per task, and set SLURM_ARRAY_TASK_ID with --env",
+    "after": "start this launch when those jobs have ended",
+    "output": "redirect the output: argosy launch … > FILE",
+    "error": "redirect the error stream: argosy launch … 2> FILE",
+    "chdir": "change the folder first: cd DIR",
+}
 """Option of a batch job -> what to do in a shell instead."""
 
-INSTEAD: Mapping[str, str] = SHELL_INSTEAD | MappingProxyType(
-    dict.fromkeys(("signal", "resume"), "remove it: there is no time limit here")
+INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
+    ("signal", "resume"), "remove it: there is no time limit here"
 )
 
 
-NOT_BY_SSH = MappingProxyType(
-    {
-        "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
-        "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
-        "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
-        "script": "--dry-run prints the script for that machine: redirect its output to a file",
-    }
-)
+NOT_BY_SSH = {
+    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
+    "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
+    "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
+    "script": "--dry-run prints the script for that machine: redirect its output to a file",
+}
 """Options that work only on this machine -> alternative."""
 
 
-def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
+def list_unqueued(request: LaunchRequest, site: Site, host: Host) -> tuple[Choice, ...]:
     """Return a choice for each option that is not used at a site without a queue.
 
     Options of the project file never cause an error: the same job may use them at another site.
@@ -59,16 +50,22 @@ def list_unqueued(request: LaunchRequest, site: Site) -> tuple[Choice, ...]:
     Raises
     ------
     UsageError
-        If an option is not valid, or it would change the result and cannot be honoured.
+        If an option would change the result and cannot be honoured.
     """
-    refuse_invalid_options(request.options, request.extra)
     given = dict(given_options(request)) | ({"mpi": request.mpi} if request.mpi else {})
-    refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=f"{site.name} has no queue")
+    evidence, advise = f"{site.name} has no queue", partial(advise_on_site, host)
+    refuse_options(request, given, INSTEAD, needs="a site with Slurm", evidence=evidence, advise=advise)
     return tuple(unused_rows(given, UNUSED))
 
 
 def refuse_options(
-    request: LaunchRequest, given: Iterable[str], instead: Mapping[str, str], *, needs: str, evidence: str
+    request: LaunchRequest,
+    given: Iterable[str],
+    instead: Mapping[str, str],
+    *,
+    needs: str,
+    evidence: str,
+    advise: Callable[[], str] = str,
 ) -> None:
     """Refuse options that would change the result and cannot be honoured; accept those of the project file.
 
@@ -76,6 +73,8 @@ def refuse_options(
     ----------
     instead
         Option -> hint.
+    advise
+        Returns a better hint than those, or nothing.
 
     Raises
     ------
@@ -84,7 +83,8 @@ def refuse_options(
     """
     for name in given:
         if name in instead and name not in request.given:
-            raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=instead[name])
+            hint = "; or ".join(filter(None, (advise(), instead[name])))
+            raise UsageError(f"{option_name(name)} needs {needs}", evidence=evidence, hint=hint)
 
 
 def refuse_with_ssh(ssh: str, **flags: bool) -> None:
@@ -134,9 +134,8 @@ def unused_options(choices: Iterable[Choice]) -> Iterator[str]:
 
 def given_options(request: LaunchRequest) -> Iterator[tuple[str, str]]:
     """Yield name and value of each given option that is for Slurm's queue."""
-    options = request.options
-    values = {name: getattr(options, name) for name in (*QUEUES, "array", "output", "error", "chdir", "signal")}
-    values |= {"after": options.dependency.removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
+    values = asdict(request.options)
+    values |= {"after": values.pop("dependency").removeprefix("afterok:"), "sbatch_arg": " ".join(request.extra)}
     values |= {"resume": request.restarts, "checkpoint": request.checkpoint}
     yield from ((name, "yes" if value is True else str(value)) for name, value in values.items() if value)
 
@@ -244,7 +243,7 @@ def _check_stage(folder: str, container: ContainerPlan, site: Site) -> tuple[Cho
             hint="use an absolute path, for example --stage-to=/local",
         )
     image, runtime = container.entry.image, container.runtime
-    if image.kind is not ImageKind.SIF or runtime.program not in {"apptainer", "singularity"}:
+    if image.kind is not ImageKind.SIF or runtime.program not in APPTAINERS:
         raise UsageError(
             "--stage-to needs a SIF image and Apptainer or SingularityCE",
             evidence=f"the image is of the kind {image.kind.value}, the runtime is {runtime.name}",
@@ -285,7 +284,7 @@ def choose_container_per(
         If the launcher or the job does not support the requested value.
     """
     key, asked = ChoiceKey.CONTAINER_PER, request.container_per
-    fixed = {"torchrun": "node", "ray": "node", "mpi": "rank", "none": "rank"}.get(launcher, "")
+    fixed = find_launcher(launcher).container_per
     obstacle = "" if fixed else _why_per_rank(request, container, srun_options)
     possible = fixed or ("rank" if obstacle else "")
     if asked and possible and asked != possible:

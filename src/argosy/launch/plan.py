@@ -14,13 +14,13 @@ from argosy.launch.limits import refuse_too_long
 from argosy.launch.script.container_step import render_attach
 from argosy.launch.script.directives import directives
 from argosy.launch.script.local import ScriptFacts, inherited_names, render_script
-from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, plan_resume, render_modules
+from argosy.launch.script.parts import RANK_PATH, SUCCESS_FILES, explain_resume, plan_resume, render_modules
 from argosy.launch.script.slurm import render_slurm_script
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import advised_against, with_variables
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.binding import render_core_list
-from argosy.slurm.text import plan_sbatch
+from argosy.slurm.sbatch import plan_sbatch
 from argosy.version import VERSION
 
 
@@ -71,7 +71,7 @@ def _local_script(facts: LaunchFacts) -> str:
         label=request.label,
         copy=ShellExpr("$argosy_rank") if shape.ranks > 1 else "",
     )
-    started = find_launcher(facts.launcher)(spec)
+    started = find_launcher(facts.launcher).plan(spec)
     refuse_too_long(facts.container, started.command, facts.context.host.environment)
     return render_script(_script_facts(facts, facts.container, started))
 
@@ -94,7 +94,11 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
     asked = (*facts.options.lines(), *facts.request.extra)
     return replace(
         _base_plan(facts, script=render_slurm_script(slurm), submit=plan_sbatch(options)),
-        choices=(*facts.choices, *advised_against(facts.site, facts.site_settings.avoided, asked)),
+        choices=(
+            *facts.choices,
+            *explain_resume(slurm.resume),
+            *advised_against(facts.site, facts.site_settings.avoided, asked),
+        ),
         attach=_attach_script(facts),
         cores=bound_cores(facts.shape, facts.site, facts.launcher),
         output=facts.options.output,
@@ -115,7 +119,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
     masks = choose_masks(facts.shape, facts.site)
     resume = plan_resume(request.restarts, _absolute(request.checkpoint, host), facts.options)
     least = int(request.elastic.partition(":")[0]) if request.elastic else 0
-    started = find_launcher(facts.launcher)(
+    started = find_launcher(facts.launcher).plan(
         LauncherSpec(
             command=request.command,
             counts=Counts(ShellExpr("$argosy_nodes"), ShellExpr("$argosy_ranks_per_node")),

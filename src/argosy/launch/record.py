@@ -12,7 +12,7 @@ from argosy.core.session import Session
 from argosy.core.shell import join, quote
 from argosy.core.store import write_text
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import COMMAND_LINE, STARTED, make_private_folder
+from argosy.jobs.record import COMMAND_LINE, PLAN, SCRIPT, STARTED, make_private_folder
 from argosy.launch.script.container_step import ATTACH
 from argosy.launch.script.parts import END_FILE, OUTPUT_FILE, RANK_FILE, render_end, render_output, render_rank
 
@@ -21,9 +21,9 @@ def write_record(plan: LaunchPlan, folder: Path, session: Session) -> Path:
     """Write the record of a plan before it starts, with the command line that made it, and return its script."""
     with translate_os_errors(folder, "ARGOSY_STATE"):
         make_private_folder(folder)
-        script = folder / "job.sh"
+        script = folder / SCRIPT
         write_text(script, plan.script)
-        write_text(folder / "job.json", _render_record(plan))
+        write_text(folder / PLAN, _render_record(plan))
         texts = {ATTACH: plan.attach, COMMAND_LINE: _render_command_line(session.typed, session.host.cwd)}
         if plan.is_job:
             texts |= {

@@ -21,7 +21,8 @@ from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
 from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
-from argosy.slurm.text import USER_DEFAULTS, JobOptions, slurm_time
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
+from argosy.slurm.times import slurm_time
 
 PATTERNS = ("output", "error")
 """Paths in which Slurm replaces patterns such as ``%j``."""

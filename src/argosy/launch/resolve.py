@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import (
@@ -34,12 +35,13 @@ from argosy.launch.image_checks import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import (
+    refuse_host_program,
     refuse_missing_binds,
     refuse_missing_program,
     refuse_no_image,
     refuse_no_program,
-    refuse_starter,
 )
 from argosy.runtimes.container_plan import ContainerPlan, left_to_nodes
 from argosy.runtimes.open_container import open_container
@@ -71,9 +73,9 @@ def resolve_launch(
     request: LaunchRequest,
     session: Session,
     *,
-    profile: LoadedSite | None = None,
-    purpose: Purpose = Purpose.START,
-    record: str = "",
+    profile: LoadedSite | None,
+    purpose: Purpose,
+    record: str,
     remote_image: Image | None = None,
 ) -> LaunchContext:
     """Return everything that a launch is planned from; this function asks this machine and the image.
@@ -97,9 +99,10 @@ def resolve_launch(
     """
     host = session.host
     refuse_no_image(request.image, request.command)
+    _refuse_no_command(request, host)
     refuse_no_program(request.command, request.container, host)
     if not request.image.startswith(BARE_PREFIX):
-        refuse_starter(request.command)
+        refuse_host_program(request.command)
     profile = profile or load_profile(request.site, host)
     with locate_profile_errors(request.site, host):
         request = complete_request(_without_own_cluster(request, host), profile.site, host)
@@ -108,12 +111,14 @@ def resolve_launch(
             request = replace(request, choices=(*request.choices, row))
         target = choose_target(request, profile.site, host)
         if not target.is_job:
-            there, container = _resolve_local(request, target, session, purpose)
+            job_host, container = _resolve_local(request, target, session, purpose)
         elif purpose is not Purpose.START and is_elsewhere(request, target.site, session, remote_image=remote_image):
             request = from_submit_folder(request, host.cwd) if purpose is Purpose.SHOW else request
-            there, container = _assume_job(request, target, session, purpose, record=record, remote_image=remote_image)
+            job_host, container = _assume_job(
+                request, target, session, purpose, record=record, remote_image=remote_image
+            )
         else:
-            there, container = _resolve_job(request, target, session, purpose, record=record)
+            job_host, container = _resolve_job(request, target, session, purpose, record=record)
         if remote_image is None and not request.no_check:
             refuse_unknown_program(request.command, container.entry)
             if target.is_job:
@@ -122,7 +127,26 @@ def resolve_launch(
             if purpose is Purpose.START:
                 container = note_missing_program(request, container, host.cwd)
             container = check_imports(request, container, host.cwd, purpose)
-    return LaunchContext(request, target, container, there, _versions_of(container.entry.image, request), record)
+    return LaunchContext(request, target, container, job_host, _versions_of(container.entry.image, request), record)
+
+
+def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
+    """Refuse a launch without a command; without a project file, ``argosy launch NAME`` names no job.
+
+    Raises
+    ------
+    UsageError
+        If there is no command.
+    """
+    if any(request.command[:1]):
+        return
+    is_name = not Path(request.image).suffix and "/" not in request.image
+    no_project = f"{request.image!r} is not a job: there is no {PROJECT_FILE} in {host.cwd}"
+    raise UsageError(
+        "no command to launch",
+        evidence=no_project if is_name and not Path(host.cwd, PROJECT_FILE).is_file() else "",
+        hint="write it after --, for example: argosy launch IMAGE -- python train.py",
+    )
 
 
 def _resolve_local(
@@ -145,13 +169,13 @@ def _resolve_job(
 ) -> tuple[Host, ContainerPlan]:
     """Plan the container of a job on this machine, which is at the site, with the GPUs of the job."""
     site = target.site
-    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
     if purpose is Purpose.START and not (request.before or request.options.dependency or request.no_check):
         refuse_missing_program(request.command, wanted, session.host, at_nodes=True)
-    there = _assume_runtime(site, there, wanted.runtime)
+    job_host = _assume_runtime(site, job_host, wanted.runtime)
     dry = purpose is Purpose.SHOW
-    there, container = _open_at_nodes(request, wanted, site, there, session, command=request.command, dry=dry)
-    return there, _checked_torch(request, container, site, there, session, purpose)
+    job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=request.command, dry=dry)
+    return job_host, _checked_torch(request, container, site, job_host, session, purpose)
 
 
 def _assume_job(
@@ -168,15 +192,15 @@ def _assume_job(
     The contents of an image that cannot be opened here are assumed.
     """
     site = target.site
-    wanted, there = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
-    there = assume_host(site, _assume_runtime(site, there, wanted.runtime), wanted.runtime)
+    wanted, job_host = _container_request(request, site, record), _with_gpus_of_nodes(request, target, session.host)
+    job_host = assume_host(site, _assume_runtime(site, job_host, wanted.runtime), wanted.runtime)
     if remote_image is None and is_here(request.image, wanted.runtime, session):
-        there, container = _open_at_nodes(request, wanted, site, there, session, command=(), dry=True)
+        job_host, container = _open_at_nodes(request, wanted, site, job_host, session, command=(), dry=True)
         if purpose is Purpose.SHOW:
             container = with_image_of_folder(container, session.host.cwd, request.options.chdir)
     else:
-        container = assume_container(request, wanted, site, there, purpose, remote_image=remote_image)
-    return there, _checked_torch(request, container, site, there, session, Purpose.SHOW)
+        container = assume_container(request, wanted, site, job_host, purpose, remote_image=remote_image)
+    return job_host, _checked_torch(request, container, site, job_host, session, Purpose.SHOW)
 
 
 def _container_request(request: LaunchRequest, site: Site, record: str) -> ContainerRequest:
@@ -189,16 +213,16 @@ def _checked_torch(
     request: LaunchRequest,
     container: ContainerPlan,
     site: Site,
-    there: Host,
+    job_host: Host,
     session: Session,
     purpose: Purpose,
 ) -> ContainerPlan:
     """Check the torch of a job with GPUs; parameters and errors as `check_torch_build`."""
-    if not there.gpus:
+    if not job_host.gpus:
         return container
     from argosy.launch.torch_check import check_torch_build  # noqa: PLC0415 - only for jobs with GPUs
 
-    return check_torch_build(request, container, site, there.gpus[0].vendor, session, purpose)
+    return check_torch_build(request, container, site, job_host.gpus[0].vendor, session, purpose)
 
 
 def _without_own_cluster(request: LaunchRequest, host: Host) -> LaunchRequest:
@@ -214,16 +238,18 @@ def _open_at_nodes(
     request: LaunchRequest,
     wanted: ContainerRequest,
     site: Site,
-    there: Host,
+    job_host: Host,
     session: Session,
     *,
     command: tuple[str, ...],
     dry: bool,
 ) -> tuple[Host, ContainerPlan]:
     """Open the image on this machine, and plan its container on a machine with the job's GPUs."""
-    there = with_validated_overlay(site, there, wanted.runtime)
-    container = open_container(wanted, request.image, replace(session, host=there), command=command, dry=dry, site=site)
-    return there, left_to_nodes(container)
+    job_host = with_validated_overlay(site, job_host, wanted.runtime)
+    container = open_container(
+        wanted, request.image, replace(session, host=job_host), command=command, dry=dry, site=site
+    )
+    return job_host, left_to_nodes(container)
 
 
 def _versions_of(image: Image, request: LaunchRequest) -> Mapping[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host, Mark
 from argosy.core.render import count
@@ -13,7 +11,7 @@ from argosy.recipes.option_row import option_name
 from argosy.sites.binding import plan_masks, usable_cores
 from argosy.sites.profile import Site
 
-THREADS, FEWER_THREADS = 8, MappingProxyType({"x86_64": 2, "aarch64": 2})
+THREADS, FEWER_THREADS = 8, {"x86_64": 2, "aarch64": 2}
 """Most hardware threads of a core: eight on POWER, which is also the limit for an unknown architecture."""
 
 
@@ -41,7 +39,7 @@ def choose_job_shape(wanted: Wanted, site: Site, why_gpus: str = "") -> tuple[Sh
         Choice(ChoiceKey.NODES, str(nodes), why_nodes, _source(wanted.nodes)),
         _gpus_choice(gpus, why_gpus, site),
         Choice(ChoiceKey.RANKS_PER_NODE, str(ranks), why, _source(wanted.ranks)),
-        _cores_choice(cpus, why_cpus, wanted, site),
+        _cores_choice(cpus, why_cpus, wanted, site, idle=nodes > 1 and not gpus and ranks * cpus < site.node.cores),
     )
     return Shape(nodes, ranks, gpus, cpus), rows
 
@@ -66,9 +64,13 @@ def _gpus_choice(gpus: int, why: str, site: Site) -> Choice:
     return Choice(ChoiceKey.GPUS_PER_NODE, "0", why, "default", mark=Mark.DOUBTFUL if there else Mark.NONE)
 
 
-def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site) -> Choice:
+def _cores_choice(cpus: int, why: str, wanted: Wanted, site: Site, *, idle: bool) -> Choice:
+    """Return the choice of cores; warn if several nodes without GPUs compute on a core each by default."""
     source = _source(wanted.cpus_per_rank) if cpus or site.slurm.cpus_option else f"site {site.name}"
-    mark = Mark.DOUBTFUL if why.startswith("requested; ") else Mark.NONE
+    is_one_by_default = idle and cpus == 1 and not wanted.cpus_per_rank
+    mark = Mark.DOUBTFUL if why.startswith("requested; ") or is_one_by_default else Mark.NONE
+    if is_one_by_default:
+        why = f"{why} of the {site.node.cores} cores of a node"
     return Choice(ChoiceKey.CORES_PER_RANK, str(cpus) if cpus else SHARE, why, source, mark=mark)
 
 

@@ -19,7 +19,7 @@ from argosy.sites.conditions import Facts
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Avoid
-from argosy.slurm.text import USER_DEFAULTS, JobOptions
+from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 
 TUNING = re.compile(r"(NCCL|RCCL|UCX|FI|CCL|I_MPI)_[A-Z0-9_]+\Z")
 """Variables of the libraries that transfer data between ranks."""

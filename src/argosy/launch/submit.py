@@ -21,6 +21,7 @@ from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import LAST_BYTES
 from argosy.jobs.record import (
     END,
+    SCRIPT,
     Submission,
     new_record_folder,
     new_submission,
@@ -34,8 +35,9 @@ from argosy.launch.option_checks import plan_notes
 from argosy.launch.output_folders import make_output_folders
 from argosy.launch.record import write_process, write_record
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.calls import explain_sbatch, run_slurm
-from argosy.slurm.text import option_value, parse_job_id, parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.calls import explain_sbatch, run_slurm, without_filters
+from argosy.slurm.queries import parse_squeue_scripts, plan_squeue_scripts
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 KEPT_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 OUTER_JOB = re.compile(r"(SBATCH|SALLOC|SLURM|SLURMD|SRUN|PMI|PMIX)_")
@@ -93,8 +95,8 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
         write_submission(folder, replace(submission, job=job, in_allocation=True))
     else:
         write_process(folder)
-    command = Command(("sh", str(folder / "job.sh")), env=dict(session.host.environment))
-    code = _run_script(command, session, judge=plan.is_job)
+    command = Command(("sh", str(folder / SCRIPT)), env=dict(session.host.environment))
+    code = _run_script(command, session, by_first_failure=plan.is_job)
     try:
         write_text(folder / END, json.dumps({"code": code}) + "\n")
     except (OSError, ArgosyError) as error:  # the program's own code counts, even on a full disk
@@ -105,16 +107,16 @@ def start_launch(plan: LaunchPlan, folder: Path, session: Session, request: Laun
     return Launched(code, "", str(folder))
 
 
-def _run_script(command: Command, session: Session, *, judge: bool) -> int:
+def _run_script(command: Command, session: Session, *, by_first_failure: bool) -> int:
     """Run a script on this machine and return its exit code.
 
     Parameters
     ----------
-    judge
+    by_first_failure
         Whether to return the code of the rank that failed first, if the output shows it.  srun's own code is the
         highest of all ranks, so the 143 of the ranks that srun ended would hide it.
     """
-    if not judge:
+    if not by_first_failure:
         return session.runner.run_foreground(command)
     last = bytearray()
 
@@ -146,7 +148,7 @@ def submit(plan: LaunchPlan, folder: Path, session: Session, *, profile: str) ->
     make_output_folders(plan, session.host.person.name)
     for line in warn_before_submission(plan, session.host.cwd):
         session.reporter.note(line)
-    argv = tuple(argument.replace("{script}", str(folder / "job.sh")) for argument in plan.submit)
+    argv = tuple(argument.replace("{script}", str(folder / SCRIPT)) for argument in plan.submit)
     command = Command(argv, env=submission_environment(session))
     submission = new_submission(session.host, site=plan.site, profile=profile, output=plan.output)
     write_submission(folder, submission)
@@ -195,10 +197,12 @@ def _explain_stop(session: Session, folder: Path, submission: Submission, stoppe
 def _find_job(session: Session, folder: Path) -> str:
     """Return the number of the job that runs the script of a record; empty if there is none."""
     try:
-        reply = session.runner.run(Command(plan_squeue_scripts(session.host.person.name, ended=True)))
+        reply = session.runner.run(
+            without_filters(session, Command(plan_squeue_scripts(session.host.person.name, ended=True)))
+        )
     except ToolMissing:
         return ""
-    return parse_squeue_scripts(reply.stdout, str(folder / "job.sh"))
+    return parse_squeue_scripts(reply.stdout, str(folder / SCRIPT))
 
 
 def _refuse_missing_chdir(plan: LaunchPlan) -> None:

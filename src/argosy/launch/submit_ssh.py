@@ -17,7 +17,7 @@ from argosy.core.errors import CheckFailed, Interrupted, Stopped, UsageError
 from argosy.core.model import BARE_PREFIX, Bind, Host, Person
 from argosy.core.process import Command, Runner
 from argosy.core.records import replace
-from argosy.core.session import Session
+from argosy.core.session import RUNS, Session
 from argosy.core.shell import join, quote
 from argosy.core.ssh import NO_CONNECTION, OverSsh, Remote, render_file, run_text
 from argosy.core.store import work_folder
@@ -25,7 +25,7 @@ from argosy.images.open import OpenedImage
 from argosy.images.send import open_remote
 from argosy.images.signatures import find_signers
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.jobs.record import new_record_folder, new_submission, write_submission
+from argosy.jobs.record import SCRIPT, new_record_folder, new_submission, write_submission
 from argosy.launch.chains import refuse_shared_checkpoint
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.option_checks import plan_notes
@@ -38,7 +38,7 @@ from argosy.launch.submit import Launched, launch
 from argosy.runtimes.runtime import AUTOMATIC
 from argosy.sites.load import load_profile
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import option_value, parse_job_id
+from argosy.slurm.sbatch import option_value, parse_job_id
 
 ASK = r"""
 printf '%s=%s\n' cwd "$(pwd)" home "$HOME" user "$(id -un)" uid "$(id -u)" gid "$(id -g)" host "$(uname -n)" \
@@ -108,7 +108,9 @@ def probe_remote(session: Session, remote: Remote) -> RemoteSite:
     return RemoteSite(remote.host, facts["cwd"], facts["state"], host, runner)
 
 
-def _prepare_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite, *, record: str = "") -> LaunchPlan:
+def _prepare_by_ssh(
+    request: LaunchRequest, session: Session, remote_site: RemoteSite, *, record: str = ""
+) -> LaunchPlan:
     """Plan a launch for the site there, with the profiles and files of this machine.
 
     Raises
@@ -125,16 +127,16 @@ def _prepare_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite,
             f"--ssh submits to Slurm, which the site {site.name} does not have",
             hint="select the profile of the cluster with --site; 'argosy sites ls' lists them",
         )
-    opened = _look_at_image(request.image, there, session)
+    opened = _look_at_image(request.image, remote_site, session)
     keys = request.container.signed_by or site.images.signed_by
     if keys and record:
         sif = opened.sif if opened else None
-        find_signers(sif, request.image, keys, there.runner, there.host.programs)
-    if not (request.container.runtime or site.runtime.name) and there.host.programs:
-        request = replace(request, container=replace(request.container, runtime=next(iter(there.host.programs))))
+        find_signers(sif, request.image, keys, remote_site.runner, remote_site.host.programs)
+    if not (request.container.runtime or site.runtime.name) and remote_site.host.programs:
+        request = replace(request, container=replace(request.container, runtime=next(iter(remote_site.host.programs))))
     return prepare_launch(
         request,
-        replace(session, host=replace(there.host, cwd=session.host.cwd)),
+        replace(session, host=replace(remote_site.host, cwd=session.host.cwd)),
         profile=profile,
         purpose=Purpose.SUBMIT_ELSEWHERE,
         record=record,
@@ -144,8 +146,8 @@ def _prepare_by_ssh(request: LaunchRequest, session: Session, there: RemoteSite,
 
 def preview(request: LaunchRequest, session: Session, remote: Remote) -> LaunchPlan:
     """Return the plan that would be submitted; nothing is written."""
-    there = probe_remote(session, remote)
-    return _prepare_by_ssh(with_remote_paths(request, session.host.cwd, there.cwd), session, there)
+    remote_site = probe_remote(session, remote)
+    return _prepare_by_ssh(with_remote_paths(request, session.host.cwd, remote_site.cwd), session, remote_site)
 
 
 def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> Launched:
@@ -156,18 +158,18 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
     ArgosyError
         As `_prepare_by_ssh`; or with Slurm's message if it refuses the job.
     """
-    there = probe_remote(session, remote)
-    request = with_remote_paths(request, session.host.cwd, there.cwd)
+    remote_site = probe_remote(session, remote)
+    request = with_remote_paths(request, session.host.cwd, remote_site.cwd)
     folder = new_record_folder(session)
-    record = str(PurePosixPath(there.state, "runs", folder.name))
-    plan = _prepare_by_ssh(request, session, there, record=record)
+    record = str(PurePosixPath(remote_site.state, RUNS, folder.name))
+    plan = _prepare_by_ssh(request, session, remote_site, record=record)
     if not request.no_check:
-        refuse_shared_checkpoint(plan, replace(session, runner=there.runner), ssh=remote.host)
+        refuse_shared_checkpoint(plan, replace(session, runner=remote_site.runner), ssh=remote.host)
     for line in plan_notes(plan.choices):
         session.reporter.note(line)
     write_record(plan, folder, session)
     try:
-        reply = run_text(there.runner, "".join(_submission(plan, request, there, folder, record)))
+        reply = run_text(remote_site.runner, "".join(_submission(plan, request, remote_site, folder, record)))
     except Interrupted as stopped:
         raise Stopped(
             stopped.signal_number,
@@ -181,20 +183,18 @@ def launch_by_ssh(request: LaunchRequest, session: Session, remote: Remote) -> L
             hint=f"it may be in the queue: check with 'argosy jobs --ssh {remote.host}' before you submit it again",
         )
     if reply.code != 0:
-        argv = (word.replace("{script}", f"{record}/job.sh") for word in plan.submit)
+        argv = (word.replace("{script}", f"{record}/{SCRIPT}") for word in plan.submit)
         raise explain_sbatch(Command(("ssh", remote.host, *argv)), reply, plan.site, plan.choices, ssh=remote.host)
     job = parse_job_id(reply.stdout)
     for line in reply.stderr.splitlines():
         session.reporter.note(line)
-    output = str(PurePosixPath(there.cwd, plan.output))
+    output = str(PurePosixPath(remote_site.cwd, plan.output))
     submission = new_submission(session.host, site=plan.site, profile=request.site, output=output)
     write_submission(folder, replace(submission, job=job, ssh=remote.host, there=record))
     return Launched(0, job, str(folder), plan.polling_seconds)
 
 
-def launch_after_smoke(
-    request: LaunchRequest, session: Session, remote: Remote | None = None
-) -> tuple[Launched, Launched]:
+def launch_after_smoke(request: LaunchRequest, session: Session, remote: Remote | None) -> tuple[Launched, Launched]:
     """Submit a smoke run, and the launch itself, which starts after the smoke run succeeded; else Slurm removes it.
 
     Both are planned before the first is submitted, so that an invalid request submits neither.
@@ -218,29 +218,29 @@ def launch_after_smoke(
 
 
 def _submission(
-    plan: LaunchPlan, request: LaunchRequest, there: RemoteSite, folder: Path, record: str
+    plan: LaunchPlan, request: LaunchRequest, remote_site: RemoteSite, folder: Path, record: str
 ) -> Iterator[str]:
     """Render the shell script that writes the record at the site and submits the job."""
     chdir = option_value(plan.directives, "--chdir")
     if chdir:
         message = quote(f"there is no folder {chdir} to run in")
         yield f"if [ ! -d {quote(chdir)} ]\nthen\n    echo {message} >&2\n    exit 1\nfi\n"
-    folders = [str(each) for each in output_folders(plan, there.host.person.name)]
+    folders = [str(each) for each in output_folders(plan, remote_site.host.person.name)]
     yield f"(umask 077; {join(('mkdir', '-p', '--', record))}) || exit 1\n"
     if folders or request.logs:
         yield f"{join(('mkdir', '-p', '--', *folders, *filter(None, (request.logs,))))} || exit 1\n"
-    for name in ("job.sh", ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
+    for name in (SCRIPT, ATTACH, END_FILE, OUTPUT_FILE, RANK_FILE):
         if (folder / name).is_file():
             yield f"{render_file(f'{record}/{name}', (folder / name).read_text(encoding='utf-8'))}\n"
     yield FORGET
-    yield f"exec {join(word.replace('{script}', f'{record}/job.sh') for word in plan.submit)} < /dev/null\n"
+    yield f"exec {join(word.replace('{script}', f'{record}/{SCRIPT}') for word in plan.submit)} < /dev/null\n"
 
 
-def with_remote_paths(request: LaunchRequest, here: str, there: str) -> LaunchRequest:
+def with_remote_paths(request: LaunchRequest, here: str, remote_site: str) -> LaunchRequest:
     """Return a request with the paths at the site: a path below the local folder is below the remote folder there."""
 
     def at(path: str) -> str:
-        return remote_path(path, here, there)
+        return remote_path(path, here, remote_site)
 
     def bound(bind: Bind) -> Bind:
         return replace(
@@ -262,15 +262,15 @@ def with_remote_paths(request: LaunchRequest, here: str, there: str) -> LaunchRe
     )
 
 
-def remote_path(path: str, here: str, there: str) -> str:
+def remote_path(path: str, here: str, remote_site: str) -> str:
     """Return a local path as a path at the site; an empty one stays empty."""
     pure = PurePosixPath(path)
     if not path or (pure.is_absolute() and not pure.is_relative_to(here)):
         return path
-    return str(PurePosixPath(there, pure.relative_to(here) if pure.is_absolute() else pure))
+    return str(PurePosixPath(remote_site, pure.relative_to(here) if pure.is_absolute() else pure))
 
 
-def _look_at_image(reference: str, there: RemoteSite, session: Session) -> OpenedImage | None:
+def _look_at_image(reference: str, remote_site: RemoteSite, session: Session) -> OpenedImage | None:
     """Read an image at the site, from its first bytes and its lock; return None if the reference is not a path.
 
     Raises
@@ -280,13 +280,13 @@ def _look_at_image(reference: str, there: RemoteSite, session: Session) -> Opene
     """
     if "://" in reference or reference.startswith(BARE_PREFIX):
         return None
-    size = run_text(there.runner, f"[ ! -f {quote(reference)} ] || wc -c < {quote(reference)}").stdout.strip()
+    size = run_text(remote_site.runner, f"[ ! -f {quote(reference)} ] || wc -c < {quote(reference)}").stdout.strip()
     pure = PurePosixPath(reference)
     if not size:
         raise UsageError(
-            f"there is no image {reference} at {there.name}",
-            hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{there.name}:{pure.parent}')}",
+            f"there is no image {reference} at {remote_site.name}",
+            hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{remote_site.name}:{pure.parent}')}",
         )
     with work_folder(session.work_parent()) as work:
-        opened = open_remote(there.runner, f"{there.name}:{reference}", reference, int(size), work)
+        opened = open_remote(remote_site.runner, f"{remote_site.name}:{reference}", reference, int(size), work)
     return replace(opened, image=replace(opened.image, path=reference))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
-from types import MappingProxyType
+from pathlib import PurePosixPath
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
 from argosy.core.parse import parse_path
-from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv
-from argosy.core.store import write_text
+from argosy.core.store import remember_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import (
     ASK_TORCH,
@@ -27,7 +23,7 @@ from argosy.images.torch_build import (
 )
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import open_container, outer_environment
+from argosy.runtimes.open_container import open_container, start_command
 from argosy.runtimes.runtime import FILES
 from argosy.sites.profile import Site
 
@@ -39,16 +35,14 @@ echo '{}'
 """
 
 
-NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
-        "amd": frozenset(("rocm", "amdih")),
-        "intel": frozenset(("intel", "oneapi", "xpu")),
-    }
-)
+NAMES: Mapping[str, frozenset[str]] = {
+    "nvidia": frozenset(("nvcr", "nvidia", "cuda")),
+    "amd": frozenset(("rocm", "amdih")),
+    "intel": frozenset(("intel", "oneapi", "xpu")),
+}
 """GPU vendor -> words in the names of images that were made for its GPUs, for example ``nvcr.io/nvidia/pytorch``."""
 
-BRANDS: Mapping[str, str] = MappingProxyType({"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"})
+BRANDS: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 CHECK_HINT = "check the image with: argosy check IMAGE --site SITE"
 
@@ -92,7 +86,8 @@ def check_torch_build(
         raise CheckFailed(
             f"the torch in this image cannot use the GPUs of {site.name}",
             evidence=f"{image.path}: {wrong}\n{site.name} has GPUs of {vendor}, which need {BACKENDS[vendor]}",
-            hint=f"use an image that 'argosy build --site {site.name}' made; --no-check launches this one anyway",
+            hint=f"use an image that 'argosy build --site {site.name}' made; for a job without GPUs: --gpu none; "
+            "--no-check launches this one anyway",
         )
     old = describe_old_driver(torch, site.node.cuda)
     if old:
@@ -130,26 +125,14 @@ def _look(image: Image, session: Session) -> Mapping[str, str]:
     if image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
         return {}
-    if image.kind is ImageKind.TREE:  # the time of a folder does not show changes below it
-        return _asked(image, session, None)
-    memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
-    with contextlib.suppress(OSError):
-        return parse_torch(memo.read_text(encoding="utf-8"))
-    return _asked(image, session, memo)
-
-
-def _asked(image: Image, session: Session, memo: Path | None) -> Mapping[str, str]:
-    """Ask the image's Python, and store the answer in the file `memo`, if there is one."""
+    memo = None
+    if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
+        memo = session.paths.cache / "torch" / f"{file_identity(image)[:32]}{image.enter}"
     try:
-        answer = _ask(image, session)
+        return parse_torch(remember_text(memo, lambda: _ask(image, session)))
     except ArgosyError as error:
         session.reporter.note(f"torch in {image.path} was not checked, the image cannot be started here: {error.what}")
         return {}
-    if memo:
-        with contextlib.suppress(OSError):
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_text(memo, answer)
-    return parse_torch(answer)
 
 
 def _ask(image: Image, session: Session) -> str:
@@ -158,8 +141,7 @@ def _ask(image: Image, session: Session) -> str:
     if plan.runtime.traits.unpacks and image.kind is not ImageKind.TREE:
         raise CheckFailed(f"{plan.runtime.name} would have to unpack the image first", hint=CHECK_HINT)
     plan = open_container(request, image.path, session)
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", ASK, "sh", ASK_TORCH)))
-    reply = session.runner.run(Command(argv, env=outer_environment(plan, session.host.environment)))
+    reply = session.runner.run(start_command(plan, ("/bin/sh", "-c", ASK, "sh", ASK_TORCH), session))
     if reply.code:
         message = (reply.stderr.strip() or f"code {reply.code}").splitlines()[-1]
         raise CheckFailed(f"{plan.runtime.program}: {message}", hint=CHECK_HINT)

@@ -8,7 +8,6 @@ Annotations are the table: this module must not have ``from __future__ import an
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Row, rows
@@ -16,7 +15,7 @@ from argosy.recipes.option_row import BASE, IMAGE, NODE, PACKAGES, OneOrMore, Ro
 DEFAULT_BASE = "debian:bookworm"
 """Base of an image if none is given."""
 
-FLATTENED = MappingProxyType({"flat": True, "delta": False})
+FLATTENED = {"flat": True, "delta": False}
 """Value of ``--format`` for a SIF file -> whether base and layer are one partition."""
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -242,13 +243,23 @@ def certificates(condarc: Condarc, environment: Mapping[str, str]) -> str:
     )
 
 
+class ExactPackage(NamedTuple):
+    """A conda package at its address, with its digests and its size in bytes."""
+
+    name: str
+    version: str
+    build: str
+    url: str
+    sha256: str
+    md5: str
+    size: int
+
+
 class Installation(msgspec.Struct, frozen=True):
     """Exact conda packages to install into a folder.
 
     Attributes
     ----------
-    packages
-        Name, version, build, address, SHA-256, MD5 and size in bytes of each package.
     tree
         The folder.
     prefix
@@ -257,7 +268,7 @@ class Installation(msgspec.Struct, frozen=True):
         A second, read-only folder of unpacked packages, or None.
     """
 
-    packages: tuple[tuple[str, str, str, str, str, str, int], ...]
+    packages: tuple[ExactPackage, ...]
     tree: Path
     prefix: str
     spare: Path | None = None
@@ -282,7 +293,7 @@ def render_request(plan: CondaPlan, *, cache: Path, installation: Installation |
     }
     pins = (
         {
-            "pins": [(*row[:3], _without_stars(row[3]), *row[4:]) for row in installation.packages],
+            "pins": [each._replace(url=_without_stars(each.url)) for each in installation.packages],
             "tree": str(installation.tree),
             "prefix": installation.prefix,
             "spare": str(installation.spare or ""),

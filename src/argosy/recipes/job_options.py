@@ -18,6 +18,9 @@ LISTS = tuple(name for name, kind in types(LaunchOptions).items() if is_list(kin
 """Options that may be repeated: values of the project file come first; ``signed_by`` is replaced instead."""
 
 
+OF_GPUS = ("gpus", "gpus_per_node", "gpu_type", "mem_per_gpu")
+
+
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a job: those of ``[launch]``, overridden by ``[job.NAME]`` and by given options.
 
@@ -39,10 +42,8 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
             hint=did_you_mean(name, jobs, "an image needs a command: argosy launch IMAGE -- COMMAND"),
         )
     options = plain_values(options, LaunchOptions)
-    usual, own = (
-        plain_values(project.table.launch.given(), LaunchOptions),
-        plain_values(jobs[name].given(), LaunchOptions),
-    )
+    usual = _table_options(project.table.launch.given(), options)
+    own = _table_options(jobs[name].given(), options)
     words: dict[str, Any] = {"image": str(project.output), "name": name} | usual | own
     paths = {
         key: project.where("job", name, key) if key in own else project.where("launch", key) for key in usual | own
@@ -59,7 +60,7 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
 def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a launch without a job: those of ``[launch]``, overridden by given ones."""
     options = plain_values(options, LaunchOptions)
-    usual = plain_values(project.table.launch.given(), LaunchOptions)
+    usual = _table_options(project.table.launch.given(), options)
     words = usual | {key: value for key, value in options.items() if key not in LISTS}
     given = {
         key: (one_line(usual[key]), project.where("launch", key))
@@ -70,6 +71,12 @@ def with_defaults(project: Project, options: Mapping[str, Any]) -> dict[str, Any
         given |= _given_list(key, usual, {key: project.where("launch", key)})
         words[key] = (*usual.get(key, ()), *options.get(key, ()))
     return words | {"given": given}
+
+
+def _table_options(table: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a table of the project file; ``--gpu none`` overrides its numbers of GPUs."""
+    dropped = OF_GPUS if options.get("gpu") == "none" else ()
+    return {key: value for key, value in plain_values(table, LaunchOptions).items() if key not in dropped}
 
 
 def _given_list(key: str, words: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import ImageError
+from argosy.core.parse import DIGEST, SHA256
 from argosy.core.records import asdict, replace
 from argosy.core.redact import redact
 from argosy.core.toml_lines import find_fault
@@ -26,8 +27,6 @@ SPARSE = ("build", "url", "md5")
 TIME_END = 2**32
 """squashfs stores times in 32 bits."""
 
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
-SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z")
 SYSTEM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from types import MappingProxyType
 from typing import TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -16,7 +15,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, Recipe, Where
 
-PYTHON_OF_DEBIAN: Mapping[str, str] = MappingProxyType({"bullseye": "3.9.2", "bookworm": "3.11.2", "trixie": "3.13.5"})
+PYTHON_OF_DEBIAN: Mapping[str, str] = {"bullseye": "3.9.2", "bookworm": "3.11.2", "trixie": "3.13.5"}
 """Python of each Debian release; source: packages.debian.org, package python3, as released."""
 
 _ONE = re.compile(r"(?P<op>[<>!=~]=?=?|)(?P<number>\d[\w.!+-]*?)(?P<star>\.?\*)?\Z")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import SHA256
 from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
@@ -220,7 +220,6 @@ def words(value: OneOrMore) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 HINTS = {
     "found a time without quotes": 'write the time in quotes, for example time = "00:15:00"',
     "expected a list in [ ], found a table": "begin each with two brackets: [[step]], [[stage]]",

@@ -17,6 +17,7 @@ from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
 from argosy.recipes.merge import joined, merge_parts
+from argosy.recipes.option_row import PROJECT_FILE
 from argosy.recipes.pip_locks import parse_pipfile_lock, parse_poetry_lock, parse_pylock
 from argosy.recipes.pyproject import parse_pyproject
 from argosy.recipes.recipe import (
@@ -43,17 +44,7 @@ UNDERSTOOD = (
     "(NAME.def) and Dockerfiles"
 )
 
-POETRY, PIPENV = "poetry.lock", "Pipfile.lock"
-
-IN_A_FOLDER = (
-    *("argosy.toml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml"),
-    *("pylock.toml", POETRY, PIPENV, "pixi.lock", "conda-lock.yml"),
-)
-"""Files that the error for a folder suggests."""
-
-CONDA_LOCK = ("conda-lock.yml", "conda-lock.yaml")
-HAS_ENVIRONMENTS = ("pixi.lock", POETRY, PIPENV, *CONDA_LOCK)
-"""Locks of several environments; names in brackets select some."""
+POETRY = "poetry.lock"
 
 MAYBE_LOCKS = (".yml", ".yaml", ".txt", ".lock")
 """Suffixes of files that may contain a list of ``conda list --explicit`` or a lock of conda-lock."""
@@ -110,6 +101,11 @@ def read_recipe(
     return merge_parts(parts)
 
 
+def find_environment_file(folder: Path) -> str:
+    """Return the name of an environment file or lock in a folder; empty if there is none."""
+    return next((name for name in _usual_names() if (folder / name).is_file()), "")
+
+
 def _read_part(path: str, reading: _Reading) -> Part:
     bare, extras = split_extras(path)
     name = Path(bare).name
@@ -123,7 +119,7 @@ def _read_part(path: str, reading: _Reading) -> Part:
         return _read_environment(path, reading)
     if name.endswith((".txt", ".in")):
         return _read_requirements(path, reading)
-    there = [name for name in IN_A_FOLDER if (reading.cwd / path / name).is_file()]
+    there = [name for name in (PROJECT_FILE, *_usual_names()) if (reading.cwd / path / name).is_file()]
     if there:
         hint = "pass one of its files: " + ", ".join(str(Path(path) / name) for name in there)
         raise UsageError(f"cannot read {path}: it is a folder", hint=hint)
@@ -135,9 +131,12 @@ def _read_part(path: str, reading: _Reading) -> Part:
 
 
 def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and the names in brackets."""
+    """Split ``pyproject.toml[gpu,test]``, as pip writes extras, into the file and the names in brackets.
+
+    In a lock, the names select some of its environments.
+    """
     head, bracket, rest = path.partition("[")
-    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or head.endswith(HAS_ENVIRONMENTS)):
+    if not bracket or not rest.endswith("]") or not (Path(head).suffix == ".toml" or _lock_kind(Path(head).name)):
         return path, ()
     return head, tuple(word.strip() for word in rest[:-1].split(",") if word.strip())
 
@@ -145,13 +144,13 @@ def split_extras(path: str) -> tuple[str, tuple[str, ...]]:
 def _read_lock(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:
     """Read a lock of another tool; return None for any other file."""
     name = Path(path).name
-    parse = next((parse for known, parse in LOCKS.items() if re.fullmatch(known, name)), None)
-    if parse is None and (not name.endswith(MAYBE_LOCKS) or name == "uv.lock" or not (reading.cwd / path).is_file()):
+    kind = _lock_kind(name)
+    if kind is None and (not name.endswith(MAYBE_LOCKS) or name == "uv.lock" or not (reading.cwd / path).is_file()):
         return None
     text, source = _read_text(path, reading)
     if EXPLICIT in text.split():
         return _resolve_paths(parse_explicit(text, path, subdir=reading.subdir), source, path, reading)
-    parse = parse or (_parse_conda_lock if is_conda_lock(text) else None)
+    parse = kind.parse if kind else _parse_conda_lock if is_conda_lock(text) else None
     return _resolve_paths(parse(text, path, extras, reading), source, path, reading) if parse else None
 
 
@@ -159,16 +158,45 @@ def _parse_conda_lock(text: str, path: str, asked: tuple[str, ...], reading: _Re
     return parse_conda_lock(text, path, subdir=reading.subdir, asked=asked)
 
 
-LOCKS: Mapping[str, Callable[[str, str, tuple[str, ...], _Reading], Part]] = {
-    r"pixi\.lock": lambda text, path, asked, here: parse_pixi_lock(text, path, subdir=here.subdir, asked=asked),
-    r"pylock(\.[^.]+)?\.toml": lambda text, path, asked, _: parse_pylock(text, path, extras=asked),
-    r"poetry\.lock": lambda text, path, asked, _: parse_poetry_lock(text, path, asked=asked),
-    r"Pipfile\.lock": lambda text, path, asked, here: parse_pipfile_lock(
-        text, path, asked=asked, environment=here.environment
+class LockKind(msgspec.Struct, frozen=True):
+    """A lock of another tool.
+
+    Attributes
+    ----------
+    name
+        Its usual name.
+    parse
+        Parses text, path, and the names in brackets.
+    pattern
+        All of its names; empty if it has one.
+    """
+
+    name: str
+    parse: Callable[[str, str, tuple[str, ...], _Reading], Part]
+    pattern: str = ""
+
+
+LOCKS = (
+    LockKind(
+        "pylock.toml", lambda text, path, asked, _: parse_pylock(text, path, extras=asked), r"pylock(\.[^.]+)?\.toml"
     ),
-    r".*conda-lock\.ya?ml": _parse_conda_lock,
-}
-"""Patterns of the names of locks, and the parser of each."""
+    LockKind(POETRY, lambda text, path, asked, _: parse_poetry_lock(text, path, asked=asked)),
+    LockKind(
+        "Pipfile.lock",
+        lambda text, path, asked, here: parse_pipfile_lock(text, path, asked=asked, environment=here.environment),
+    ),
+    LockKind("pixi.lock", lambda text, path, asked, here: parse_pixi_lock(text, path, subdir=here.subdir, asked=asked)),
+    LockKind("conda-lock.yml", _parse_conda_lock, r".*conda-lock\.ya?ml"),
+)
+
+
+def _usual_names() -> tuple[str, ...]:
+    """Return the usual names of environment files and locks, the first to suggest first."""
+    return ("environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml", *(kind.name for kind in LOCKS))
+
+
+def _lock_kind(name: str) -> LockKind | None:
+    return next((kind for kind in LOCKS if re.fullmatch(kind.pattern or re.escape(kind.name), name)), None)
 
 
 def _read_project(path: str, extras: tuple[str, ...], reading: _Reading) -> Part | None:

@@ -107,8 +107,8 @@ def _check(path: Path, text: str, key: str, value: object) -> Setting:
 
 
 def _suggest_key(key: str) -> str:
-    """Return the hint for an unknown key: the most similar key, or all keys."""
-    return did_you_mean(key.replace("-", "_"), KEYS, f"known: {', '.join(KEYS)}", form="'{}'")
+    """Return the hint for an unknown key: the most similar key if there is one."""
+    return did_you_mean(key.replace("-", "_"), KEYS, "'argosy config' lists the keys", form="'{}'")
 
 
 def fill_options(
@@ -168,7 +168,9 @@ def refuse_unknown_key(key: str) -> None:
         If there is no such key; the hint suggests the most similar one.
     """
     if key not in KEYS:
-        raise UsageError(f"there is no configuration key {key!r}", hint=_suggest_key(key))
+        raise UsageError(
+            f"there is no configuration key {key!r}", evidence=f"known: {', '.join(KEYS)}", hint=_suggest_key(key)
+        )
 
 
 def write_config(environment: Mapping[str, str], key: str, value: str, *, waiting: Callable[[Owner], None]) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -174,22 +173,20 @@ def _add_only_binary(options: PipOptions, option: PipOption) -> PipOptions:
     return replace(options, no_binary=no_binary, only_binary=only_binary)
 
 
-FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = MappingProxyType(
-    {
-        "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
-        "index-url": _replace_indexes,
-        "extra-index-url": _add_index,
-        "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
-        "default-links": _take_links,
-        "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
-        "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
-        "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
-        "pre": lambda options, _: replace(options, pre=True),
-        "require-hashes": lambda options, _: replace(options, hashes=True),
-        "no-binary": _add_no_binary,
-        "only-binary": _add_only_binary,
-    }
-)
+FOLDS: Mapping[str, Callable[[PipOptions, PipOption], PipOptions]] = {
+    "no-index": lambda options, _: replace(options, no_index=True, indexes=()),
+    "index-url": _replace_indexes,
+    "extra-index-url": _add_index,
+    "find-links": lambda options, option: replace(options, links=(*options.links, option.value)),
+    "default-links": _take_links,
+    "own-index": lambda options, option: replace(options, own_indexes=(*options.own_indexes, option.value)),
+    "own-links": lambda options, option: replace(options, own_links=(*options.own_links, option.value)),
+    "trusted-host": lambda options, option: replace(options, hosts=(*options.hosts, option.value)),
+    "pre": lambda options, _: replace(options, pre=True),
+    "require-hashes": lambda options, _: replace(options, hashes=True),
+    "no-binary": _add_no_binary,
+    "only-binary": _add_only_binary,
+}
 
 
 class UvSettings(msgspec.Struct, frozen=True):
@@ -251,25 +248,23 @@ def _plan_indexes(options: PipOptions, config: PipConfig) -> UvSettings:
     if options.no_index or not indexes:
         return UvSettings(("--no-index",))
     own = tuple(index for index in dict.fromkeys(options.own_indexes) if index not in indexes)
-    arguments, environment, paths = _name_indexes(indexes + own, config)
-    if indexes == (PYPI,):
-        arguments[:2] = []
-    split = len(arguments) - 2 * len(own)
+    usual, more = _name_indexes(indexes, config), _name_indexes(own, config, first=len(indexes))
+    arguments = () if indexes == (PYPI,) else usual.arguments  # uv's default
     several = ("--index-strategy", "unsafe-best-match")
     return UvSettings(
-        (*arguments[:split], *(several if len(indexes) > 1 else ())),
-        tuple(environment),
-        tuple(paths),
-        own=(*arguments[split:], *(several if own and len(indexes) == 1 else ())),
+        (*arguments, *(several if len(indexes) > 1 else ())),
+        (*usual.environment, *more.environment),
+        (*usual.local_paths, *more.local_paths),
+        own=(*more.arguments, *(several if own and len(indexes) == 1 else ())),
     )
 
 
-def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """Return arguments for the indexes (the first one is the default), variables with logins, and local folders."""
+def _name_indexes(indexes: tuple[str, ...], config: PipConfig, *, first: int = 0) -> UvSettings:
+    """Return arguments for the indexes, of which number 0 is the default, variables with logins, and local folders."""
     arguments: list[str] = []
     environment: list[tuple[str, str]] = []
     paths: list[str] = []
-    for number, index in enumerate(indexes):
+    for number, index in enumerate(indexes, first):
         path = config.local_path(index)
         # A mirror's pages link to ../../packages, next to its simple/.
         paths += [path.removesuffix("/simple") or "/"] if path else []
@@ -279,7 +274,7 @@ def _name_indexes(indexes: tuple[str, ...], config: PipConfig) -> tuple[list[str
             environment.append((f"UV_INDEX_ARGOSY_{number}_PASSWORD", password))
             bare = f"argosy-{number}={bare}"
         arguments += ["--index" if number else "--default-index", bare]
-    return arguments, environment, paths
+    return UvSettings(tuple(arguments), tuple(environment), tuple(paths))
 
 
 def _plan_links(options: PipOptions, config: PipConfig) -> UvSettings:

@@ -16,12 +16,9 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.layout import ROOT
-from argosy.core.model import Attach, Bind, Entry, GpuMode, Host, Variable
+from argosy.core.model import APPTAINER_FAMILIES, Attach, Bind, Entry, GpuMode, Host, Variable
 from argosy.core.shell import Word
 from argosy.runtimes.runtime import FILES, Traits, forced_variables, with_image_environment
-
-FAMILIES = ("APPTAINER", "SINGULARITY")
-"""Prefixes of the variables that both programs read; Apptainer takes the second as well."""
 
 HARMLESS = frozenset(
     {
@@ -64,7 +61,7 @@ LAYER_HINT = (
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     node_binds=True,
     overlays=True,
 )
@@ -155,7 +152,7 @@ def leaks(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         name
         for name in sorted(environment)
-        for family in FAMILIES
+        for family in APPTAINER_FAMILIES
         if name.startswith(f"{family}ENV_")
         or (name.startswith(f"{family}_") and name.removeprefix(f"{family}_") not in HARMLESS)
     )
@@ -167,7 +164,7 @@ def parse_bind_variables(environment: Mapping[str, str]) -> tuple[Bind, ...]:
     A plan removes these variables (see `leaks`), adds their mounts itself and reports where they come from.
     """
     binds: dict[Bind, None] = {}
-    for family in FAMILIES:
+    for family in APPTAINER_FAMILIES:
         for key in ("BIND", "BINDPATH"):
             for text in environment.get(f"{family}_{key}", "").split(","):
                 source, _, rest = text.strip().partition(":")

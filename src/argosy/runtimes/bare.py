@@ -17,7 +17,7 @@ STEP_IN = read_function(SCRIPTS / "bare.sh", "step_in")
 
 TRAITS = Traits(
     images=frozenset({ImageKind.HOST}),
-    caller="all of it, including PATH and LD_LIBRARY_PATH",
+    caller="all, including PATH and LD_LIBRARY_PATH",
     node_binds=True,
     unlike="nothing is isolated or read-only",
 )

@@ -63,7 +63,7 @@ LAYER_HINT = "remove the unpacked image from Argosy's cache (argosy cache gc) an
 
 TRAITS = Traits(
     images=FILES,
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     unlike="the image's environment scripts see the caller's variables",
     unpacks=True,
     skips_binds=True,

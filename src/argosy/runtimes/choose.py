@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from argosy.core.errors import CheckFailed, ImageError, ToolMissing
-from argosy.core.model import Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
+from argosy.core.model import APPTAINERS, Attach, Choice, ChoiceKey, Entry, GpuMode, Host, Image, ImageKind
 from argosy.core.shell import quote
 from argosy.recipes.user_config import configured_site
 from argosy.runtimes.runtime import AUTOMATIC, Runtime, image_refusal, load_runtime
@@ -69,7 +69,7 @@ def gpu_at_sites(asked: GpuMode, runtime: str, sites: Iterable[Site]) -> GpuMode
     runtime
         The chosen runtime: only Apptainer and SingularityCE show the devices of the host.
     """
-    if asked is not GpuMode.AUTO or runtime not in {"apptainer", "singularity"}:
+    if asked is not GpuMode.AUTO or runtime not in APPTAINERS:
         return asked
     # A cluster has one profile for each kind of node; those for nodes without GPUs do not count.
     ways = {site.runtime.gpu for site in sites if site.node.gpu_vendor}

@@ -10,22 +10,10 @@ from pathlib import Path
 from argosy.core.errors import UsageError
 from argosy.core.model import Bind, ContainerRequest, Host
 from argosy.core.suggest import did_you_mean
+from argosy.runtimes.runtime import TEMPORARY
 
 SYSTEM_FOLDERS = (
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "lib",
-    "lib32",
-    "lib64",
-    "opt",
-    "proc",
-    "run",
-    "sbin",
-    "sys",
-    "usr",
-    "var",
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "usr", "var"),
 )
 """Top-level folders that belong to the image: a path below them is not a file of the host."""
 
@@ -73,10 +61,9 @@ def refuse_missing_program(
     path = Path(os.path.normpath(Path(host.cwd, program)))
     if not program or request.contain or request.workdir or is_bound_from_elsewhere(path, request.binds):
         return
-    own = ("/tmp", "/var/tmp")  # noqa: S108 - mounts of every container
-    if at_nodes and (request.runtime not in MOUNT_FOLDER or any(map(path.is_relative_to, own))):
+    if at_nodes and (request.runtime not in MOUNT_FOLDER or any(map(path.is_relative_to, TEMPORARY))):
         return
-    shared = [folder for folder in (host.cwd, host.person.home, *own) if folder not in {"", "/"}]
+    shared = [folder for folder in (host.cwd, host.person.home, *TEMPORARY) if folder not in {"", "/"}]
     if any(map(path.is_relative_to, shared)) and not os.path.lexists(path):
         raise UsageError(
             f"cannot run {program}: it does not exist",
@@ -120,14 +107,14 @@ def refuse_quoted_line(command: tuple[str, ...], host: Host) -> None:
         )
 
 
-STARTERS = {
+HOST_PROGRAMS = {
     **dict.fromkeys(("srun", "sbatch", "salloc"), "Argosy starts the ranks itself"),
     **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), "Argosy starts the container itself"),
 }
 """Program that containers do not have -> the reason why the command must not begin with it."""
 
 
-def refuse_starter(command: tuple[str, ...]) -> None:
+def refuse_host_program(command: tuple[str, ...]) -> None:
     """Reject a command that begins with srun or apptainer: the program would not be found on the nodes.
 
     Raises
@@ -136,9 +123,9 @@ def refuse_starter(command: tuple[str, ...]) -> None:
         If the command begins with such a program.
     """
     name = os.path.basename(command[0]) if command else ""  # noqa: PTH119 - the argument may not be a path
-    if name in STARTERS:
+    if name in HOST_PROGRAMS:
         raise UsageError(
-            f"the command begins with {name}, but {STARTERS[name]}",
+            f"the command begins with {name}, but {HOST_PROGRAMS[name]}",
             evidence=f"-- {' '.join(command)}",
             hint="pass only the program: -- python train.py; translate a whole job script with: argosy import job.sh",
         )

@@ -31,6 +31,7 @@ from argosy.host.gpus import choose_gpu_mode
 from argosy.images.open import refuse_other_arch
 from argosy.runtimes.apptainer import leaks, parse_bind_variables
 from argosy.runtimes.choose import choose_attach, choose_runtime
+from argosy.runtimes.command_check import SYSTEM_FOLDERS
 from argosy.runtimes.runtime import TEMPORARY, Runtime, load_runtime
 
 MOST_BIND_PARTS = 3
@@ -38,8 +39,8 @@ MOST_BIND_PARTS = 3
 SYSTEM = frozenset(
     f"/{name}"
     for name in (
-        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "run", "sbin", "sys", "var"),
-        *("usr", "usr/bin", "usr/include", "usr/lib", "usr/lib64", "usr/libexec", "usr/sbin", "usr/share"),
+        *SYSTEM_FOLDERS,
+        *("usr/bin", "usr/include", "usr/lib", "usr/lib64", "usr/libexec", "usr/sbin", "usr/share"),
         *("usr/local", "usr/local/bin", "usr/local/lib", "var/lib"),
     )
 )
@@ -260,7 +261,7 @@ BETWEEN_BINDS = re.compile(r",(?=/)")
 """Apptainer's separator of bind mounts. A comma that no slash follows is part of a path."""
 
 
-def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
+def parse_container(given: Mapping[str, Any], environment: Mapping[str, str]) -> ContainerRequest:
     """Create a request from option values, by name with ``_`` for ``-``.
 
     Raises
@@ -268,20 +269,20 @@ def parse_container(said: Mapping[str, Any], environment: Mapping[str, str]) -> 
     UsageError
         If a bind mount, a variable, a GPU mode or a fingerprint is invalid.
     """
-    gpu = said.get("gpu") or GpuMode.AUTO.value
+    gpu = given.get("gpu") or GpuMode.AUTO.value
     modes = [mode.value for mode in GpuMode]
     if gpu not in modes:
         raise UsageError(f"invalid GPU mode {gpu!r}", hint=f"use one of {', '.join(modes)}")
-    variables = [parse_variable(text, environment) for text in said.get("env", ())]
+    variables = [parse_variable(text, environment) for text in given.get("env", ())]
     return ContainerRequest(
-        binds=tuple(parse_bind(each) for text in said.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
+        binds=tuple(parse_bind(each) for text in given.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
         variables=tuple({variable.name: variable for variable in variables}.values()),
-        workdir=said.get("workdir", ""),
+        workdir=given.get("workdir", ""),
         gpu=GpuMode(gpu),
-        contain=bool(said.get("contain", False)),
-        runtime=said.get("runtime", ""),
-        signed_by=tuple(map(parse_signer, said.get("signed_by", ()))),
-        enter=said.get("enter", ""),
+        contain=bool(given.get("contain", False)),
+        runtime=given.get("runtime", ""),
+        signed_by=tuple(map(parse_signer, given.get("signed_by", ()))),
+        enter=given.get("enter", ""),
     )
 
 
@@ -297,7 +298,7 @@ def parse_signer(text: str) -> str:
         return plain_fingerprint(text)
     except ValueError as error:
         hint = "pass the 40 digits that 'apptainer key list' or 'gpg --fingerprint' prints"
-        raise UsageError(f"--signed-by: {error}", hint=hint) from error
+        raise UsageError(f"invalid key fingerprint {text!r}", evidence=f"--signed-by {text}", hint=hint) from error
 
 
 def parse_versions(text: str) -> tuple[tuple[str, str], ...]:

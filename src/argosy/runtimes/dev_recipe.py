@@ -8,14 +8,12 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ToolFailed, UsageError
-from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv
 from argosy.core.store import write_text
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.runtimes.runtime import SCRIPTS
 
 REQUIREMENTS = "requirements.txt"
@@ -103,8 +101,8 @@ def list_installed(plan: ContainerPlan, session: Session) -> Installed:
         If the container does not start.
     """
     quiet = replace(plan, entry=replace(plan.entry, interactive=False))
-    argv = literal_argv(quiet.argv(("/bin/sh", "-c", LIST_INSTALLED, "sh", LIST_REQUESTED)))
-    reply = session.runner.run(Command(argv, env=outer_environment(quiet, session.host.environment)))
+    ask = ("/bin/sh", "-c", LIST_INSTALLED, "sh", LIST_REQUESTED)
+    reply = session.runner.run(start_command(quiet, ask, session))
     if reply.code != 0:
         raise ToolFailed(
             "cannot list the packages of the image",

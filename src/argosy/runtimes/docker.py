@@ -54,7 +54,7 @@ CSV_SPECIAL = '",\n\r'
 
 TRAITS = Traits(
     images=frozenset({ImageKind.REGISTRY}),
-    caller=f"nothing but {PASSED_NAMES}",
+    caller=f"only {PASSED_NAMES}",
     unlike="only docker's default devices and the GPUs are visible; SIGKILL ends the docker client only",
     store=f"{DAEMON}NAME",
     host_mpi=False,

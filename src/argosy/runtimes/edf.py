@@ -143,7 +143,7 @@ def _escape(sign: str) -> str:
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY, ImageKind.EDF}),
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     by_srun=True,
 )
 

@@ -36,7 +36,7 @@ FSTAB_ESCAPES = str.maketrans({"\\": "\\134", " ": "\\040", "\t": "\\011", "\n":
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS}),
-    caller=f"nothing but {PASSED_NAMES}",
+    caller=f"only {PASSED_NAMES}",
     unlike="an image's /etc/rc runs around the command; devices are visible even with --contain",
     pmi2=False,
 )

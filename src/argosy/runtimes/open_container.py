@@ -14,8 +14,10 @@ from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_path
+from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
+from argosy.core.shell import literal_argv
 from argosy.host.gpus import probe_devices
 from argosy.host.probe import read_links
 from argosy.images.catalog import with_images_of
@@ -163,7 +165,7 @@ def _signed(request: ContainerRequest, opened: OpenedImage, session: Session, *,
 def _present(plan: ContainerPlan) -> ContainerPlan:
     """Remove mounts of missing paths: optional ones, such as a TMPDIR that another session removed, and the home.
 
-    Service accounts have a home that does not exist or is not a folder (``/nonexistent``, ``/dev/null``).
+    Service accounts may have a home that does not exist, or that is not a folder (``/nonexistent``, ``/dev/null``).
     """
     home = plan.entry.person.home
     missing = {
@@ -273,6 +275,11 @@ def outer_environment(plan: ContainerPlan, environment: Mapping[str, str]) -> di
     """Return the environment in which to start the runtime on this machine."""
     passed = {name: value for name, value in environment.items() if name not in plan.entry.drop}
     return passed | {variable.name: str(variable.value) for variable in plan.exports()}
+
+
+def start_command(plan: ContainerPlan, command: tuple[str, ...], session: Session) -> Command:
+    """Return what starts `command` in the container on this machine, with its environment."""
+    return Command(literal_argv(plan.argv(command)), env=outer_environment(plan, session.host.environment))
 
 
 def with_shell(plan: ContainerPlan) -> ContainerPlan:

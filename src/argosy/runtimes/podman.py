@@ -55,7 +55,7 @@ def mount_option(bind: Bind) -> tuple[str, str]:
 
 TRAITS = Traits(
     images=FILES | {ImageKind.REGISTRY},
-    caller=f"all of it, except variables that refer to host software; for registry images only {PASSED_NAMES}",
+    caller=f"all, except those that refer to host software; for registry images only {PASSED_NAMES}",
     unlike="memory locking and stack have the caller's limits",
     unpacks=True,
     host_mpi=False,

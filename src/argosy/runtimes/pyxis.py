@@ -87,7 +87,7 @@ OF_SCRIPT = OF_SRUN | {"HOME", "TMPDIR", "IFS"}
 
 TRAITS = Traits(
     images=frozenset({ImageKind.SQUASHFS, ImageKind.REGISTRY}),
-    caller="all of it, except variables that refer to host software; the image's own values win",
+    caller="all, except those that refer to host software; the image's own values win",
     by_srun=True,
 )
 

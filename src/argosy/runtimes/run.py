@@ -18,7 +18,6 @@ from argosy.core.process import Command
 from argosy.core.session import Session
 from argosy.core.shell import (
     extract_functions,
-    literal_argv,
     quote,
     render_assignment,
     render_command,
@@ -35,7 +34,7 @@ from argosy.runtimes.command_check import refuse_missing_binds, refuse_no_progra
 from argosy.runtimes.container_plan import ContainerPlan, parse_bind, parse_container, refuse_outside_jobs
 from argosy.runtimes.dev_overlay import hold_packages, opened_dev, plan_dev
 from argosy.runtimes.dev_recipe import list_installed, refuse_existing, save_recipe, without_changes
-from argosy.runtimes.open_container import open_container, outer_environment, with_shell
+from argosy.runtimes.open_container import open_container, start_command, with_shell
 from argosy.runtimes.program_check import refuse_unknown_program
 from argosy.runtimes.runtime import CDI_DEVICE
 
@@ -146,10 +145,10 @@ def prepare_run(request: RunRequest, session: Session, *, dry: bool = False) -> 
         plan = plan_dev(plan, session.host, request.dev_folder, fakeroot=request.fakeroot)
     if not dry:
         refuse_unknown_program(request.command, plan.entry)
-    argv = literal_argv(plan.argv(request.command or SHELL))
-    if not dry and CDI_DEVICE in argv:
+    command = start_command(plan, request.command or SHELL, session)
+    if not dry and CDI_DEVICE in command.argv:
         _refuse_without_cdi(plan.runtime.name)
-    return plan, Command(argv, env=outer_environment(plan, session.host.environment))
+    return plan, command
 
 
 def _refuse_without_cdi(runtime: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol, cast, runtime_checkable
 
 import msgspec
@@ -21,20 +20,18 @@ from argosy.core.records import replace
 from argosy.core.shell import Word, join_words, quote
 from argosy.core.suggest import did_you_mean
 
-RUNTIMES: Mapping[str, str] = MappingProxyType(
-    {
-        "apptainer": "argosy.runtimes.apptainer:APPTAINER",
-        "singularity": "argosy.runtimes.apptainer:SINGULARITY",
-        "bwrap": "argosy.runtimes.bwrap:BWRAP",
-        "podman": "argosy.runtimes.podman:PODMAN",
-        "docker": "argosy.runtimes.docker:DOCKER",
-        "podman-hpc": "argosy.runtimes.podman_hpc:PODMAN_HPC",
-        "enroot": "argosy.runtimes.enroot:ENROOT",
-        "pyxis": "argosy.runtimes.pyxis:PYXIS",
-        "edf": "argosy.runtimes.edf:EDF",
-        "bare": "argosy.runtimes.bare:BARE",
-    }
-)
+RUNTIMES: Mapping[str, str] = {
+    "apptainer": "argosy.runtimes.apptainer:APPTAINER",
+    "singularity": "argosy.runtimes.apptainer:SINGULARITY",
+    "bwrap": "argosy.runtimes.bwrap:BWRAP",
+    "podman": "argosy.runtimes.podman:PODMAN",
+    "docker": "argosy.runtimes.docker:DOCKER",
+    "podman-hpc": "argosy.runtimes.podman_hpc:PODMAN_HPC",
+    "enroot": "argosy.runtimes.enroot:ENROOT",
+    "pyxis": "argosy.runtimes.pyxis:PYXIS",
+    "edf": "argosy.runtimes.edf:EDF",
+    "bare": "argosy.runtimes.bare:BARE",
+}
 """Value of ``--runtime`` -> module and attribute of its adapter, which is imported on first use."""
 
 CDI_DEVICE = "nvidia.com/gpu=all"
@@ -254,13 +251,11 @@ def image_refusal(runtime: Runtime, kind: ImageKind, path: str) -> tuple[str, st
     return f"{path} is {KIND_NAMES[kind]}, but {runtime.name} starts only {accepted}", hint
 
 
-KIND_NAMES: Mapping[ImageKind, str] = MappingProxyType(
-    {
-        ImageKind.SIF: "a SIF file",
-        ImageKind.SQUASHFS: "a squashfs (.sqsh)",
-        ImageKind.TREE: "a root file system in a folder",
-        ImageKind.REGISTRY: "a reference to a registry (docker://…)",
-        ImageKind.EDF: "an environment definition file (.toml)",
-        ImageKind.HOST: "the machine's own software (bare:)",
-    }
-)
+KIND_NAMES: Mapping[ImageKind, str] = {
+    ImageKind.SIF: "a SIF file",
+    ImageKind.SQUASHFS: "a squashfs (.sqsh)",
+    ImageKind.TREE: "a root file system in a folder",
+    ImageKind.REGISTRY: "a reference to a registry (docker://…)",
+    ImageKind.EDF: "an environment definition file (.toml)",
+    ImageKind.HOST: "the machine's own software (bare:)",
+}

@@ -19,11 +19,11 @@ import msgspec
 from argosy.core.errors import CheckFailed, ToolFailed, UsageError
 from argosy.core.locks import Owner, deferred_signals, hold_lock, is_alive, owner_of
 from argosy.core.process import Argv, Command
+from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv
 from argosy.core.store import make_folder, work_folder, write_text
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.runtimes.run import SHELL, RunRequest, prepare_run
 from argosy.runtimes.runtime import AUTOMATIC, SCRIPTS
 
@@ -141,10 +141,10 @@ def _end(found: DetachedSession, session: Session) -> None:
 
 def _hold(plan: ContainerPlan, session: Session) -> int:
     """Start the process that holds a container, in a session of its own; return its process id."""
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", HOLD, "argosy-session")))
+    held_by = start_command(plan, ("/bin/sh", "-c", HOLD, "argosy-session"), session)
     with work_folder(session.work_parent()) as work:
         start = ("sh", "-c", START, "argosy-start", str(work / "ready"))
-        reply = session.runner.run(Command((*start, *argv), env=outer_environment(plan, session.host.environment)))
+        reply = session.runner.run(replace(held_by, argv=(*start, *held_by.argv)))
     held = re.search(r"^argosy-session (\d+)$", reply.stdout, re.MULTILINE)
     if held is None:
         raise ToolFailed(

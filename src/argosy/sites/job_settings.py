@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
-from types import MappingProxyType
 
 import msgspec
 
@@ -161,7 +160,7 @@ def at_gpu_type(site: Site, gpu_type: str) -> Site:
     return replace(site, node=node, slurm=replace(site.slurm, cpus_per_gpu=cores))
 
 
-SLINGSHOT: Mapping[str, str] = MappingProxyType({"amd": "slingshot-amd", "nvidia": "slingshot-nvidia"})
+SLINGSHOT: Mapping[str, str] = {"amd": "slingshot-amd", "nvidia": "slingshot-nvidia"}
 """Vendor of GPUs whose collectives need a plugin for Slingshot -> the fragment with its settings."""
 
 
@@ -212,7 +211,10 @@ def choose_site_settings(site: Site, facts: Facts, devices: int) -> SiteSettings
         srun_always=_arguments(options, "srun-always"),
         runtime=_arguments(options, "runtime"),
         annotations=tuple(_pair(word) for word in _arguments(options, "annotation")),
-        choices=(*(evident_choice(site, part, _key(part), _value(part)) for part in parts), *_left_out(site, facts)),
+        choices=(
+            *(evident_choice(site, part, _key(part), _value(part, devices)) for part in parts),
+            *_left_out(site, facts),
+        ),
         avoided=tuple(avoid for avoid in site.avoid if evaluate_condition(avoid.condition, facts) is not False),
     )
 
@@ -231,12 +233,12 @@ def _key(part: Part) -> str:
             return ChoiceKey.RUNTIME_OPTION if program == "runtime" else program
 
 
-def _value(part: Part) -> str:
+def _value(part: Part, devices: int) -> str:
     match part:
         case Setting():
-            return part.value or part.late
+            return part.value or _shown(late_word(part.late, devices))
         case Cache():
-            return part.path
+            return _shown(late_word(part.path, devices))
         case SiteBind():
             return ", ".join(part.paths)
         case Option():
@@ -266,6 +268,10 @@ def _left_out(site: Site, facts: Facts) -> Iterator[Choice]:
             missing = ", ".join(unknown_facts(part.condition, facts))
             why = f"only for {render_condition(part.when)}, and {missing} is unknown"
             yield replace(evident_choice(site, part, _key(part), "not set", why=why), mark=Mark.UNSET)
+
+
+def _shown(word: Word) -> str:
+    return word.expression if isinstance(word, ShellExpr) else word
 
 
 def late_word(text: str, devices: int) -> Word:

@@ -148,6 +148,22 @@ def sites_here(host: Host) -> tuple[Site, ...]:
     return tuple(sites[match.site] for match in detect_sites(sites.values(), machine_here(host, sites.values())))
 
 
+def advise_on_site(host: Host) -> str:
+    """Return how to launch on the cluster of this machine; empty without Slurm."""
+    if "sbatch" not in host.programs:
+        return ""
+    names = [site.name for site in sites_here(host) if site.has_slurm]
+    if len(names) == 1:
+        return f"add --site {names[0]}"
+    return f"name your cluster with --site (argosy sites ls{advise_on_new_site(host)})"
+
+
+def advise_on_new_site(host: Host) -> str:
+    """Return how to write a profile of this cluster, to append to a hint; empty without Slurm or with a profile."""
+    is_unknown = "sbatch" in host.programs and not sites_here(host)
+    return "; for a profile of this cluster: argosy sites new NAME --on-node" if is_unknown else ""
+
+
 def _cluster_name(environment: Mapping[str, str]) -> str:
     """Return ClusterName: that of the current job, else that of slurm.conf at SLURM_CONF or in its usual places."""
     if name := environment.get("SLURM_CLUSTER_NAME"):

@@ -35,7 +35,7 @@ FEW_COLUMNS, MORE_COLUMNS = 8, 12
 """Cores in a row, for NUMA nodes with few and with many cores."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class Box(msgspec.Struct, frozen=True):
     """The look of a core, a GPU or a network card.
 
     Attributes
@@ -79,9 +79,9 @@ class NodeParts(msgspec.Struct, frozen=True):
     label: str
     facts: str
     description: str
-    cores: Mapping[int, Part]
-    gpus: Sequence[Part] = ()
-    cards: Sequence[Part] = ()
+    cores: Mapping[int, Box]
+    gpus: Sequence[Box] = ()
+    cards: Sequence[Box] = ()
     notes: Sequence[str] = ()
 
 
@@ -237,7 +237,7 @@ def _draw_domain(node: Node, domain: Domain, corner: tuple[int, int], sizes: _Si
 
 
 def _draw_cards(
-    node: Node, gpus: Sequence[int], corner: tuple[int, int], wide: int, cards: Sequence[Part]
+    node: Node, gpus: Sequence[int], corner: tuple[int, int], wide: int, cards: Sequence[Box]
 ) -> Iterator[str]:
     """Draw the network cards of neighbouring GPUs, each as wide as the GPUs that it serves."""
     left, top = corner
@@ -250,7 +250,7 @@ def _draw_cards(
         at += count
 
 
-def _draw_row(parts: Sequence[Part], corner: tuple[int, int], wide: int, high: int) -> Iterator[str]:
+def _draw_row(parts: Sequence[Box], corner: tuple[int, int], wide: int, high: int) -> Iterator[str]:
     """Draw parts side by side."""
     left, top = corner
     for column, part in enumerate(parts):
@@ -258,7 +258,7 @@ def _draw_row(parts: Sequence[Part], corner: tuple[int, int], wide: int, high: i
         yield from _draw_part(part, (left + column * share, top), (share - GAP, high))
 
 
-def _draw_part(part: Part, corner: tuple[float, float], size: tuple[float, float]) -> Iterator[str]:
+def _draw_part(part: Box, corner: tuple[float, float], size: tuple[float, float]) -> Iterator[str]:
     (left, top), (wide, high) = corner, size
     middle = left + wide / 2
     color = "on" if part.on_color else "soft"

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from argosy.core.errors import SiteError
 from argosy.core.pages import page_templates
 from argosy.sites.binding import parse_ranges
-from argosy.sites.node_drawing import COLORS, NodeParts, Part, draw_node, has_map, knows_cards
+from argosy.sites.node_drawing import COLORS, Box, NodeParts, draw_node, has_map, knows_cards
 from argosy.sites.profile import Node, Site
 from argosy.sites.show import Row
 from argosy.version import VERSION
@@ -77,7 +77,7 @@ def render_picture(site: Site) -> str:
         description=_describe(node),
         cores={core: _core(node, core) for core in range(node.cores)},
         gpus=tuple(_gpu(node, gpu) for gpu in range(node.gpus)),
-        cards=tuple(Part("plain", "NIC", on_color=True) for _ in range(node.nics)),
+        cards=tuple(Box("plain", "NIC", on_color=True) for _ in range(node.nics)),
         notes=(_legend(node),),
     )
     return draw_node(node, parts)
@@ -106,22 +106,22 @@ def render_facts(node: Node) -> str:
     return " · ".join(filter(None, facts))
 
 
-def _core(node: Node, core: int) -> Part:
+def _core(node: Node, core: int) -> Box:
     """Return a core in the colour of the GPU whose rank is bound to it; without a map, one without a number."""
     if not has_map(node):
-        return Part("free")
+        return Box("free")
     gpu = next((gpu for gpu, text in enumerate(node.gpu_cpus) if core in parse_ranges(text)), None)
     if gpu is not None:
-        return Part(f"c{gpu % COLORS}", str(core), f"core {core}: rank of GPU {gpu}", on_color=True)
+        return Box(f"c{gpu % COLORS}", str(core), f"core {core}: rank of GPU {gpu}", on_color=True)
     if core in parse_ranges(node.reserved):
-        return Part("free", str(core), f"core {core}: reserved by the system", crossed=True)
-    return Part("free", str(core), f"core {core}: no rank is bound here")
+        return Box("free", str(core), f"core {core}: reserved by the system", crossed=True)
+    return Box("free", str(core), f"core {core}: no rank is bound here")
 
 
-def _gpu(node: Node, gpu: int) -> Part:
+def _gpu(node: Node, gpu: int) -> Box:
     below = f"cores {node.gpu_cpus[gpu]}" if has_map(node) else node.gpu_model
     below = f"bus {node.gpu_pci[gpu]}" if len(node.gpu_pci) == node.gpus else below
-    return Part(f"c{gpu % COLORS}" if has_map(node) else "plain", f"GPU {gpu}", below=below, on_color=True)
+    return Box(f"c{gpu % COLORS}" if has_map(node) else "plain", f"GPU {gpu}", below=below, on_color=True)
 
 
 def _legend(node: Node) -> str:

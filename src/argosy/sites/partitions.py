@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +12,7 @@ from argosy.core.render import count
 from argosy.core.suggest import suggest_word
 from argosy.sites.job_settings import at_partition, evident_choice, gpus_of
 from argosy.sites.profile import Partition, Site
+from argosy.slurm.times import parse_minutes
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -136,33 +135,3 @@ def _billing(site: Site, partition: Partition | None, demand: Demand) -> Iterato
     hint = f"; --partition {cheaper[0]} bills only what is used" if cheaper else ""
     why = f"{partition.name} allocates whole nodes, and {used}{hint}"
     yield evident_choice(site, partition, ChoiceKey.BILLED, billed, why=why)
-
-
-NUMBER = re.compile(r"[0-9]{1,9}")
-"""A number in a time limit."""
-
-
-def parse_minutes(text: str) -> float:
-    """Parse a time limit of sbatch(1), in minutes; `math.inf` for no limit, which is also what zero means.
-
-    The forms are ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS`` and ``UNLIMITED``.
-
-    Raises
-    ------
-    SiteError
-        When the text is not a time limit.
-    """
-    if text.upper() in {"UNLIMITED", "INFINITE", "-1"}:
-        return math.inf
-    days, dash, rest = text.rpartition("-")
-    parts = rest.split(":")
-    if not all(map(NUMBER.fullmatch, [*parts, *([days] if dash else [])])) or len(parts) > 3:  # noqa: PLR2004
-        raise SiteError(
-            f"invalid time limit {text!r}", evidence=f"--time {text}", hint="use for example 1:30:00, 2-00:00:00 or 90m"
-        )
-    numbers = [int(part) for part in parts]
-    if dash:
-        hours, mins, seconds = [*numbers, 0, 0][:3]
-        return int(days) * 1440 + hours * 60 + mins + seconds / 60 or math.inf
-    hours, mins, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
-    return hours * 60 + mins + seconds / 60 or math.inf

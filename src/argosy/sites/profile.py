@@ -274,6 +274,19 @@ class Slurm(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not re.fullmatch(r"[A-Za-z0-9.-]*", self.master_suffix):
             raise ValueError(f"master_suffix = {self.master_suffix!r} is not part of a host name")
 
+    def request_gpus(self, number: int, kind: str = "") -> tuple[str, ...]:
+        """Return the option of sbatch that requests GPUs on each node; nothing if jobs do not request them from Slurm.
+
+        Parameters
+        ----------
+        kind
+            Slurm's name of the GPU, if nodes have several; else empty.
+        """
+        if not number or self.gpu_option == "none":
+            return ()
+        option = "--gres=gpu:" if self.gpu_option == "gres" else "--gpus-per-node="
+        return (f"{option}{f'{kind}:' if kind else ''}{number}",)
+
 
 class Mode(Evident, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named mode of the site (``--mode``); its parts have ``when = { mode = "NAME" }``.

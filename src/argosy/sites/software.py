@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -205,9 +204,11 @@ m3 m4 neoverse_n1 neoverse_n2 neoverse_v1 neoverse_v2 neoverse_v3ae olympus thun
 """
 _POWER = "power10le power8le power9le ppc64le"
 
-ARCHSPEC: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"x86_64": frozenset(_X86.split()), "aarch64": frozenset(_ARM.split()), "ppc64le": frozenset(_POWER.split())}
-)
+ARCHSPEC: Mapping[str, frozenset[str]] = {
+    "x86_64": frozenset(_X86.split()),
+    "aarch64": frozenset(_ARM.split()),
+    "ppc64le": frozenset(_POWER.split()),
+}
 """Architecture -> its CPU names, from microarchitectures.json of archspec 0.2.7 (github.com/archspec/archspec-json)."""
 
 

@@ -8,16 +8,42 @@ from collections.abc import Iterable
 from argosy.core.errors import ArgosyError, CheckFailed, SiteError, ToolMissing
 from argosy.core.model import Choice
 from argosy.core.process import Argv, Command, Reply, tool_error
+from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.slurm.text import may_be_done, says_no_answer
 
 NO_CLUSTER = "Could not establish a configuration source"
 
 ASK_SUPPORT = "run this command in your shell; if it fails there too, ask the support of your site"
+ASK_HIDDEN = "Slurm does not show this to users here (PrivateData in slurm.conf): ask the support of your site"
 SEE_LIMITS = (
     "see the limits of the partitions with 'argosy queues', and your accounts with 'sacctmgr show associations'"
 )
 """Hints for a failure that Argosy does not know."""
+
+DENIED = "Access/permission denied"
+"""Slurm's message for a query that slurm.conf allows to administrators only."""
+
+
+NOT_REACHED = re.compile(r"\(connect failure\)|Connection refused|Communication connection failure", re.IGNORECASE)
+"""Messages of a command that could not send its request (slurm_errno.c)."""
+
+
+ANSWER_LOST = re.compile(
+    r"timed out|Zero Bytes|Unable to contact slurm controller(?! \(connect)|Unexpected message received|"
+    r"Message (send|receive) failure|Communication shutdown failure",
+    re.IGNORECASE,
+)
+"""Messages of a command that lost the answer: the controller may have carried out the request."""
+
+
+def says_no_answer(text: str) -> bool:
+    """Return whether a Slurm command reports that the controller does not answer."""
+    return bool(NOT_REACHED.search(text) or ANSWER_LOST.search(text))
+
+
+def may_be_done(text: str) -> bool:
+    """Return whether the controller may have carried out a request that failed without its answer."""
+    return bool(ANSWER_LOST.search(text))
 
 
 def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "") -> str:
@@ -36,10 +62,11 @@ def ask_slurm(session: Session, words: Argv, *, doing: str, otherwise: str = "")
     command = Command(words)
     reply = run_slurm(session, command)
     if reply.code != 0:
+        hint = ASK_HIDDEN if DENIED in reply.stderr else ASK_SUPPORT
         raise (
             no_answer(reply, otherwise=otherwise)
             if says_no_answer(reply.stderr)
-            else tool_error(command, reply, doing=doing, hint=ASK_SUPPORT)
+            else tool_error(command, reply, doing=doing, hint=hint)
         )
     return reply.stdout
 
@@ -60,7 +87,7 @@ def run_slurm(session: Session, command: Command) -> Reply:
         If its commands find no cluster.
     """
     try:
-        reply = session.runner.run(command)
+        reply = session.runner.run(without_filters(session, command))
     except ToolMissing as error:
         raise ToolMissing(
             "Slurm is not installed on this machine",
@@ -75,6 +102,18 @@ def run_slurm(session: Session, command: Command) -> Reply:
             hint="run this on a login node; or export SLURM_CONF=FILE, or load Slurm's module, as your site says",
         )
     return reply
+
+
+FILTERS = re.compile(r"(SCANCEL|SCONTROL|SINFO|SQUEUE)_")
+"""Variables with the user's defaults of Slurm's commands, for example SQUEUE_STATES."""
+
+
+def without_filters(session: Session, command: Command) -> Command:
+    """Return the command without the user's variables that hide jobs and partitions, or make scancel ask."""
+    environment = session.host.environment
+    if command.env is not None or not any(map(FILTERS.match, environment)):
+        return command
+    return replace(command, env={name: value for name, value in environment.items() if not FILTERS.match(name)})
 
 
 def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
@@ -92,20 +131,20 @@ def no_answer(reply: Reply, *, otherwise: str = "") -> CheckFailed:
 
 
 HINTS = (
-    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then add --account"),
+    (r"nvalid account", "see your accounts with: sacctmgr show associations user=$USER; then set --account"),
     (
         r"No partition specified",
         "there is no default partition: see the partitions with 'argosy queues'; then add --partition",
     ),
-    (r"nvalid partition", "see the partitions with: sinfo -s; then add --partition"),
+    (r"nvalid partition", "see the partitions with 'argosy queues'; then change --partition"),
     (
         r"group not permitted|Access/permission denied",
-        "you may not use it: see your partitions with 'argosy queues', or ask for access",
+        "you may not use this partition: see your partitions with 'argosy queues', or ask for access",
     ),
-    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then add --qos"),
+    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then set --qos"),
     (
         r"accounting/QOS policy",
-        "it is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
+        "the job is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",
     ),
     (r"[Mm]emory specification", "request less with --mem, or use another --partition"),
     (r"nvalid feature", "see what nodes have with: sinfo -o '%N %f'; then change --constraint"),
@@ -130,9 +169,16 @@ HINTS = (
         "see the nodes with: sinfo -N; then change --nodelist or --exclude",
     ),
     (r"time limit|MaxTime", "request less with --time, or use another --partition"),
-    (r"partition not available", "it is closed: wait, or use another --partition"),
+    (r"partition not available", "the partition is closed: wait, or use another --partition"),
+    (
+        r"^Unspecified error|cli_filter plugin terminated",
+        "a rule of this site rejects the job: do what the message above says, or ask the support of your site",
+    ),
 )
 """Pattern in Slurm's message (slurm_errno.c) -> hint; the first match counts."""
+
+FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
+"""Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
 
 def explain_sbatch(
@@ -157,7 +203,8 @@ def explain_sbatch(
             reply,
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
+    cause = FAILURE.findall(text)[-1:] or [text]
     for pattern, hint in HINTS:
-        if re.search(pattern, text):
+        if re.search(pattern, cause[0]):
             return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)
     return error

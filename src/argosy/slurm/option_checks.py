@@ -8,11 +8,10 @@ from types import MappingProxyType
 
 from argosy.core.errors import SiteError, UsageError
 from argosy.core.parse import parse_int
-from argosy.core.render import count
-from argosy.core.sbatch_options import DEPENDENCY, SHORT
 from argosy.core.suggest import did_you_mean
-from argosy.sites.partitions import parse_minutes
-from argosy.slurm.text import HETEROGENEOUS_HINT, JobOptions
+from argosy.slurm.sbatch import HETEROGENEOUS_HINT, JobOptions
+from argosy.slurm.sbatch_options import DEPENDENCY, SHORT
+from argosy.slurm.times import parse_minutes
 
 SIGNALS = frozenset("HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU PIPE CHLD".split())  # noqa: SIM905
 """Signals that sbatch accepts; PIPE and CHLD since 24.11 (tried on 22.05 and 24.11)."""
@@ -28,46 +27,36 @@ MAILS = frozenset(
 LEAST_MEGABYTES = 1000
 """Smaller values of ``--mem`` without a unit are refused: Slurm reads ``--mem 60`` as 60 MB, and users mean 60 GB."""
 
-OUR_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "nodes": "--nodes",
-        "ntasks": "--ranks",
-        "ntasks-per-node": "--ranks",
-        "ntasks-per-gpu": "--ranks",
-        "cpus-per-task": "--cpus-per-rank",
-        "cpus-per-gpu": "--cpus-per-rank",
-        "gpus": "--gpus",
-        "gpus-per-node": "--gpus-per-node",
-        "gpus-per-task": "--gpus-per-node",
-        "gres=gpu": "--gpus-per-node",
-        "job-name": "--name",
-        "account": "--account",
-        "partition": "--partition",
-        "qos": "--qos",
-        "time": "--time",
-        "mem": "--mem",
-        "mem-per-gpu": "--mem-per-gpu",
-        "constraint": "--constraint",
-        "reservation": "--reservation",
-        "nodelist": "--nodelist",
-        "exclude": "--exclude",
-        "mail-type": "--mail-type",
-        "output": "--output",
-        "error": "--error",
-        "chdir": "--chdir",
-        "array": "--array",
-        "signal": "--signal",
-        "exclusive": "--exclusive",
-        "requeue": "--requeue",
-        "dependency=afterok": "--after",
-        "wrap": "the command after --",
-    }
-)
+SAME_NAME = frozenset(name.replace("_", "-") for name in JobOptions.__struct_fields__) - {"dependency"}
+"""Options of a job that argosy launch names as sbatch does."""
+
+OUR_OPTIONS: Mapping[str, str] = {
+    "nodes": "--nodes",
+    "ntasks": "--ranks",
+    "ntasks-per-node": "--ranks",
+    "ntasks-per-gpu": "--ranks",
+    "cpus-per-task": "--cpus-per-rank",
+    "cpus-per-gpu": "--cpus-per-rank",
+    "gpus": "--gpus",
+    "gpus-per-node": "--gpus-per-node",
+    "gpus-per-task": "--gpus-per-node",
+    "gres=gpu": "--gpus-per-node",
+    "job-name": "--name",
+    "dependency=afterok": "--after",
+    "wrap": "the command after --",
+} | {option: f"--{option}" for option in SAME_NAME}
 """Option of sbatch, or its beginning -> the option of argosy launch for it."""
 
 
-def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> None:
+def refuse_invalid_options(
+    options: JobOptions, extra: tuple[str, ...] = (), given: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> None:
     """Refuse values that sbatch would reject or misread, and ``--sbatch-arg`` for options that Argosy has itself.
+
+    Parameters
+    ----------
+    given
+        Values that come from a file or a variable, with their source: the error names it.
 
     Raises
     ------
@@ -82,8 +71,14 @@ def refuse_invalid_options(options: JobOptions, extra: tuple[str, ...] = ()) -> 
         )
     for name, check in CHECKS.items():
         value = getattr(options, name)
-        if value:
-            check(f"--{name.replace('_', '-')}", value)
+        try:
+            if value:
+                check(f"--{name.replace('_', '-')}", value)
+        except UsageError as error:
+            if name not in given:
+                raise
+            text, source = given[name]
+            raise UsageError(error.what, evidence=f"{source}: {name} = {text}", hint=error.hint) from error
     for word in extra:
         _refuse_other(word)
     _refuse_mixed_dependencies((f"--dependency={options.dependency}",) * bool(options.dependency) + extra)
@@ -110,7 +105,7 @@ def parse_warning(text: str) -> tuple[str, int]:
 
 
 MEMORY = re.compile(r"(\d{1,18})(?:([KMGT])B?)?")
-MEGABYTES = MappingProxyType({"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2})
+MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 """Unit of Slurm's ``--mem`` -> MB of 2**20 bytes (sbatch(1)); without a unit, the value is in MB."""
 
 
@@ -160,24 +155,7 @@ def _refuse_invalid_time(option: str, value: str) -> None:
     try:
         parse_minutes(value)
     except SiteError as error:
-        hint = "use HH:MM:SS, D-HH:MM:SS, or a number with m, h or d, for example 1:30:00 or 90m"
-        raise UsageError(error.what, evidence=f"{option} {value}", hint=hint) from error
-
-
-LIKE_HOURS = frozenset({*range(1, 10), 12, 24, 36, 48, 72})
-"""Numbers that people write for hours."""
-
-
-def describe_short_time(value: str) -> str:
-    """Return what Slurm makes of a time limit that looks like hours but is minutes; empty for any other limit.
-
-    Slurm reads ``1:00`` as minutes and seconds, and ``1`` as minutes (sbatch(1), --time).
-    """
-    match = re.fullmatch(r"0*(\d{1,9})(:\d+)?", value)
-    if match is None or int(match[1]) not in LIKE_HOURS:
-        return ""
-    number, form = int(match[1]), "minutes:seconds" if match[2] else "minutes"
-    return f"Slurm reads {form}, so this is {count(number, 'minute')}; write {number}h for hours"
+        raise UsageError(error.what, evidence=f"{option} {value}", hint=error.hint) from error
 
 
 def _refuse_invalid_signal(_option: str, value: str) -> None:
@@ -193,17 +171,15 @@ def _refuse_invalid_dependency(_option: str, value: str) -> None:
             )
 
 
-CHECKS: Mapping[str, Callable[[str, str], None]] = MappingProxyType(
-    {
-        "mem": _refuse_invalid_memory,
-        "mem_per_gpu": _refuse_invalid_memory,
-        "array": _refuse_invalid_array,
-        "mail_type": _refuse_invalid_mail,
-        "time": _refuse_invalid_time,
-        "signal": _refuse_invalid_signal,
-        "dependency": _refuse_invalid_dependency,
-    }
-)
+CHECKS: Mapping[str, Callable[[str, str], None]] = {
+    "mem": _refuse_invalid_memory,
+    "mem_per_gpu": _refuse_invalid_memory,
+    "array": _refuse_invalid_array,
+    "mail_type": _refuse_invalid_mail,
+    "time": _refuse_invalid_time,
+    "signal": _refuse_invalid_signal,
+    "dependency": _refuse_invalid_dependency,
+}
 """Option -> the function that checks its value."""
 
 
@@ -232,7 +208,7 @@ def _refuse_other(word: str) -> None:
     if ours and not (name == "exclusive" and value):  # --exclusive=user and its like have no option here
         raise UsageError(
             f"use {ours} instead of {word!r}",
-            evidence=f"--sbatch-arg {word}: sbatch would use the last of two values, which the plan does not know",
+            evidence=f"--sbatch-arg {word}: sbatch would use this value, and the plan another one",
             hint=f"replace --sbatch-arg {word} with {ours}",
         )
 
@@ -242,9 +218,9 @@ def _refuse_mixed_dependencies(words: tuple[str, ...]) -> None:
     found = [match[1] for match in map(DEPENDENCY.fullmatch, words) if match]
     if len(found) > 1 and any("?" in each for each in found):
         raise UsageError(
-            "cannot join dependencies with '?', of which one is enough, and others, of which all are needed",
+            "cannot combine dependencies: '?' means any of them, ',' means all of them",
             evidence=" and ".join(found),
-            hint="use one of them",
+            hint="use only one of the two forms",
         )
 
 

@@ -7,20 +7,19 @@ from pathlib import Path, PurePosixPath
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.findings import Finding, State, has_failed
-from argosy.core.parse import parse_json
 from argosy.core.process import Command
 from argosy.core.render import count
 from argosy.core.session import Session
-from argosy.core.shell import literal_argv, quote
+from argosy.core.shell import quote
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.images.prefix import version_folder
-from argosy.images.torch_build import ASK_TORCH, BACKENDS
+from argosy.images.torch_build import ASK_TORCH, BACKENDS, parse_torch
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.runtimes.runtime import load_runtime
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, Recipe, SourceKind, Version
+from argosy.wrap.model import InContainer, PrefixRecipe, SourceKind, Version
 from argosy.wrap.templates import read_template
 from argosy.wrap.versions import CACHE, open_prefix
 
@@ -104,7 +103,7 @@ def _start(prefix: Path, folder: Path, version: Version, session: Session) -> Fi
     return Finding("start", State.OK, "the container starts and contains every command")
 
 
-def refuse_gpu_build_at_site(recipe: Recipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
+def refuse_gpu_build_at_site(recipe: PrefixRecipe, plan: ContainerPlan, inside: InContainer, session: Session) -> None:
     """Refuse an image or installation whose torch does not support the GPUs of the site, if ``--site`` is given.
 
     Raises
@@ -120,13 +119,8 @@ def refuse_gpu_build_at_site(recipe: Recipe, plan: ContainerPlan, inside: InCont
     python = next((each for each in inside.programs if PurePosixPath(each).name in {"python", "python3"}), "")
     if not python or site.node.gpu_vendor not in BACKENDS:
         return
-    words = literal_argv(plan.argv((python, "-I", "-c", ASK_TORCH)))
-    reply = session.runner.run(Command(words, env=outer_environment(plan, session.host.environment)))
-    try:
-        torch = parse_json(reply.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        return
-    refuse_gpu_build(torch, site, str(recipe))
+    reply = session.runner.run(start_command(plan, (python, "-I", "-c", ASK_TORCH), session))
+    refuse_gpu_build(parse_torch(reply.stdout), site, str(recipe))
 
 
 def refuse_gpu_build(torch: Mapping[str, str], site: Site, what: str) -> None:

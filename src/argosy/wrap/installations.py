@@ -26,7 +26,7 @@ from argosy.core.layout import (
     ENV_PREFIX,
     ENV_SCRIPT,
     LOCK,
-    PROFILE,
+    PROFILE_SCRIPT,
     ROOT,
     Activation,
     render_apptainer_base,
@@ -47,10 +47,10 @@ from argosy.images.squashfs.pack import run_pack
 from argosy.images.tree_digests import digest_tree
 from argosy.recipes.lock import Lock, LockedBase, LockedPackage, SourceKind, Tools, render_lock
 from argosy.recipes.pip_settings import read_pip_config
-from argosy.recipes.recipe import Recipe as Wanted
+from argosy.recipes.recipe import Recipe
 from argosy.recipes.uv_options import plan_uv_settings
 from argosy.version import VERSION
-from argosy.wrap.model import InContainer, Needs, Recipe
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe
 
 MAGIC = b"\x7fELF"
 GLIBC = re.compile(rb"GLIBC_(\d+)\.(\d+)(?:\.\d+)?\0")
@@ -114,7 +114,7 @@ class Placed(msgspec.Struct, frozen=True):
     base: str
 
 
-def pack_folder(recipe: Recipe, folder: Path, session: Session) -> Placed:
+def pack_folder(recipe: PrefixRecipe, folder: Path, session: Session) -> Placed:
     """Write an image of the base and a layer with the installation.
 
     Raises
@@ -147,7 +147,7 @@ def link_file(source: str, target: str) -> None:
         link_or_copy(source, target)
 
 
-def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
+def _place(recipe: PrefixRecipe, source: Path, tree: Path, base: Base, session: Session, work: Path) -> str:
     """Copy the files to their path in the layer, and return that path."""
     if source.is_dir():
         named = _named_prefix(source)
@@ -183,7 +183,7 @@ def _place(recipe: Recipe, source: Path, tree: Path, base: Base, session: Sessio
 
 def _relocate(tree: Path, at: str, base: Base, session: Session, work: Path) -> None:
     """Write the new path into the files: run conda-unpack in the container, with the environment's own Python."""
-    settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Wanted())
+    settings = plan_uv_settings(read_pip_config(session.host.environment, Path(session.host.person.home)), Recipe())
     build_container = find_build_container(
         session, base, static_uv(session, settings), work, list_backends(session.host)
     )
@@ -264,7 +264,7 @@ def _finish(tree: Path, at: str, base: Base, image: Path, session: Session) -> N
         (ENTER, render_enter(), 0o755),
         (ENV_SCRIPT, render_env_script(activation), 0o644),
         (APPTAINER_ENV, render_source_line(), 0o755),
-        (PROFILE, render_source_line(), 0o644),
+        (PROFILE_SCRIPT, render_source_line(), 0o644),
         *(() if _has(base, APPTAINER_BASE, session) else ((APPTAINER_BASE, render_apptainer_base(), 0o755),)),
     ):
         write_in_root(tree, place, text, mode=mode)

@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     runtime: str = ""
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class PrefixRecipe(msgspec.Struct, frozen=True):
     """How the image of a version was made; stored, so that an update can repeat it.
 
     Attributes
@@ -101,7 +101,7 @@ class WrapRequest(msgspec.Struct, frozen=True):
     """A request of `argosy wrap new`: the sources, the target folder, and how the commands start."""
 
     prefix: Path
-    recipe: Recipe
+    recipe: PrefixRecipe
     settings: Settings = msgspec.field(default_factory=Settings)
 
 
@@ -208,7 +208,7 @@ class Version(msgspec.Struct, frozen=True):
     made: str
     reason: str
     argosy: str
-    recipe: Recipe
+    recipe: PrefixRecipe
     settings: Settings
     runtime: str
     image: str

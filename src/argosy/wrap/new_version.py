@@ -27,7 +27,7 @@ from argosy.sites.profile import Site
 from argosy.version import VERSION as ARGOSY
 from argosy.wrap.activation import write_activation
 from argosy.wrap.check import refuse_gpu_build_at_site
-from argosy.wrap.model import InContainer, Recipe, Settings, Version, WrapReport
+from argosy.wrap.model import InContainer, PrefixRecipe, Settings, Version, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
     look_inside,
@@ -49,13 +49,13 @@ CreateImage = Callable[[Path, Session], VersionImage]
 """Function that creates the image in the folder of a version."""
 
 
-def given_site(recipe: Recipe, session: Session) -> Site | None:
+def given_site(recipe: PrefixRecipe, session: Session) -> Site | None:
     """Return the site that the recipe or the user's configuration names; None if neither does."""
     name = configured_site(recipe.site, session.host.environment)
     return load_site(name, session.host) if name else None
 
 
-def with_gpu_mode(settings: Settings, recipe: Recipe, runtime: str, session: Session) -> Settings:
+def with_gpu_mode(settings: Settings, recipe: PrefixRecipe, runtime: str, session: Session) -> Settings:
     """Complete the settings by the GPU mode of the site: the given or configured one, else those that are detected.
 
     Each start looks for the devices of NVIDIA and AMD, so only ``none`` differs from ``auto``.
@@ -71,7 +71,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     identity: str
     reason: str
-    recipe: Recipe
+    recipe: PrefixRecipe
     settings: Settings
 
 
@@ -101,8 +101,8 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     if new.inside is None:
         refuse_missing_paths(paths, opened.image, shown=str(recipe))
-    there = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
-    plan = _prepare_start(opened, image_of_prefix(prefix), settings, there, session)
+    prefix_session = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
+    plan = _prepare_start(opened, image_of_prefix(prefix), settings, prefix_session, session)
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
     inside = _list_programs(plan, paths, new, session)
     commands = plan_commands(inside, paths, image=str(recipe))
@@ -131,7 +131,7 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
 
 
 def _prepare_start(
-    opened: OpenedImage, before: Path | None, settings: Settings, there: Session, session: Session
+    opened: OpenedImage, before: Path | None, settings: Settings, prefix_session: Session, session: Session
 ) -> ContainerPlan:
     """Plan the container of the commands; an image that must be unpacked is unpacked into the prefix.
 
@@ -139,14 +139,14 @@ def _prepare_start(
     ----------
     before
         The image of the version before; None if there is none.
-    there
+    prefix_session
         The session with the cache of the prefix.
     """
     image = opened.image.path
     request = ContainerRequest(contain=True, workdir="/", gpu=settings.gpu, runtime=settings.runtime)
     if opened.lock:
-        link_layer_tree(opened, before, request, there, session)
-    plan = open_container(request, image, there)
+        link_layer_tree(opened, before, request, prefix_session, session)
+    plan = open_container(request, image, prefix_session)
     refuse_unsupported_runtime(plan.runtime.name)
     return plan
 

@@ -13,17 +13,17 @@ from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
 from argosy.core.model import Host, Image
 from argosy.core.parse import parse_int
-from argosy.core.process import Command, tool_error
+from argosy.core.process import tool_error
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.shell import NAME, literal_argv
+from argosy.core.shell import NAME
 from argosy.images.prefix import current_version
 from argosy.images.programs import lacks_path
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import outer_environment
+from argosy.runtimes.open_container import start_command
 from argosy.sites.profile import Site
-from argosy.wrap.model import InContainer, Needs, Recipe, Settings, SourceKind, Wrapped
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Wrapped
 from argosy.wrap.templates import read_template
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
@@ -84,7 +84,7 @@ def plan_paths(settings: Settings, *, argosy: bool, image: str, at: str = "") ->
     )
 
 
-def refuse_relative_paths(settings: Settings, recipe: Recipe) -> None:
+def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
     """Refuse a relative path before an image is built; those of an installation are relative to its folder.
 
     Raises
@@ -314,7 +314,7 @@ def merge_files(known: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
     return tuple(files.values())
 
 
-def dropped_variables(recipe: Recipe) -> tuple[str, ...]:
+def dropped_variables(recipe: PrefixRecipe) -> tuple[str, ...]:
     """Return the caller's variables to remove, because they refer to software of the host."""
     kept = {"VIRTUAL_ENV"} if recipe.kind is SourceKind.FOLDER else set()
     return tuple(name for name in NOT_FROM_CALLER if name not in kept)
@@ -342,8 +342,7 @@ def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, 
     ToolFailed
         If the container does not start.
     """
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", read_template("look.sh"), "sh", *paths)))
-    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    command = start_command(plan, ("/bin/sh", "-c", read_template("look.sh"), "sh", *paths), session)
     reply = session.runner.run(command)
     inside = parse_look(reply.stdout)
     if inside is not None:

@@ -17,7 +17,7 @@ from argosy.core.store import remove_path
 from argosy.images.open import open_image
 from argosy.images.prefix import VERSIONS, current_version, image_of_prefix, version_folder
 from argosy.recipes.lock import PackageKind
-from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
+from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapReport, WrapRequest
 from argosy.wrap.new_version import CreateImage, Draft, add_version, given_site
 from argosy.wrap.plan import merge_files, refuse_relative_paths, settings_at_site
 from argosy.wrap.sources import extend_image, keep_image, make_image
@@ -45,7 +45,10 @@ def wrap(request: WrapRequest, session: Session) -> WrapReport:
     """
     prefix = request.prefix
     if request.recipe.kind is SourceKind.FOLDER and (request.recipe.before or request.recipe.after):
-        raise UsageError("scripts need an image that Argosy builds", hint="run them on the installation, then wrap it")
+        raise UsageError(
+            "--pre-install and --post-install cannot be used with an installation: it is wrapped unchanged",
+            hint="run the scripts on the installation, then wrap it",
+        )
     refuse_relative_paths(request.settings, request.recipe)
     _refuse_without_programs(request)
     refuse_prefix(prefix)
@@ -111,7 +114,7 @@ def update(request: UpdateRequest, settings: Settings | None, session: Session) 
         return add_version(prefix, draft, create_image, session, previous=old.number)
 
 
-def _at_site(settings: Settings, recipe: Recipe, session: Session) -> Settings:
+def _at_site(settings: Settings, recipe: PrefixRecipe, session: Session) -> Settings:
     """Complete the settings of a prefix by the runtime of its site, if one is given or configured."""
     site = given_site(recipe, session)
     if site is None:
@@ -122,13 +125,13 @@ def _at_site(settings: Settings, recipe: Recipe, session: Session) -> Settings:
     return settings
 
 
-def with_own_python(recipe: Recipe, settings: Settings) -> Recipe:
+def with_own_python(recipe: PrefixRecipe, settings: Settings) -> PrefixRecipe:
     """Return the recipe with the Python of conda, if ``--host`` hides that of the base."""
     own = recipe.own_python or (settings.host and recipe.kind is SourceKind.FILES)
     return replace(recipe, own_python=own)
 
 
-def plan_update(request: UpdateRequest, old: Recipe) -> Recipe:
+def plan_update(request: UpdateRequest, old: PrefixRecipe) -> PrefixRecipe:
     """Return the recipe of the next version.
 
     Raises
@@ -222,7 +225,7 @@ def prune(prefix: Path, keep: int, session: Session) -> tuple[int, ...]:
     return gone
 
 
-def _choose_image(request: UpdateRequest, recipe: Recipe, *, other_settings: bool) -> CreateImage:
+def _choose_image(request: UpdateRequest, recipe: PrefixRecipe, *, other_settings: bool) -> CreateImage:
     """Choose the cheapest correct method to create the image of the next version.
 
     If only settings change, the image stays. If only packages are added, the image is the base. Otherwise the image is
@@ -248,7 +251,7 @@ def _choose_image(request: UpdateRequest, recipe: Recipe, *, other_settings: boo
     return _from_sources(recipe)
 
 
-def _from_sources(recipe: Recipe) -> CreateImage:
+def _from_sources(recipe: PrefixRecipe) -> CreateImage:
     return lambda folder, session: make_image(recipe, folder, session)
 
 

@@ -18,7 +18,7 @@ from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
 from argosy.recipes.option_row import option_name
 from argosy.recipes.read import MAYBE_LOCKS
 from argosy.recipes.user_config import fill_options
-from argosy.wrap.model import Recipe, SourceKind
+from argosy.wrap.model import PrefixRecipe, SourceKind
 from argosy.wrap.plan import parse_environ
 
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
@@ -26,7 +26,7 @@ FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
 def plan_recipe(
     sources: tuple[str, ...], base: str = "", *, copy: bool = False, flatten: bool | None = None, at: str = ""
-) -> Recipe:
+) -> PrefixRecipe:
     """Return the recipe for sources: files to build from, an installation on disk, or an image.
 
     Parameters
@@ -53,7 +53,7 @@ def plan_recipe(
             raise missing_file(source, Path.cwd())
     if FILES.issuperset(kinds):
         files = tuple(str(path.absolute()) for path in paths)
-        return Recipe(SourceKind.FILES, files, base or DEFAULT_BASE, flatten=flatten, default_base=not base)
+        return PrefixRecipe(SourceKind.FILES, files, base or DEFAULT_BASE, flatten=flatten, default_base=not base)
     if len(sources) > 1:
         raise UsageError(
             "cannot wrap several sources that are not all environment files",
@@ -63,16 +63,16 @@ def plan_recipe(
     return _plan_single(sources[0], base, copy=copy, at=at)
 
 
-def _plan_single(source: str, base: str, *, copy: bool, at: str) -> Recipe:
+def _plan_single(source: str, base: str, *, copy: bool, at: str) -> PrefixRecipe:
     """Return the recipe for a prefix, an installation or an image."""
     path = parse_path(source)
     if current_version(path) is not None and not at and not base:
         # Copy it: a prune of the other prefix may remove the file.
-        return Recipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
+        return PrefixRecipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)
     kind = identify_file(path).kind
     if _is_installation(path) or (kind is Kind.TAR and (at or _named_like_environment(path))):
         folder = (str(path.absolute()),)
-        return Recipe(SourceKind.FOLDER, folder, base or DEFAULT_BASE, at=at, default_base=not base)
+        return PrefixRecipe(SourceKind.FOLDER, folder, base or DEFAULT_BASE, at=at, default_base=not base)
     if at:
         raise UsageError(
             "--at needs an installation on disk",
@@ -81,10 +81,12 @@ def _plan_single(source: str, base: str, *, copy: bool, at: str) -> Recipe:
         )
     if base:
         raise UsageError("--base needs environment files", hint=f"omit --base: {source} is wrapped unchanged")
-    return Recipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
+    return PrefixRecipe(SourceKind.IMAGE, (str(path.absolute()) if path.exists() else source,), copy=copy)
 
 
-def with_package_options(recipe: Recipe, given: Mapping[str, Any], environment: Mapping[str, str]) -> Recipe:
+def with_package_options(
+    recipe: PrefixRecipe, given: Mapping[str, Any], environment: Mapping[str, str]
+) -> PrefixRecipe:
     """Return the recipe with the options that choose packages, completed by variables and configuration files.
 
     Parameters

@@ -17,7 +17,7 @@ from argosy.core.store import link_or_copy
 from argosy.images.find import find_image
 from argosy.images.identify import Kind, identify_file
 from argosy.wrap.installations import pack_folder
-from argosy.wrap.model import InContainer, Needs, Recipe, SourceKind
+from argosy.wrap.model import InContainer, Needs, PrefixRecipe, SourceKind
 
 SUFFIX = {Kind.SIF: ".sif", Kind.SQUASHFS: ".sqsh", Kind.ROOT_DIRECTORY: ""}
 ADDED = "added.txt"
@@ -38,12 +38,12 @@ class VersionImage(msgspec.Struct, frozen=True):
     """
 
     image: Path
-    recipe: Recipe
+    recipe: PrefixRecipe
     needs: Needs = NO_NEEDS
     inside: InContainer | None = None
 
 
-def make_image(recipe: Recipe, folder: Path, session: Session) -> VersionImage:
+def make_image(recipe: PrefixRecipe, folder: Path, session: Session) -> VersionImage:
     """Create the image that `recipe` describes in `folder`.
 
     Raises
@@ -63,7 +63,7 @@ def make_image(recipe: Recipe, folder: Path, session: Session) -> VersionImage:
     return VersionImage(_image(recipe, folder, session), recipe)
 
 
-def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
+def _image(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
     taken = _taken(recipe, folder, session)
     if not (recipe.added or recipe.before or recipe.after):
         return taken
@@ -73,7 +73,9 @@ def _image(recipe: Recipe, folder: Path, session: Session) -> Path:
     return image
 
 
-def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]) -> VersionImage:
+def extend_image(
+    recipe: PrefixRecipe, old: Path, folder: Path, session: Session, *, after: tuple[str, ...]
+) -> VersionImage:
     """Create the image of `recipe` from `old`, which lacks only the last packages and the scripts `after` them.
 
     Only the new packages are packed, unless a script may change others. If they need other versions of those in `old`,
@@ -94,7 +96,7 @@ def extend_image(recipe: Recipe, old: Path, folder: Path, session: Session, *, a
         return make_image(recipe, folder, session)
 
 
-def keep_image(recipe: Recipe, old: Path, folder: Path) -> VersionImage:
+def keep_image(recipe: PrefixRecipe, old: Path, folder: Path) -> VersionImage:
     """Create a hard link to the same image for the next version."""
     place = folder / old.name
     if old.is_symlink():
@@ -104,7 +106,9 @@ def keep_image(recipe: Recipe, old: Path, folder: Path) -> VersionImage:
     return VersionImage(place, recipe)
 
 
-def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, session: Session) -> tuple[Path, str]:
+def _built(
+    recipe: PrefixRecipe, base: str, files: tuple[Path, ...], folder: Path, session: Session
+) -> tuple[Path, str]:
     """Build the image of a version; return its path, and the base that was used."""
     sources = list(files)
     if recipe.added or not files:
@@ -135,14 +139,14 @@ def _built(recipe: Recipe, base: str, files: tuple[Path, ...], folder: Path, ses
     return image, report.base
 
 
-def _with_base(recipe: Recipe, used: str) -> Recipe:
+def _with_base(recipe: PrefixRecipe, used: str) -> PrefixRecipe:
     """Return the recipe with the base that was used for the default one, so that later versions use it, too."""
     if not recipe.default_base or used == recipe.base:
         return recipe
     return replace(recipe, base=used, default_base=False)
 
 
-def _taken(recipe: Recipe, folder: Path, session: Session) -> Path:
+def _taken(recipe: PrefixRecipe, folder: Path, session: Session) -> Path:
     """Copy an image if it is in a cache, which may be cleaned; otherwise link to it, because images are large."""
     reference = recipe.sources[0]
     path = find_image(reference, session)

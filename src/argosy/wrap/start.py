@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from argosy.core.model import Attach, Bind, Devices, GpuMode
+from argosy.core.model import APPTAINER_FAMILIES, Attach, Bind, Devices, GpuMode
 from argosy.core.shell import ShellExpr, Word, in_double_quotes, join, quote, render_functions
-from argosy.runtimes.apptainer import FAMILIES, GPU_FLAGS
+from argosy.runtimes.apptainer import GPU_FLAGS
 from argosy.runtimes.bwrap import ENTER, HOLD, JOIN
 from argosy.wrap.plan import SYSTEM_FOLDERS, USUALLY_EMPTY
 from argosy.wrap.root_entries import How, Root, RootEntry, root_entry_words
@@ -212,7 +212,7 @@ def _gpu(start: Start) -> list[str]:
 
 
 def _both(name: str, value: ShellExpr | str) -> str:
-    return " ".join(f"{family}ENV_{name}={quote(value)}" for family in FAMILIES)
+    return " ".join(f"{family}ENV_{name}={quote(value)}" for family in APPTAINER_FAMILIES)
 
 
 def render_apptainer(start: Start) -> str:

@@ -7,6 +7,7 @@
 #
 # a 'job' # "mine" $HOME\ on lab: 2 nodes with 2 ranks on each.
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
+#   cores per rank = 1: Slurm's default; --cpus-per-rank requests more of the 8 cores of a node
 #   runtime = apptainer: found on PATH
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -24,7 +25,7 @@ main() {
     find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 1
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
     export APPTAINERENV_X='`id` $HOME '"'"'x'"'"', "y"
 z'  # requested
 
@@ -55,7 +56,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -89,6 +91,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

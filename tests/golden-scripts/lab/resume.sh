@@ -32,7 +32,7 @@ main() {
     find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 2
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
 
     # --- Start: one container per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
@@ -61,7 +61,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -79,7 +80,7 @@ resume_from() {
     argosy_mark=$argosy_checkpoint.argosy-$SLURM_JOB_ID
     if [ "$argosy_restart" -gt 0 ] && ! has_saved; then
         rm -f "$argosy_mark"
-        stop "the last run left no new $argosy_checkpoint: another one would not make progress" 1
+        stop "the last run wrote no new checkpoint $argosy_checkpoint, so another would make no progress" 1
     elif [ "$argosy_restart" -gt "$argosy_restarts" ]; then
         rm -f "$argosy_mark"
         stop "this job was restarted $argosy_restarts times already" 1
@@ -100,7 +101,7 @@ warn_ranks() {
     argosy_warned=yes
     pass_signal "$argosy_warning"
     argosy_now=$(date +%Y-%m-%dT%H:%M:%S%z)
-    echo "argosy: $argosy_now: the time limit is near: $argosy_warning to the ranks, TERM in $argosy_patience s"
+    echo "argosy: $argosy_now: the time limit is near: $argosy_warning is sent now, TERM in $argosy_patience s"
     (
         sleep "$argosy_patience"
         kill -s ALRM $$
@@ -111,24 +112,28 @@ requeue() {
     if [ -z "$argosy_warned" ]; then
         : # the program ended by itself
     elif ! has_saved; then
-        echo "argosy: this run left no new $argosy_checkpoint: the job is not requeued"
+        echo "argosy: this run wrote no new checkpoint $argosy_checkpoint, so the job is not requeued"
     elif [ "$argosy_restart" -ge "$argosy_restarts" ]; then
         rm -f "$argosy_mark"
         set -- "the time limit ended restart $argosy_restart of $argosy_restarts"
-        stop "$1: launch the job again with the same --checkpoint, if it has not finished" 7
+        stop "$1: launch the job again with the same --checkpoint, if the program has not finished" 7
     else
         requeue_within "$1"
     fi
-    # A lost node or an operator that ended this run may also start it again.
-    [ -n "$argosy_stopped" ] || rm -f "$argosy_mark"
+    # A lost node, an operator or a preemption that ended this run may also start it again.
+    [ -n "$argosy_stopped" ] || is_preempted || rm -f "$argosy_mark"
 }
+# In the grace time of a partition, Slurm ends the steps only, and requeues the job after its script.
+is_preempted() { scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep -q 'PreemptTime=[^N]'; }
 # The next run needs the mark.
 requeue_within() {
     argosy_restart=$((argosy_restart + 1)) argosy_left=$1
-    echo "argosy: a new checkpoint: back into the queue, restart $argosy_restart of $argosy_restarts"
+    echo "argosy: the run wrote a new checkpoint, so the job is requeued:" \
+        "restart $argosy_restart of $argosy_restarts"
     until scontrol requeue "$SLURM_JOB_ID"; do
         argosy_left=$((argosy_left - 5))
-        [ "$argosy_left" -gt 0 ] || stop "Slurm does not requeue the job: scontrol requeue $SLURM_JOB_ID" 7
+        [ "$argosy_left" -gt 0 ] ||
+            stop "Slurm did not requeue the job; to requeue it: scontrol requeue $SLURM_JOB_ID" 7
         sleep 5
     done
     exit 0
@@ -158,6 +163,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

@@ -24,7 +24,7 @@ main() {
     find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 2
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
     stage_image /local /shared/train.sif 0.sif
 
     # --- Start: one container per node, which starts its ranks ---
@@ -61,7 +61,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -112,6 +113,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Copy the image to the disk of each node: thousands of ranks that read one file overload its servers.
@@ -138,7 +140,7 @@ unstage_image() { $argosy_each rm -rf "$argosy_staged" || :; }
 run_before() {
     run_step "$@"
     argosy_step=''
-    [ "$argosy_code" -eq 0 ] || stop "what runs before the ranks failed (code $argosy_code)" "$argosy_code"
+    [ "$argosy_code" -eq 0 ] || stop "the command of --before failed (code $argosy_code)" "$argosy_code"
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

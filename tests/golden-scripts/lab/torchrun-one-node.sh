@@ -25,7 +25,7 @@ main() {
     find_rendezvous  # sets MASTER_ADDR, MASTER_PORT, argosy_first, argosy_hosts
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned: 1
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
 
     # --- Start: one container per node, which starts its ranks ---
     run_step srun --nodes="$argosy_nodes" --ntasks="$argosy_nodes" --ntasks-per-node=1 \
@@ -53,7 +53,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -87,6 +88,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

@@ -14,8 +14,7 @@
 #   partition = 1CN192C4G1H_MI300A_Ubuntu22: the job uses whole nodes; no partition was given
 #   runtime = apptainer: the site's runtime
 #   gpu = rocm: 4 amd GPUs; apptainer finds the driver
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of aac6, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = an equal share: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -37,7 +36,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
     export APPTAINERENV_NCCL_SOCKET_IFNAME=enp129s0  # selects the network interface of the nodes
 
     # --- Start: one container per node, which starts its ranks ---
@@ -65,7 +64,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -99,6 +99,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

@@ -14,8 +14,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = edf: the site's runtime
 #   gpu = nv: 4 nvidia GPUs; edf finds the driver
-#   assumed = /project/images/train.toml: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of alps-clariden, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = 0-71 72-143 144-215 216-287: nearest to the rank's GPU, on whole nodes
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -78,7 +77,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -112,6 +112,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Write the environment definition file to the folder where srun looks for it; it may contain secrets.

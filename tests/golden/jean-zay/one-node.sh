@@ -14,8 +14,7 @@
 #   partition = gpu_p13: the job uses whole nodes; no partition was given
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of jean-zay, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -100,6 +99,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

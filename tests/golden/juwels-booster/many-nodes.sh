@@ -13,8 +13,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 4 nvidia GPUs; apptainer finds the driver
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of juwels-booster, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
@@ -35,7 +34,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export APPTAINERENV_MASTER_ADDR="$MASTER_ADDR" APPTAINERENV_MASTER_PORT="$MASTER_PORT"
-    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core, planned
+    export APPTAINERENV_OMP_NUM_THREADS="$argosy_cores_per_rank"  # one thread per core of the rank
     # the interface that NCCL chooses does not work there
     export APPTAINERENV_NCCL_SOCKET_IFNAME=ib0
     # the interface that gloo chooses does not work there
@@ -66,7 +65,8 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] || stop "$argosy_given cores on a node, $1 are needed" 2
+    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+        stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
 
@@ -100,6 +100,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

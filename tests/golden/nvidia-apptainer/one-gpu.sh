@@ -12,8 +12,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = apptainer: the site's runtime
 #   gpu = nv: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: it is not here; it has torch, and no layer
-#   assumed = home, folder: those of nvidia-apptainer, not of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {
@@ -98,6 +97,7 @@ find_rendezvous() {
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
         set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
+    MASTER_PORT=${MASTER_PORT##*[!0-9]} # without lines that the site's TaskProlog prints before
 }
 
 # Start a step.  A signal ends 'wait' but not the step, so wait until the step has ended.

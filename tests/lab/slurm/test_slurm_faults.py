@@ -249,7 +249,7 @@ def test_a_job_is_found_by_its_record_if_its_submission_was_interrupted(desk: De
     assert json.loads(desk.argosy("jobs", "show", job, "--json").stdout)["record"]
     assert desk.argosy("jobs", "--past", "1").stdout.startswith(job)
     assert desk.argosy("logs", job).stdout.startswith("it runs")
-    assert desk.argosy("cancel", job).stdout == f"job {job} had ended already: ended well\n"
+    assert desk.argosy("cancel", job).stdout == f"job {job} has already ended: ended well\n"
 
 
 def test_jobs_shows_why_jobs_wait_and_queues_shows_free_nodes(desk: Desk) -> None:

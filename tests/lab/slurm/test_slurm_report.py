@@ -197,7 +197,7 @@ def test_the_report_of_a_job_that_failed_before_its_first_rank(desk: Desk) -> No
     )
     (output,) = desk.here.glob("early-*.out")
     said, page = report(desk, output.stem.removeprefix("early-"), "early")
-    assert "failed before its first rank started: what runs before the ranks failed (code 9)" in said
+    assert "failed before its first rank started: the command of --before failed (code 9)" in said
     assert "No rank has started" in section(page, "ranks")
     assert "prepare" in section(page, "output")
 

@@ -71,7 +71,7 @@ def test_a_lost_node_takes_the_same_path_and_no_progress_ends_the_chain(
         desk.until(lambda: "Restarts=1" in desk.sh(f"scontrol show job {unable}").stdout, "the job was not requeued")
         desk.cluster.sh("scontrol update nodename=node2 state=resume || true", user="root")  # it may be back
         assert desk.wait(unable) == "FAILED"
-        assert "the last run left no new" in desk.output(unable)
+        assert "the last run wrote no new checkpoint" in desk.output(unable)
         assert desk.wait(able) == "COMPLETED", desk.output(able)
         assert numbers("from", desk.output(able)) == [0, numbers("saved", desk.output(able))[-1]]
 

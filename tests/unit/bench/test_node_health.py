@@ -15,7 +15,7 @@ from argosy.diagnostics.verify.rules import Expected, check_node_tests
 from argosy.jobs.record import RankFacts
 from argosy.launch.launchers.launcher import refuse_without_torch
 from argosy.launch.model import LaunchRequest, Wanted
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 GOOD = "matmul 612.300 TFLOP/s, memory 2870.1 GB/s, from host 54.3 GB/s, to the next 312.0 GB/s"
 HOSTS = ("n1", "n2", "n3")

@@ -38,7 +38,7 @@ from argosy.images.formats import OutputFormat
 from argosy.recipes.project_file import read_project
 from argosy.sites.bases import bases_with
 from argosy.sites.read import read_site
-from argosy.wrap.model import Recipe, SourceKind
+from argosy.wrap.model import PrefixRecipe, SourceKind
 from argosy.wrap.request import plan_recipe, with_package_options
 from tests.unit.machines import make_host, make_session
 
@@ -275,6 +275,26 @@ def test_a_definition_is_built_in_the_folder_of_its_relative_paths(tmp_path: Pat
     assert command.env == {"APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("FATAL:   Unable to get library client configuration: remote has no library client (see https://x.org)",
+         "apptainer knows no library by default: write 'Bootstrap: docker'"),
+        (("FATAL:   While performing build: conveyor failed to get: debootstrap is not in PATH... Perhaps 'apt-get "
+         "install' it: exec: \"debootstrap\": executable file not found in $PATH"), "install the program that the"),
+    ],
+)  # fmt: skip
+def test_a_bootstrap_that_apptainer_cannot_do_here_has_the_usual_alternative(
+    tmp_path: Path, said: str, hint: str
+) -> None:
+    (tmp_path / "x.def").write_text(DEFINITION)
+    session, _ = machine(tmp_path, "apptainer")
+    runner = FakeRunner([(("apptainer",), Reply(255, "", f"INFO:    Starting build...\n{said}\n"))])
+    with pytest.raises(ToolFailed) as caught:
+        run_definition(tmp_path / "x.def", EngineOptions(), replace(session, runner=runner), tmp_path)
+    assert caught.value.hint.startswith(hint)
+
+
 def test_a_missing_engine_is_reported_with_its_package_and_another_place_to_build(tmp_path: Path) -> None:
     (tmp_path / "x.def").write_text(DEFINITION)
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
@@ -479,8 +499,8 @@ def test_every_command_takes_the_same_package_options(command: click.Command) ->
 
 def test_package_options_are_refused_when_an_image_is_wrapped() -> None:
     with pytest.raises(UsageError, match="--cuda needs environment files"):
-        with_package_options(Recipe(SourceKind.IMAGE, ("x.sif",)), {"cuda": "12", "allow_replace": ()}, {})
-    assert with_package_options(Recipe(SourceKind.FILES, ("e.yml",)), {"cuda": "12"}, {}).cuda == "12"
+        with_package_options(PrefixRecipe(SourceKind.IMAGE, ("x.sif",)), {"cuda": "12", "allow_replace": ()}, {})
+    assert with_package_options(PrefixRecipe(SourceKind.FILES, ("e.yml",)), {"cuda": "12"}, {}).cuda == "12"
 
 
 def test_a_missing_project_file_that_was_named_is_reported(tmp_path: Path) -> None:
@@ -521,3 +541,10 @@ def test_empty_folders_of_buildah_are_removed_also_after_a_failure(tmp_path: Pat
     with pytest.raises(ToolFailed):
         run_dockerfile(tmp_path / "Dockerfile", EngineOptions(), session, tmp_path)
     assert not (tmp_path / "containers-user-1000").exists()
+
+
+def test_nothing_to_build_names_the_environment_file_of_this_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(UsageError, match="nothing to build") as refused:
+        apply_project_file(BuildRequest((), "", NO_PATH), replace(HOST, cwd=str(tmp_path)))
+    assert refused.value.hint == "for example: argosy build pyproject.toml -o my.sif"

@@ -140,6 +140,16 @@ def judged(tree: Path, *packages: str) -> list[str]:
     return list(find_altered_packages(tree / "layer", describe_with_notes(tree / "layer"), packages))
 
 
+def test_byte_code_that_the_wheel_lists_is_made_again_and_no_damage(tmp_path: Path) -> None:
+    site = tmp_path / "layer" / SITE_PACKAGES
+    (site / "numpy-1.26.4.dist-info").mkdir(parents=True)
+    (site / "numpy/__pycache__").mkdir(parents=True)
+    (site / "numpy/__pycache__/conv.cpython-311.pyc").write_text("compiled by the build")
+    rows = row("numpy/__pycache__/conv.cpython-311.pyc", "published")
+    (site / "numpy-1.26.4.dist-info/RECORD").write_text(rows)
+    assert judged(tmp_path, "numpy") == []
+
+
 def test_a_file_that_was_damaged_in_the_cache_is_named(tmp_path: Path) -> None:
     site = tmp_path / "layer" / SITE_PACKAGES
     info = site / "My_Pkg-1.0.dist-info"

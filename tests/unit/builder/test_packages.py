@@ -355,6 +355,31 @@ def test_a_package_for_a_newer_python_names_the_python_it_wants() -> None:
     assert "a base with Python>=3.12,<4" in error.hint
 
 
+def test_a_package_for_an_older_python_names_the_bases_that_have_one() -> None:
+    text = (
+        "  No solution found when resolving dependencies\n"
+        "    cause: Because tensorflow==2.9.0 has no wheels with a matching Python ABI tag (e.g., `cp311`) and you\n"
+        "      require tensorflow==2.9, we can conclude that your requirements are unsatisfiable.\n\n"
+        "    hint: You require CPython 3.11 (`cp311`), but we only found wheels for `tensorflow` (v2.9.0) with the\n"
+        "      following Python ABI tags: `cp37m`, `cp38`, `cp39`, `cp310`\n"
+    )
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    assert error.hint == (
+        "tensorflow 2.9.0 has wheels only for Python 3.7, 3.8, 3.9, 3.10: use another version of it, "
+        "--base debian:bullseye (Python 3.9.2), --base docker://python:3.10-slim, or python=3.10 in an environment.yml"
+    )
+
+
+def test_a_module_of_the_standard_library_is_no_package_to_install() -> None:
+    text = (
+        "  No solution found when resolving dependencies\n"
+        "    cause: Because re was not found in the package registry and you require re, we can conclude that …\n"
+    )
+    error = explain_uv(NO_CONTAINER, ("pip", "install"), Reply(1, "", text), doing="choosing versions")
+    assert error.what == "the index has no package 're'"
+    assert error.hint == "re is a part of Python itself: remove it from the requirements file"
+
+
 @pytest.mark.parametrize(
     ("text", "what", "hint"),
     [

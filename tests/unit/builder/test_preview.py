@@ -160,6 +160,7 @@ def test_a_preview_reads_as_a_table(session: Session, request_: BuildRequest) ->
     text = render_preview(replace(preview, node=("--time=5", "--comment=a b")))
     assert "base.sif: 3.0 MB, copied unchanged" in text
     assert "2 from conda, 2 from pip, the build chooses versions" in text
+    assert "\ndisk         3.0 MB for the base, more for the packed packages; " in text
     assert text.endswith("on a node    --time=5 '--comment=a b'")
 
 
@@ -168,7 +169,9 @@ def test_long_package_lists_are_shortened_and_empty_ones_noted(session: Session,
     recipe.write_text(f"dependencies: [{{pip: [{', '.join(f'p{number}' for number in range(10_000))}]}}]\n")
     assert render_preview(preview_build(request_, session)).splitlines()[2].endswith("p38, p39 and 9960 more")
     recipe.write_text("dependencies: []\n")
-    assert "note         the files request no package" in render_preview(preview_build(request_, session))
+    text = render_preview(preview_build(request_, session))
+    assert "note         the files request no package" in text
+    assert "\npackages     none\n" in text
 
 
 def test_an_output_that_is_there_is_refused_in_a_dry_run_too(session: Session, request_: BuildRequest) -> None:

@@ -22,7 +22,7 @@ from argosy.cli.cmd_run import run
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
-from argosy.wrap.model import Recipe, Settings, SourceKind, Version
+from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
 from argosy.wrap.versions import switch, write_version
 
 CONTROL = "\x1b"
@@ -76,7 +76,7 @@ def test_a_file_in_place_of_the_cache_is_a_usage_error(tmp_path: Path, words: st
 
 def test_an_empty_package_name_is_reported_as_an_unset_variable(tmp_path: Path) -> None:
     version = Version(
-        1, "a", "", "new", "0", Recipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
+        1, "a", "", "new", "0", PrefixRecipe(SourceKind.FILES, ("/a/r.txt",)), Settings(), "apptainer", "image.sif"
     )
     (tmp_path / "versions/1/bin").mkdir(parents=True)
     write_version(tmp_path / "versions/1", version)
@@ -227,7 +227,7 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("images", "info", "a", "b"), "unexpected argument 'b'\n  -> see 'argosy images info --help'"),
         (("launch", "x.sif", "--nodes", "two", "--", "ls"), "invalid --nodes: 'two' is not a valid integer\n"),
         (("launch", "x.sif", "--nodes"), "argosy launch: --nodes needs a value\n"),
-        (("verify",), "argosy verify: JOB|LOG... is missing\n  -> write: argosy verify JOB|LOG...; "),
+        (("cancel",), "argosy cancel: JOBS is missing\n  -> write: argosy cancel JOBS; "),
         (("compat", "run"), "-> write: argosy compat run PROGRAM; "),
         (("images", "slim"), "-> write: argosy images slim IMAGE -- COMMAND; "),
         (("images", "export", "x", "--format", "sif"), "-> write: argosy images export IMAGE --output FILE; "),
@@ -428,6 +428,29 @@ def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...])
     plan = json.loads(argosy("launch", "/p/x.sif", *options, "--json", *words).stdout)
     assert plan["submit"][0] == "salloc"
     assert plan["script"] + "\n" == shown.stdout + "\n"
+
+
+def test_a_launch_without_a_command_says_why_its_name_is_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = argosy("launch", "train").stderr
+    assert "no command to launch" in said
+    assert f"'train' is not a job: there is no argosy.toml in {tmp_path}" in said
+    assert "is not a job" not in argosy("launch", "my.sif").stderr
+
+
+def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    said = argosy("config", "set", "time", "1hh", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert "invalid time limit '1hh'" in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:
+    said = argosy("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--time=soon", "--dry-run", "--", "true")
+    assert said.returncode == 2
+    assert "--time soon" in said.stderr
 
 
 def test_an_interactive_launch_needs_slurm_also_in_a_dry_run() -> None:

@@ -8,7 +8,9 @@ from argosy.cli import output
 from argosy.core.findings import FileFinding, Finding, State, has_failed, render_findings
 
 GOOD, BAD = Finding("runtime", State.OK, "apptainer 1.4"), Finding("GPUs", State.FAIL, "none", "ask for some")
-FAULT = FileFinding("port", State.FAIL, "port 1", "derive it", path="a.sh", line=2, why="jobs collide", source="x")
+FAULT = FileFinding(
+    "port", State.FAIL, "port 1", "derive it", path="a.sh", line=2, why="jobs collide", source="https://x.org"
+)
 
 
 def test_findings_are_aligned_with_their_hints_below() -> None:
@@ -17,7 +19,9 @@ def test_findings_are_aligned_with_their_hints_below() -> None:
 
 
 def test_a_fault_in_a_file_begins_with_its_place() -> None:
-    assert render_findings((FAULT,)) == "a.sh:2: fail: port 1 [port]\n    jobs collide (x)\n    -> derive it"
+    assert (
+        render_findings((FAULT,)) == "a.sh:2: fail: port 1 [port]\n    jobs collide (https://x.org)\n    -> derive it"
+    )
 
 
 def test_colour_changes_nothing_but_the_state() -> None:

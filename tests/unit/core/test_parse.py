@@ -35,7 +35,7 @@ from argosy.runtimes.edf import parse_edf
 from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.read import DATA, read_site
-from argosy.slurm.text import parse_exit_code
+from argosy.slurm.queries import parse_exit_code
 from tests.unit.machines import make_host, make_session
 
 DEEP = "[" * 100_000

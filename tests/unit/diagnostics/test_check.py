@@ -8,7 +8,7 @@ import pytest
 from argosy.core.model import Image, ImageKind
 from argosy.core.records import replace
 from argosy.diagnostics.check.contents import Contents, parse_contents
-from argosy.diagnostics.check.rules import check_contents, judge
+from argosy.diagnostics.check.rules import check_contents, summarize_findings
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Validated
 from argosy.sites.read import read_site
@@ -62,7 +62,7 @@ def test_each_fault_is_found_under_its_name(
 
 def test_the_catalog_answers_with_the_worst_finding() -> None:
     def answer(*changes: object, contents: Contents | None = CONTENTS) -> tuple[str, str]:
-        return judge(check_contents(replace(IMAGE, **dict(changes)), ("gzip",), contents, LUMI))  # type: ignore[arg-type]
+        return summarize_findings(check_contents(replace(IMAGE, **dict(changes)), ("gzip",), contents, LUMI))  # type: ignore[arg-type]
 
     assert answer() == ("yes", "")
     assert answer(("arch", "arm64"), contents=None) == (

@@ -319,6 +319,24 @@ def test_a_partition_of_another_kind_can_be_named(tmp_path: Path) -> None:
     assert (site.node.cores, site.node.gpus, site.partitions[0].name) == (128, 0, "cpu")
 
 
+def test_a_partition_that_is_down_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = "".join(NODES.splitlines(keepends=True)[0].replace("nid1", f"nid{n}") for n in (3, 4))
+    monkeypatch.setitem(globals(), "NODES", (NODES + more).replace("Partitions=main", "Partitions=old,main"))
+    monkeypatch.setitem(globals(), "PARTITIONS", "\n".join(reversed(PARTITIONS.splitlines())))
+    assert [p.name for p in discovered(tmp_path, ANSWERS).partitions if p.choose] == ["gpu-debug"]
+
+
+def test_a_partition_with_fewer_cpus_than_its_nodes_has_that_many_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = PARTITIONS.replace("Default=NO MaxNodes=2 ", "Default=NO MaxNodes=2 MaxCPUsPerNode=8 ", 1)
+    monkeypatch.setitem(globals(), "PARTITIONS", limits.replace("MaxNodes=16", "MaxCPUsPerNode=UNLIMITED"))
+    site = discovered(tmp_path, ANSWERS, on_node=True)
+    assert [(p.name, p.cores) for p in site.partitions] == [("main", 0), ("gpu-debug", 4)]
+    assert site.partitions[1].why == "cores: MaxCPUsPerNode is 8"
+    assert not at_partition(site, site.partitions[1]).node.gpu_cpus
+
+
 def test_facts_that_need_a_compute_node_stay_absent_with_a_note(tmp_path: Path) -> None:
     site = discovered(tmp_path, ANSWERS)
     assert site.node == Node(
@@ -364,6 +382,17 @@ def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
     assert not file.parent.exists()
 
 
+def test_a_cluster_that_hides_its_nodes_is_explained(tmp_path: Path) -> None:
+    place = session(ANSWERS, tmp_path)
+    assert isinstance(place.runner, FakeRunner)
+    denied = Reply(1, "", "slurm_load_node error: Access/permission denied")
+    place.runner.replies.insert(0, (("scontrol", "show", "node"), denied))
+    with pytest.raises(ToolFailed, match="Access/permission denied") as error:
+        discover_site(place, DiscoverRequest("hera", tmp_path / "hera.toml", "2026-11-21"))
+    assert "PrivateData" in error.value.hint
+    assert not (tmp_path / "hera.toml").exists()
+
+
 def test_an_existing_profile_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "hera.toml"
     file.write_text("mine")
@@ -383,5 +412,7 @@ def test_gpus_of_several_types_on_a_node_are_an_open_question(tmp_path: Path, mo
     assert parse_gpu_types(mixed) == ("a100", "a100_1g.5gb")
     assert parse_gpu_types(NODES) == parse_gpu_types(NODES.replace("gpu:a100:4(S:0-1)", "gpu:4")) == ()
     monkeypatch.setitem(globals(), "NODES", mixed)
-    site = discovered(tmp_path, ANSWERS)
-    assert any("slurm.cpus_per_gpu_type" in question for question in site.open_questions)
+    (tmp_path / "cpu").mkdir()
+    for folder, partition, asks in ((tmp_path, "", True), (tmp_path / "cpu", "cpu", False)):
+        questions = discovered(folder, ANSWERS, partition=partition).open_questions
+        assert any("slurm.cpus_per_gpu_type" in question for question in questions) is asks

@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from argosy.cli.app import app
+from argosy.core.process import FakeRunner, Reply
 from argosy.core.records import replace
-from argosy.diagnostics.doctor.collect import Folder, MachineFacts
-from argosy.diagnostics.doctor.rules import check_machine, examine
+from argosy.diagnostics.doctor.collect import TIMEOUT, Folder, MachineFacts, collect_facts
+from argosy.diagnostics.doctor.rules import check_machine, check_this_machine
 from argosy.diagnostics.doctor.site_rules import Here, is_here
 from argosy.host.quota import Quota
 from argosy.sites.profile import Site
@@ -38,6 +39,24 @@ def states(seen: MachineFacts, site: Site | None = None) -> dict[str, str]:
     return {each.what: each.state for each in check_machine(seen, site) if each.state != "ok"}
 
 
+@pytest.mark.parametrize(
+    ("said", "shown", "up"),
+    [
+        ("Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is UP", "Slurmctld(backup) at c2 is UP", True),
+        (
+            "Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is DOWN",
+            "Slurmctld(primary) at c1 is DOWN",
+            False,
+        ),
+        ("", "", False),
+    ],
+)
+def test_the_controller_that_answers_is_shown(tmp_path: Path, said: str, shown: str, *, up: bool) -> None:
+    runner = FakeRunner([((*TIMEOUT, "scontrol", "ping"), Reply(0, said, ""))])
+    facts = collect_facts(make_session(tmp_path, HOST, runner))
+    assert (facts.slurm, facts.slurm_up) == (shown, up)
+
+
 def with_programs(*names: str) -> MachineFacts:
     return replace(SEEN, host=replace(HOST, programs={name: f"/usr/bin/{name}" for name in names}))
 
@@ -52,6 +71,7 @@ def with_programs(*names: str) -> MachineFacts:
         (replace(with_programs("bwrap"), namespaces=False), None, "user namespaces", "fail"),
         (replace(SEEN, namespaces=False), None, "user namespaces", "warn"),
         (replace(SEEN, host=replace(HOST, fuse=False)), None, "fuse", "warn"),
+        (replace(with_programs("bwrap", "mmdebstrap"), subuid=False), None, "subordinate ids", "warn"),
         (replace(SEEN, slurm_up=False), SLURM, "Slurm", "fail"),
         (replace(SEEN, slurm_up=False), None, "Slurm", "warn"),
         (replace(SEEN, folders=(replace(CACHE, writable=False),)), None, "cache", "fail"),
@@ -109,8 +129,9 @@ def test_at_a_site_without_user_namespaces_their_absence_is_not_a_problem() -> N
 
 def test_a_site_is_unknown_if_no_profile_matches(tmp_path: Path) -> None:
     session = make_session(tmp_path, replace(HOST, cwd=str(tmp_path)))
-    (found,) = [each for each in examine(session) if each.what == "site"]
+    (found,) = [each for each in check_this_machine(session) if each.what == "site"]
     assert (found.state, found.evidence) == ("unknown", "no profile matches this machine")
+    assert found.hint.endswith("argosy sites new NAME --on-node")
 
 
 def test_a_complete_machine_passes_all_checks() -> None:

@@ -16,21 +16,21 @@ from argosy.core.pages import TEMPLATES
 from argosy.core.records import replace
 from argosy.diagnostics.report.bundle import write_bundle
 from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.evidence import allows_card, find_evidence
+from argosy.diagnostics.report.clues import allows_card, find_clues
 from argosy.diagnostics.report.model import (
     Case,
     Change,
     Cited,
     Comparison,
+    Event,
     Excerpt,
-    Frame,
-    Moment,
+    NextStep,
     Phase,
-    Raised,
     RankRow,
     Report,
     Search,
-    Step,
+    UserException,
+    UserFrame,
 )
 from argosy.diagnostics.report.next_steps import add_nodes, list_steps
 from argosy.diagnostics.report.node_view import describe_marks, draw_job_node, job_node
@@ -93,12 +93,12 @@ REPORT = Report(
     case=CASE,
     summary=summarize(CASE),
     cause=HOSTILE,
-    steps=(Step(HOSTILE, f"sbatch {HOSTILE}", HOSTILE), Step("Compare.", "argosy launch x", instead=True)),
+    steps=(NextStep(HOSTILE, f"sbatch {HOSTILE}", HOSTILE), NextStep("Compare.", "argosy launch x", instead=True)),
     chain=(Cited(HOSTILE, HOSTILE, 5), Cited(HOSTILE, HOSTILE)),
     timeline=(
-        Moment(100.0, "submitted", Phase.QUEUE),
-        Moment(160.0, "started", Phase.START),
-        Moment(400.0, HOSTILE, Phase.END),
+        Event(100.0, "submitted", Phase.QUEUE),
+        Event(160.0, "started", Phase.START),
+        Event(400.0, HOSTILE, Phase.END),
     ),
     unknown=(("first output", HOSTILE),),
     ranks=RANKS,
@@ -149,7 +149,7 @@ def test_credentials_of_urls_are_nowhere_on_the_page() -> None:
     error = replace(CASE.errors[0], text=url, cause=url, fix=url)
     facts = replace(FACTS, last_lines=(url,))
     report = with_case(facts=facts, plan=plan, errors=(error,), findings=(Finding("network", State.FAIL, url, url),))
-    page = render_page(replace(report, cause=url, evidence=(url,), timeline=(Moment(1, url, Phase.RUN),)))
+    page = render_page(replace(report, cause=url, evidence=(url,), timeline=(Event(1, url, Phase.RUN),)))
     assert "s3cret" not in page
     assert Page(page).ids == Page(render_page(REPORT)).ids
 
@@ -189,43 +189,43 @@ SEARCH = Search("/x/train.py", 49, 62, (51, 60))
 
 def test_the_cause_of_a_failure_is_a_known_error_then_the_exception_then_unknown() -> None:
     alone = replace(CASE, compared=Comparison())
-    assert explain_cause(find_evidence(alone)) == "The GPU has no memory left."
-    raised = Raised("KeyError: 'label'", (Frame("/x/train.py", 51, "load"),))
-    assert explain_cause(find_evidence(replace(alone, errors=(), raised=raised))) == (
+    assert explain_cause(find_clues(alone)) == "The GPU has no memory left."
+    raised = UserException("KeyError: 'label'", (UserFrame("/x/train.py", 51, "load"),))
+    assert explain_cause(find_clues(replace(alone, errors=(), raised=raised))) == (
         "Line 51 of /x/train.py raised KeyError: 'label' (in load)."
     )
-    assert explain_cause(find_evidence(replace(alone, errors=()))) == "The output contains no error that Argosy knows."
+    assert explain_cause(find_clues(replace(alone, errors=()))) == "The output contains no error that Argosy knows."
     first = KnownError(
         "first-error", "unexplained", 3, "E: no space", 1, "not a known error; the first is: x", "read", ""
     )
     unexplained = replace(alone, errors=(first,))
-    assert explain_cause(find_evidence(unexplained)).endswith(
+    assert explain_cause(find_clues(unexplained)).endswith(
         "no error that Argosy knows; its first error is in line 3: E: no space."
     )
-    look = Step("Look at the last lines of the output, below.", section="failure")
-    assert next(list_steps(find_evidence(replace(unexplained, facts=replace(FACTS, first=None))))) == look
+    look = NextStep("Look at the last lines of the output, below.", section="failure")
+    assert next(list_steps(find_clues(replace(unexplained, facts=replace(FACTS, first=None))))) == look
     assert (
-        next(list_steps(find_evidence(replace(unexplained, facts=replace(FACTS, last_lines=()))))).command
+        next(list_steps(find_clues(replace(unexplained, facts=replace(FACTS, last_lines=()))))).command
         == "argosy logs 7"
     )
     advised = replace(alone, errors=(), facts=replace(FACTS, advice="use more --time"))
-    assert explain_cause(find_evidence(advised)) == "", "the summary says how it ended, and the step what to change"
-    assert explain_cause(find_evidence(replace(alone, facts=GOOD, findings=()))) == ""
+    assert explain_cause(find_clues(advised)) == "", "the summary says how it ended, and the step what to change"
+    assert explain_cause(find_clues(replace(alone, facts=GOOD, findings=()))) == ""
 
 
 def test_a_failed_check_is_explained_by_the_only_difference_from_the_last_run_that_passed() -> None:
     slow = Case(GOOD, COMMAND, (SLOW,), compared=CHANGED)
-    assert explain_cause(find_evidence(slow)) == (
+    assert explain_cause(find_clues(slow)) == (
         "The network check failed: TCP over eth0, not InfiniBand; NCCL 2.27 says 'No device'. "
         "In the launch, the argument 'sockets' (before: 'ib') is the only difference from job 5, which passed with "
         "InfiniBand (mlx5_0) on the same nodes, the same image and the same train.py. "
         "NCCL read NCCL_IB_HCA=mlx4 (names of the InfiniBand cards that NCCL may use); "
         "the log of job 5 does not mention it."
     )
-    equal = explain_cause(find_evidence(replace(slow, compared=Comparison("5", "", (), ("image",)))))
+    equal = explain_cause(find_clues(replace(slow, compared=Comparison("5", "", (), ("image",)))))
     assert equal.endswith("Nothing that Argosy records differs from job 5, which passed on the same image.")
     other = replace(CHANGED, changes=(Change("image", "a.sif", "b.sif"),), observed=())
-    assert "Recorded differences from job 5" in explain_cause(find_evidence(replace(slow, compared=other)))
+    assert "Recorded differences from job 5" in explain_cause(find_clues(replace(slow, compared=other)))
 
 
 PROGRAM = Excerpt(
@@ -241,16 +241,16 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     tcp = NetFacts(networks=("Socket",))
     case = Case(RECORDED, COMMAND, (SLOW, low), compared=compared, search=search, excerpt=PROGRAM, net=tcp)
     case = replace(case, facts=replace(GOOD, record="/r"))
-    assert explain_cause(find_evidence(case)).endswith(
+    assert explain_cause(find_clues(case)).endswith(
         "For 'sockets', line 21 of the program contains this value of NCCL_IB_HCA. NCCL read NCCL_IB_HCA=mlx4 "
         "(names of the InfiniBand cards that NCCL may use), but no card that job 5 used (mlx5_0 and mlx5_1) has such a "
         "name, so NCCL used TCP, which explains the low bandwidth."
     )
-    assert [(each.text, each.line) for each in cite_lines(find_evidence(case))] == [
+    assert [(each.text, each.line) for each in cite_lines(find_clues(case))] == [
         ("Line 21 has 'sockets' and NCCL_IB_HCA", 21),
         ("Line 30 uses SETTINGS", 30),
     ]
-    look, repeat, *_, cards = list_steps(find_evidence(case))
+    look, repeat, *_, cards = list_steps(find_clues(case))
     assert (look.text, look.command) == ("Look at line 21 of train.py, below.", "")
     assert (
         "Launch with 'ib', as in job 5, on the nodes of this job. If it passes its checks, the cause is confirmed."
@@ -258,14 +258,14 @@ def test_a_line_of_the_program_joins_the_argument_with_the_cards_that_nccl_could
     )
     assert "correct line 21 so that NCCL_IB_HCA names your cards (mlx5_0 and mlx5_1)." in repeat.text
     assert "Expected: mlx5_0 and mlx5_1." in cards.text
-    assert "explains" not in explain_cause(find_evidence(replace(case, findings=(SLOW,))))
-    assert "so NCCL used TCP" not in explain_cause(find_evidence(replace(case, net=NetFacts())))
+    assert "explains" not in explain_cause(find_clues(replace(case, findings=(SLOW,))))
+    assert "so NCCL used TCP" not in explain_cause(find_clues(replace(case, net=NetFacts())))
     same = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "mlx5"),))
-    assert "does not mention it" in explain_cause(find_evidence(replace(case, compared=same)))
+    assert "does not mention it" in explain_cause(find_clues(replace(case, compared=same)))
     excluded = replace(compared, observed=(Change("NCCL_IB_HCA in the log", "", "^mlx5"),))
-    said = explain_cause(find_evidence(replace(case, compared=excluded)))
+    said = explain_cause(find_clues(replace(case, compared=excluded)))
     assert "which excludes all cards that job 5 used (mlx5_0 and mlx5_1), so NCCL used TCP" in said
-    assert cite_lines(find_evidence(replace(case, compared=same))) == ()
+    assert cite_lines(find_clues(replace(case, compared=same))) == ()
 
 
 def test_a_value_of_nccl_ib_hca_allows_cards_by_prefix_by_name_or_by_exclusion() -> None:
@@ -277,38 +277,40 @@ def test_a_value_of_nccl_ib_hca_allows_cards_by_prefix_by_name_or_by_exclusion()
 
 def test_the_lines_from_an_argument_to_an_error_are_cited_in_their_order() -> None:
     frames = (
-        Frame("/x/train.py", 79, "<module>", "train(sys.argv[1], int(sys.argv[2]))"),
-        Frame("/x/train.py", 73, "train", "load(step)"),
-        Frame("/x/train.py", 61, "load", "return BATCHES[step]"),
+        UserFrame("/x/train.py", 79, "<module>", "train(sys.argv[1], int(sys.argv[2]))"),
+        UserFrame("/x/train.py", 73, "train", "load(step)"),
+        UserFrame("/x/train.py", 61, "load", "return BATCHES[step]"),
     )
     lines = ((22, "BATCHES: list[int] = [1]", False), (61, "    return BATCHES[step]", True))
     case = Case(
         replace(RECORDED, last_lines=("rank 3 step 2", "", *TRACEBACK)),
-        replace(PLAN, command=("python", "train.py", "ib", "3")), raised=Raised("KeyError: 'label'", frames),
+        replace(PLAN, command=("python", "train.py", "ib", "3")), raised=UserException("KeyError: 'label'", frames),
         compared=replace(CHANGED, changes=(Change("arguments", "ib", "ib 3"),)), excerpt=Excerpt("/x/train.py", lines),
     )  # fmt: skip
-    assert [each.text for each in cite_lines(find_evidence(case))] == [
+    assert [each.text for each in cite_lines(find_clues(case))] == [
         "Line 79 reads the argument (sys.argv[2])", "Line 73, in train, calls load",
         "Line 61, in load, raises KeyError: 'label'", "Line 22 defines BATCHES",
         "Last line of rank 3 before the error",
     ]  # fmt: skip
-    assert cite_lines(find_evidence(case))[-1].code == "rank 3 step 2"
-    assert "uses the rank" not in explain_cause(find_evidence(case))
-    own = replace(case, raised=Raised("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1"))))
+    assert cite_lines(find_clues(case))[-1].code == "rank 3 step 2"
+    assert "uses the rank" not in explain_cause(find_clues(case))
+    own = replace(
+        case, raised=UserException("x", (frames[0], replace(frames[1], code="load(step) if n == RANK else 1")))
+    )
     assert (
         "Line 73 of train.py uses the rank, and the argument is also the number of the rank that failed first."
-        in explain_cause(find_evidence(own))
+        in explain_cause(find_clues(own))
     )
     other = replace(own, facts=replace(own.facts, first=RankEnd(2, "node1", 3)))
-    assert "uses the rank" not in explain_cause(find_evidence(other))
+    assert "uses the rank" not in explain_cause(find_clues(other))
     main = replace(frames[0], path="/x/main.py")
-    apart = replace(case, raised=Raised("x", (main, *frames[1:])))
-    assert next((each.text, each.line) for each in cite_lines(find_evidence(apart))) == (
+    apart = replace(case, raised=UserException("x", (main, *frames[1:])))
+    assert next((each.text, each.line) for each in cite_lines(find_clues(apart))) == (
         "Line 79 of main.py reads the argument (sys.argv[2])", 0
     )  # fmt: skip
-    alone = replace(case, compared=Comparison(), excerpt=None, raised=Raised("x", frames[2:]))
-    assert [each.line for each in cite_lines(find_evidence(alone))] == [61, 0]
-    assert cite_lines(find_evidence(replace(case, raised=None))) == ()
+    alone = replace(case, compared=Comparison(), excerpt=None, raised=UserException("x", frames[2:]))
+    assert [each.line for each in cite_lines(find_clues(alone))] == [61, 0]
+    assert cite_lines(find_clues(replace(case, raised=None))) == ()
 
 
 def test_the_page_shows_where_it_leaves_out_lines_of_the_program() -> None:
@@ -317,7 +319,7 @@ def test_the_page_shows_where_it_leaves_out_lines_of_the_program() -> None:
 
 
 def test_an_alternative_belongs_to_the_step_before_it() -> None:
-    steps = (Step("Fix it."), Step("Launch.", "launch a"), Step("Compare.", "launch b", instead=True))
+    steps = (NextStep("Fix it."), NextStep("Launch.", "launch a"), NextStep("Compare.", "launch b", instead=True))
     found = list_step_texts(replace(REPORT, steps=steps))
     assert [[each.step.text for each in alternatives] for alternatives in found] == [
         ["Fix it."], ["Launch.", "Compare."],
@@ -345,23 +347,25 @@ def test_unused_cards_have_the_names_that_an_earlier_job_on_the_same_nodes_logge
 
 
 def test_a_failure_names_the_line_that_reads_the_changed_argument() -> None:
-    frames = (Frame("/x/train.py", 75, "<module>", "train(int(sys.argv[2]))"), Frame("/x/train.py", 51, "load"))
+    frames = (UserFrame("/x/train.py", 75, "<module>", "train(int(sys.argv[2]))"), UserFrame("/x/train.py", 51, "load"))
     change = Change("arguments", "ib", "ib 3")
     plan = replace(PLAN, command=("python", "train.py", "ib", "3"))
-    case = Case(FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=Raised("x", frames))
+    case = Case(
+        FACTS, plan, compared=replace(CHANGED, changes=(change,), observed=()), raised=UserException("x", frames)
+    )
     assert "the added argument '3' is the only difference from job 5, which passed on" in explain_cause(
-        find_evidence(case)
+        find_clues(case)
     )
     two = replace(case, compared=replace(case.compared, changes=(replace(change, now="ib 3 4"),)))
-    assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(find_evidence(two))
-    assert explain_cause(find_evidence(case)).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
-    assert find_argument_use(Raised("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
+    assert "the added arguments '3 4' are the only difference from job 5" in explain_cause(find_clues(two))
+    assert explain_cause(find_clues(case)).endswith("Line 75 of train.py reads this argument (sys.argv[2]).")
+    assert find_argument_use(UserException("x", frames), plan.command, Change("arguments", "ob 3", "ib 3")) is None
 
 
 def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
-    raised = Raised("KeyError", (Frame("/x/train.py", 51, "load"),))
+    raised = UserException("KeyError", (UserFrame("/x/train.py", 51, "load"),))
     case = Case(RECORDED, COMMAND, compared=CHANGED, raised=raised, search=SEARCH, typed="cd /x && argosy launch y")
-    read, back, again = list_steps(find_evidence(case))
+    read, back, again = list_steps(find_clues(case))
     assert read.command == "sed -n 49,62p /x/train.py"
     assert read.where == "Type it on a login node; costs no GPU hours."
     assert back.text == ("If you did not want the argument 'sockets' (before: 'ib'): launch with 'ib', as in job 5.")
@@ -374,23 +378,23 @@ def test_the_steps_after_a_failure_begin_with_one_that_costs_nothing() -> None:
     )
     assert (again.command, again.instead) == ("cd /x && argosy launch y", True)
     inside = replace(case, search=replace(SEARCH, in_image=True))
-    assert next(list_steps(find_evidence(inside))).command == "argosy run /x.sif -- sed -n 49,62p /x/train.py"
-    far = next(list_steps(find_evidence(replace(case, ssh="login1"))))
+    assert next(list_steps(find_clues(inside))).command == "argosy run /x.sif -- sed -n 49,62p /x/train.py"
+    far = next(list_steps(find_clues(replace(case, ssh="login1"))))
     assert (far.command, far.where) == (
         "ssh login1 'sed -n 49,62p /x/train.py'",
         "Type it on the machine from which you launched the job; costs no GPU hours.",
     )
-    shown = next(list_steps(find_evidence(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),))))))
+    shown = next(list_steps(find_clues(replace(case, excerpt=Excerpt("/x/train.py", ((51, "x", True),))))))
     assert (shown.text, shown.command, shown.section) == (
         "Look at line 51 of train.py, below, and at the lines with ▶ that lead to it.",
         "",
         "program",
     )
-    assert [each.command for each in list_steps(find_evidence(replace(case, typed="", compared=Comparison())))][1:] == [
+    assert [each.command for each in list_steps(find_clues(replace(case, typed="", compared=Comparison())))][1:] == [
         "sbatch /r/job.sh"
     ]
-    assert next(list_steps(find_evidence(replace(case, search=None)))).command == "argosy logs 7"
-    assert [each.text for each in list_steps(find_evidence(replace(case, facts=replace(RECORDED, advice="wait"))))] == [
+    assert next(list_steps(find_clues(replace(case, search=None)))).command == "argosy logs 7"
+    assert [each.text for each in list_steps(find_clues(replace(case, facts=replace(RECORDED, advice="wait"))))] == [
         "Wait."
     ]
 
@@ -399,7 +403,7 @@ def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job(
     search = search_arguments("/x/train.py", CHANGED.changes[0])
     facts = replace(GOOD, record="/r")
     slow = Case(facts, COMMAND, (SLOW,), compared=CHANGED, search=search, profile="lumi-g")
-    find, repeat, check, devices = list_steps(find_evidence(slow))
+    find, repeat, check, devices = list_steps(find_clues(slow))
     assert find.command == "grep -nF -e sockets -e NCCL_ /x/train.py"
     assert repeat.command == "cd /x && argosy launch --nodelist 'node[1-2]' /x.sif -- python train.py ib"
     assert "on the nodes of this job" in repeat.text
@@ -408,8 +412,8 @@ def test_the_steps_after_a_failed_check_find_the_cause_before_they_repeat_a_job(
     assert devices.text.startswith("If step 3 finds no fault: ")
     assert devices.command.endswith("--follow -- ls /sys/class/infiniband")
     assert devices.where == "Type it on a login node; submits a job: 1 node, 8 GPUs, for a few seconds."
-    assert tuple(list_steps(find_evidence(replace(slow, findings=())))) == ()
-    alone = [each.command.split(" ")[0] for each in list_steps(find_evidence(replace(slow, compared=Comparison())))]
+    assert tuple(list_steps(find_clues(replace(slow, findings=())))) == ()
+    alone = [each.command.split(" ")[0] for each in list_steps(find_clues(replace(slow, compared=Comparison())))]
     assert alone == ["argosy", "argosy", "sbatch"]
 
 
@@ -450,8 +454,8 @@ def test_an_excerpt_shows_the_lines_of_the_traceback_unless_the_program_changed_
     program = tmp_path / "train.py"
     program.write_text("".join(f"line {number}\n" for number in range(1, 101)))
     os.utime(program, (1000, 1000))
-    frames = tuple(Frame(str(program), line, "f") for line in (70, 64, 59))
-    search = search_frames(Raised("x", frames), "/")
+    frames = tuple(UserFrame(str(program), line, "f") for line in (70, 64, 59))
+    search = search_frames(UserException("x", frames), "/")
     assert search == Search(str(program), 54, 70, (70, 64, 59))
     excerpt = read_excerpt(search, 2000.0)
     assert excerpt is not None
@@ -461,7 +465,9 @@ def test_an_excerpt_shows_the_lines_of_the_traceback_unless_the_program_changed_
     assert changed == Excerpt(
         str(program), note="train.py was changed after the job started, so its lines are not shown."
     )
-    far = search_frames(Raised("x", (Frame("train.py", 99, "g"), Frame("train.py", 3, "f"))), str(tmp_path))
+    far = search_frames(
+        UserException("x", (UserFrame("train.py", 99, "g"), UserFrame("train.py", 3, "f"))), str(tmp_path)
+    )
     assert far == Search(str(program), 1, 8, (3,))
     program.write_text("LABELS = [1]\nOTHER = 2\n" + "\n" * 20 + "return LABELS[2]\n")
     os.utime(program, (1000, 1000))
@@ -490,7 +496,7 @@ def test_only_programs_outside_the_image_are_read(tmp_path: Path) -> None:
     os.utime(secret, (1, 1))
     assert read_excerpt(Search(str(secret), 1, 5), 100.0) is None, "a log may name any file"
     assert read_excerpt(Search(str(tmp_path / "gone.py"), 1, 5), 100.0) is None
-    inside = search_frames(Raised("x", (Frame("/opt/argosy/env/app.py", 3, "f"),)), "/x")
+    inside = search_frames(UserException("x", (UserFrame("/opt/argosy/env/app.py", 3, "f"),)), "/x")
     assert inside is not None
     assert inside.in_image
 
@@ -537,12 +543,12 @@ TRACEBACK = (
 
 def test_an_exception_of_the_program_is_found_with_its_place_in_the_users_code() -> None:
     raised = find_exception(TRACEBACK)
-    assert raised == Raised(
-        "KeyError: 'label'", (Frame("/home/ada/train.py", 51, "load_label", "return labels[step]"),)
+    assert raised == UserException(
+        "KeyError: 'label'", (UserFrame("/home/ada/train.py", 51, "load_label", "return labels[step]"),)
     )
     case = replace(CASE, facts=replace(FACTS, last_lines=TRACEBACK), raised=raised)
     assert summarize(case).endswith("rank 3 on node2 failed first (code 3): KeyError: 'label'.")
-    assert find_exception(("[rank3]: torch.OutOfMemoryError: full",)) == Raised("torch.OutOfMemoryError: full")
+    assert find_exception(("[rank3]: torch.OutOfMemoryError: full",)) == UserException("torch.OutOfMemoryError: full")
     assert find_exception(("no error here", "Error")) is None
 
 
@@ -563,8 +569,8 @@ def test_the_summary_says_what_happened() -> None:
         "Bus bandwidth, as the program printed it: 90.25 GB/s; expected 100 GB/s, at least 70 GB/s (70%) to pass."
     )
     assert said(early) == "Job 7 failed before its first rank started (code 3)."
-    output = "argosy: what runs before the ranks failed (code 3)\nargosy: job 7 ended with code 3\n"
-    assert said(early, output=output).endswith("started: what runs before the ranks failed (code 3).")
+    output = "argosy: the command of --before failed (code 3)\nargosy: job 7 ended with code 3\n"
+    assert said(early, output=output).endswith("started: the command of --before failed (code 3).")
     assert said(replace(GOOD, id="x", is_local=True, kind="running", meaning="runs")) == "Run x runs."
 
 
@@ -625,7 +631,7 @@ def test_the_table_of_bandwidths_has_a_column_for_each_job() -> None:
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_timeline((Moment(1, "submitted", Phase.QUEUE),)) == ""
+    assert draw_timeline((Event(1, "submitted", Phase.QUEUE),)) == ""
     assert draw_job_node("n", (), Node(), NetFacts()).startswith("<svg")
 
 
@@ -669,11 +675,11 @@ def test_a_job_with_some_gpus_of_a_node_has_no_map_of_them() -> None:
 
 def test_the_durations_of_the_phases_are_summed_up() -> None:
     moments = (
-        Moment(0, "submitted", Phase.QUEUE), Moment(5, "started", Phase.START), Moment(10, "first", Phase.RUN),
-        Moment(140, "ended", Phase.QUEUE), Moment(150, "again", Phase.START), Moment(160, "ended", Phase.END),
+        Event(0, "submitted", Phase.QUEUE), Event(5, "started", Phase.START), Event(10, "first", Phase.RUN),
+        Event(140, "ended", Phase.QUEUE), Event(150, "again", Phase.START), Event(160, "ended", Phase.END),
     )  # fmt: skip
     assert describe_phases(moments) == "in the queue 15 s, starting 15 s, running 2 min 10 s"
-    written = (*moments[:2], Moment(10, "first output", Phase.RUN), moments[-1])
+    written = (*moments[:2], Event(10, "first output", Phase.RUN), moments[-1])
     assert describe_phases(written) == "in the queue 5 s, until the first output 5 s, running 2 min 30 s"
 
 

@@ -61,10 +61,11 @@ def test_the_report_of_a_run_without_slurm_is_found_by_its_record_and_as_the_las
     for name in ("last", "20260102-030405-123456-abcd", str(session.paths.state / "runs/20260102-030405-123456-abcd")):
         report = collect_report(session, name)
         assert report.summary == "Run 20260102-030405-123456-abcd ended with an error (code 3)."
-        assert "run it again: sh " in report.steps[0].text
+        assert "Run the program again" in report.steps[0].text
+        assert report.steps[0].command.endswith("/job.sh > run.log 2>&1; argosy why run.log")
         page = render_page(report)
         assert "The output was not recorded" in page
-        assert "Which ranks started is unknown" in page
+        assert "does not record which ranks started" in page
         assert "No rank has started" not in page
     keep(session, "20260102-040000-123456-abcd")
     assert "030405" in collect_report(session, "last").summary, "the newest launch was refused"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -48,6 +49,7 @@ value = "1"
 """
 
 HOST = make_host("apptainer")
+VALIDATE = Path(__file__).parents[3] / "src/argosy/diagnostics/validate/data/validate.sh"
 RESULT = Result(
     argosy_validate=1,
     site="desk",
@@ -73,6 +75,33 @@ RESULT = Result(
 
 def parse(text: str) -> Site:
     return msgspec.convert(tomllib.loads(text), Site)
+
+
+SRUN = """\
+#!/bin/sh
+while [ "$1" != sh ]; do shift; done
+echo '*** welcome to node 1 ***'
+"$@" || code=$?
+echo 'slurmstepd: epilog of the task' >&2
+exit "${code:-0}"
+"""
+"""A site whose prologs and epilogs of tasks print lines."""
+
+
+def test_lines_of_prologs_and_epilogs_are_no_results(tmp_path: Path) -> None:
+    for name, text in {"srun": SRUN, "scontrol": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_PROCID": "1"}
+    variables |= {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_NUM_NODES": "1"}
+    head = "set -u; site=desk runtime=none image= program= first=node1 hosts=node1 suffix= masks= argosy_helpers=:\n"
+    script = head + VALIDATE.read_text().partition("# ---- Signals")[0]
+    subprocess.run(("/bin/sh", "-c", script), env=variables, cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    facts = {each.name: each.value for each in read_result(tmp_path / "argosy-validate-7.json").facts}
+    assert re.fullmatch(r"[\d,-]+", facts["cores.of_two"])
+    assert re.fullmatch(r"[\d,-]+", facts.get("mask.read_back", "0"))
+    assert (facts["arguments.one"], facts["arguments.all"]) == ("131000", "524000")
+    assert facts["exit.own"] == facts["exit.first_of_several"] == "3"
 
 
 def test_values_that_a_run_shows_become_proved_with_date_and_versions() -> None:

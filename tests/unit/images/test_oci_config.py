@@ -23,7 +23,7 @@ from argosy.images.oci import (
     parse_config,
     prepare_rootfs,
     refuse_other_layers,
-    render_env_script,
+    render_oci_env,
     render_runscript,
 )
 
@@ -51,13 +51,13 @@ def test_an_image_without_all_the_layers_of_its_configuration_is_refused(layers:
 @given(st.lists(values.filter(bool), max_size=3))
 def test_every_value_reaches_the_environment_unchanged(texts: list[str]) -> None:
     names = [f"V{number}" for number in range(len(texts))]
-    script = render_env_script(zip(names, texts, strict=True))
+    script = render_oci_env(zip(names, texts, strict=True))
     shown = sh(script + "\n" + "\n".join(f"printf '%s\\0' \"${name}\"" for name in names))
     assert shown == b"".join(text.encode() + b"\0" for text in texts)
 
 
 def test_path_is_always_set_and_other_variables_only_if_unset() -> None:
-    script = render_env_script([("PATH", "/a:/b"), ("X", "image"), ("Y", "image"), ("not-a-name", "z")])
+    script = render_oci_env([("PATH", "/a:/b"), ("X", "image"), ("Y", "image"), ("not-a-name", "z")])
     shown = sh(script + 'echo "$PATH|$X|$Y"', env={"PATH": "/c", "X": "mine", "Y": ""})
     assert shown == b"/a:/b|mine|image\n"
     assert "not-a-name" not in script

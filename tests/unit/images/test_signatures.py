@@ -121,9 +121,7 @@ def test_without_apptainer_a_signature_cannot_be_verified() -> None:
 
 def test_a_short_key_id_is_refused_as_fingerprint() -> None:
     assert plain_fingerprint(ADA.fingerprint.lower()) == ADA.fingerprint
-    with pytest.raises(
-        UsageError, match=r"--signed-by: invalid key fingerprint '8A8323FA': use the 40 hexadecimal digits"
-    ):
+    with pytest.raises(UsageError, match="invalid key fingerprint '8A8323FA'"):
         parse_signer("8A8323FA")
 
 

@@ -162,9 +162,8 @@ def test_output_without_evidence_gives_no_verdict() -> None:
 
 
 def test_only_the_last_run_of_a_requeued_job_counts() -> None:
-    first = (
-        "srun: error: node1: task 0: Exited with exit code 140\nargosy: a new checkpoint: back into the queue, 1 of 5\n"
-    )
+    again = "argosy: the run wrote a new checkpoint, so the job is requeued: restart 1 of 5\n"
+    first = "srun: error: node1: task 0: Exited with exit code 140\n" + again
     last = "srun: error: node2: task 3: Exited with exit code 42\n"
     assert find_first_failure(first + last) == RankEnd(3, "node2", 42)
     assert find_first_failure(first + last + "argosy: job 7 ended with code 42\n") == RankEnd(3, "node2", 42)
@@ -198,7 +197,7 @@ srun: error: node1: task 0: Exited with exit code 143
 
 
 @pytest.mark.parametrize(
-    "said", ["what runs before the ranks failed (code 3)", "the image cannot be copied to /x on every node"]
+    "said", ["the command of --before failed (code 3)", "the image cannot be copied to /x on every node"]
 )
 def test_a_failure_before_the_ranks_begin_is_not_a_ranks(said: str) -> None:
     task = "srun: error: node1: task 0: Exited with exit code 3\n"

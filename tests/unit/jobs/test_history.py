@@ -14,7 +14,7 @@ from argosy.core.errors import UsageError
 from argosy.jobs.history import past_jobs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.logs import read_output
-from argosy.jobs.names import LOCAL_RUN, name_of_last
+from argosy.jobs.names import LOCAL_RUN, last_launch
 from argosy.jobs.record import new_record_folder, read_submission
 from tests.unit.machines import make_session
 
@@ -201,8 +201,9 @@ def test_a_run_on_this_machine_is_shown_as_last_and_has_no_recorded_output(state
     (folder / "job.json").write_text(json.dumps(PLAN))
     (folder / "end.json").write_text('{"code": 3}')
     assert "ended with an error (code 3)" in ask("show", "last").output
-    for options in ((), ("--follow",)):
-        error = CliRunner().invoke(app, ("logs", "last", *options)).exception
+    assert "ended with an error (code 3)" in ask("show").output, "the last launch is the default"
+    for options in ((), ("last",), ("last", "--follow")):
+        error = CliRunner().invoke(app, ("logs", *options)).exception
         assert isinstance(error, UsageError)
         assert str(error).startswith("the output of run 20260102-030405-123456-abcd was not recorded")
 
@@ -244,11 +245,11 @@ def test_the_last_launch_is_the_newest_that_was_not_refused(tmp_path: Path) -> N
     for folder in (array, local, refused):
         folder.mkdir(parents=True)
     (array / "submitted.json").write_text('{"job": "88"}')
-    assert name_of_last(session) == "88", "the whole array, not one task"
+    assert last_launch(session).id == "88", "the whole array, not one task"
     (refused / "submitted.json").write_text('{"job": ""}')
-    assert name_of_last(session) == "88"
+    assert last_launch(session).id == "88"
     (local / "end.json").write_text('{"code": 0}')
-    assert name_of_last(session) == local.name
+    assert last_launch(session).id == local.name
 
 
 def test_a_run_on_this_machine_with_logs_of_its_ranks_is_read_from_them(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from argosy.jobs.live.stacks import group_stacks, parse_stacks, render_groups
 from argosy.jobs.live.watch import JobWatch
 from argosy.jobs.query import JobFacts, describe_waiting
 from argosy.jobs.record import STARTED
-from argosy.slurm.text import RUNNING
+from argosy.slurm.states import RUNNING
 from tests.patience import wait_until_written
 from tests.unit.machines import make_host, make_session, real_session
 

@@ -197,7 +197,7 @@ def test_a_name_whose_jobs_have_ended_is_reported_as_their_number_would_be(tmp_p
     session, _ = place(tmp_path, runner)
     record(tmp_path, 1, "7")
     record(tmp_path, 2, "9")
-    assert cancel_jobs(session, ("train",)) == ("job 9 had ended already: Slurm does not list it any more",)
+    assert cancel_jobs(session, ("train",)) == ("job 9 has already ended: Slurm does not list it any more",)
     with pytest.raises(UsageError, match="there is no job 'tarin'") as caught:
         cancel_jobs(session, ("tarin",))
     assert "did you mean train?" in caught.value.hint
@@ -240,7 +240,7 @@ def test_the_last_launch_can_be_cancelled_unless_it_is_not_a_job_of_its_own(tmp_
     with pytest.raises(UsageError, match="the last launch ran in the allocation of job 8"):
         cancel_jobs(session, ("last",))
     local_run(tmp_path, 3)
-    with pytest.raises(UsageError, match="is not a job of Slurm"):
+    with pytest.raises(UsageError, match="not a job of Slurm"):
         cancel_jobs(session, ("last",))
 
 

@@ -51,6 +51,15 @@ def shown(state: str, output: Path, *, restarts: int = 0, code: str = "0:0") -> 
     return Reply(0, text + "\n", "")
 
 
+def test_variables_of_the_user_for_squeue_hide_no_job(tmp_path: Path) -> None:
+    place = session(
+        tmp_path, [], PATH="/bin", SQUEUE_STATES="COMPLETED", SQUEUE_PARTITION="cpu", SLURM_CONF="/slurm.conf"
+    )
+    assert list_jobs(place) == ()
+    assert isinstance(place.runner, FakeRunner)
+    assert place.runner.seen[0].env == {"PATH": "/bin", "SLURM_CONF": "/slurm.conf"}
+
+
 class Telling:
     """A Slurm that tells one thing after the other, and lets the job write in between."""
 
@@ -364,8 +373,8 @@ def test_cancel_lists_cancelled_and_already_ended_jobs(tmp_path: Path) -> None:
     assert told == (
         "job 1 is cancelled (train, it ran on n[1-2])",
         "job 2 is cancelled (train, it waited in the queue)",
-        "job 3 had ended already: ended well",
-        "job 7 had ended already: Slurm does not list it any more",
+        "job 3 has already ended: ended well",
+        "job 7 has already ended: Slurm does not list it any more",
     )
 
 

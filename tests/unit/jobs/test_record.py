@@ -274,6 +274,7 @@ def test_the_end_of_a_job_prints_and_records_its_verdict(record: Path, shell: st
             RankEnd(3, "node2", 42),
         ),
         (f"{TORCHRUN}argosy: job 7 ended with code 1\nall was well in the second run\n", None),
+        (f"{SRUN}argosy: the run wrote a new checkpoint, so the job is requeued: restart 1 of 2\n", None),
         (BY_STARTER, RankEnd(5, "node2", 42)),
         (BY_STARTER.replace("code 42", "signal 11"), RankEnd(5, "node2", 139)),
         (BY_SIGNAL, RankEnd(1, "node1", 132)),

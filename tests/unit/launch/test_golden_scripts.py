@@ -18,7 +18,7 @@ from argosy.core.model import ContainerRequest
 from argosy.core.session import Session
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -178,7 +178,7 @@ def test_no_golden_script_is_left_that_no_case_makes() -> None:
 def test_an_image_that_only_the_site_has_may_be_named_without_its_folder() -> None:
     script = script_of(Case("lumi-g", "one-gpu", Wanted(gpus=1), image="train.sif"))
     assert "argosy_image=train.sif\n" in script
-    assert "is not here" in script
+    assert "is not on this machine" in script
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])

@@ -13,7 +13,7 @@ from argosy.launch.explain import explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import warn_before_submission
 from argosy.launch.resolve import prepare_launch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.launch.test_golden_scripts import SQUASHFS, laptop
 from tests.unit.machines import make_host, make_session
 
@@ -180,7 +180,8 @@ def test_a_launch_on_a_login_node_names_the_site_that_is_missing(tmp_path: Path)
     (tmp_path / "argosy-sites").mkdir()
     profile = 'name = "odd"\ntitle = "o"\nscheduler = "slurm"\n[identity]\nhosts = ["odd-login"]\n'
     (tmp_path / "argosy-sites/odd.toml").write_text(profile)
-    there = make_session(host=make_host(cwd=str(tmp_path), hostname="odd-login"))
+    programs = {"sbatch": "/usr/bin/sbatch"}
+    there = make_session(host=make_host(cwd=str(tmp_path), hostname="odd-login", programs=programs))
     for asked in ({"launcher": "srun"}, {"wanted": Wanted(nodes=2)}):
         with pytest.raises(UsageError) as caught:
             prepare_launch(LaunchRequest("/a.sif", ("python", "t.py"), site="local", **asked), there)

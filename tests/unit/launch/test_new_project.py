@@ -36,6 +36,13 @@ def test_an_existing_file_is_never_changed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+def test_a_project_that_has_requirements_is_told_how_to_build_them(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    with pytest.raises(UsageError) as refused:
+        write_project(NewProject(tmp_path, "ddp", read_site("local")))
+    assert refused.value.hint.startswith("to build the image of this project: argosy build requirements.txt -o my.sif;")
+
+
 def test_a_site_that_requires_an_account_gets_a_line_to_fill_in(tmp_path: Path) -> None:
     site = next(site for name in site_names() if "account" in (site := read_site(name)).slurm.required)
     write_project(NewProject(tmp_path, "ddp", site))

@@ -40,7 +40,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Avoid, Option
 from argosy.sites.software import Modules
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer", "sbatch", environment={"HOME": "/home/alice"})
@@ -247,7 +247,7 @@ def test_commands_before_the_ranks_run_once_and_stop_the_job_on_failure(tmp_path
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=path, check=False)
     assert (ran.stdout, ran.returncode) == ("once\n", 1)
-    assert "what runs before the ranks failed (code 1)" in ran.stderr
+    assert "the command of --before failed (code 1)" in ran.stderr
 
 
 # Smoke runs
@@ -347,6 +347,16 @@ def test_a_launch_outside_the_projects_jobs_takes_its_defaults(project: Project)
     assert [v.name for v in request.container.variables] == ["A"]
 
 
+@pytest.mark.parametrize("name", ["train", ""])
+def test_a_job_without_gpus_overrides_the_gpus_of_the_project_file(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "argosy.toml"
+    file.write_text("[launch]\ngpus_per_node = 2\n[job.train]\ncommand = ['id']\ngpu_type = 'a100'\n")
+    project, options = read_project(file), {"gpu": "none"}
+    given = with_job(project, name, options) if name else with_defaults(project, {"command": ("id",), **options})
+    request = make_request(given, HOST)
+    assert (request.wanted.gpus_per_node, request.gpu_type, request.container.gpu) == (0, "", "none")
+
+
 def test_an_unknown_job_is_refused_with_the_nearest(project: Project) -> None:
     with pytest.raises(UsageError, match="did you mean train"):
         with_job(project, "trian", {})
@@ -428,6 +438,14 @@ def test_the_options_that_are_not_used_are_named_in_one_line() -> None:
     names = "--time, --mem, --mail-type, --exclusive, --sbatch-arg, --mpi"
     assert list(unused_options(made.choices)) == [f"{names}: {UNUSED}"]
     assert list(unused_options(plan(HERE).choices)) == []
+
+
+@pytest.mark.parametrize("asked", [{"smoke": True}, {"options": JobOptions(array="0-3")}, {"launcher": "mpi"}])
+def test_a_cluster_without_its_site_is_named_by_the_options_that_need_it(asked: dict[str, Any]) -> None:
+    for host, advice in ((make_host("apptainer"), False), (make_host("apptainer", "sbatch"), True)):
+        with pytest.raises(UsageError) as refused:
+            plan(HERE, host=host, **asked)
+        assert ("name your cluster with --site" in refused.value.hint) is advice
 
 
 @pytest.mark.parametrize(
@@ -778,3 +796,9 @@ def test_several_nodes_without_slurm_are_refused_with_the_site_that_was_used() -
         plan(HERE, wanted=Wanted(nodes=2))
     assert f"the site is '{HERE.name}'" in refused.value.evidence
     assert "--site" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        plan(HERE, wanted=Wanted(nodes=2), host=make_host("apptainer", "sbatch"))
+    assert "argosy sites new NAME --on-node" in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        plan(HERE, wanted=Wanted(nodes=2), given={"site": ("local", "argosy.toml:9")})
+    assert f"the site is '{HERE.name}' (argosy.toml:9), which" in refused.value.evidence

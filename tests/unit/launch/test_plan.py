@@ -51,7 +51,7 @@ from argosy.sites.binding import parse_ranges, plan_masks, render_core_list, ren
 from argosy.sites.profile import Node, Site, Slurm
 from argosy.sites.profile_parts import Setting
 from argosy.sites.software import LauncherPolicy
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host
 
 KEPT = Path(__file__).parents[2] / "golden-scripts" / "lab"
@@ -129,6 +129,17 @@ def test_impossible_numbers_are_refused_with_the_numbers(wanted: Wanted, numbers
 def test_each_rank_has_a_core_if_there_are_more_ranks_than_cores_per_gpu() -> None:
     site = msgspec.structs.replace(LAB, node=Node(cores=8, gpus=2), slurm=Slurm(cpus_per_gpu=2))
     assert choose_job_shape(Wanted(gpus_per_node=1, ranks=4), site)[0] == Shape(1, 4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "warns"),
+    [(Wanted(nodes=2), True), (Wanted(nodes=2, cpus_per_rank=1), False), (Wanted(nodes=1), False)],
+)
+def test_a_core_on_each_of_several_nodes_is_a_warning(wanted: Wanted, *, warns: bool) -> None:
+    site = replace(LAB, node=replace(LAB.node, gpus=0, cores=56))
+    cores = choose_job_shape(wanted, site)[1][-1]
+    assert (cores.mark is Mark.DOUBTFUL) is warns
+    assert ("of the 56 cores of a node" in cores.why) is warns
 
 
 def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
@@ -393,7 +404,6 @@ def test_a_job_that_slurm_starts_again_keeps_the_log_of_its_first_run(
         ({"checkpoint": "/x"}, "add --resume"),
         ({"restarts": -1, "checkpoint": "/x"}, "--resume"),
         ({"restarts": 1, "checkpoint": "/x", "options": JobOptions(signal="now")}, "warning signal"),
-        ({"command": ()}, "no command"),
         ({"launcher": "torchrum"}, "torchrun"),
         ({"debug": ("nett",)}, "did you mean net"),
         ({"launcher": "srun", "launcher_arguments": ("--x",)}, "torchrun"),

@@ -192,7 +192,7 @@ def test_an_image_without_ray_is_reported_as_such(nodes: Nodes) -> None:
 def test_the_program_can_be_embedded_in_a_script() -> None:
     text = RAY.read_text()
     assert "'" not in text
-    started = find_launcher("ray")(LauncherSpec(("python", "x.py"), Counts("2", "1")))
+    started = find_launcher("ray").plan(LauncherSpec(("python", "x.py"), Counts("2", "1")))
     assert started.command == ("python", "-u", "-c", text, "2", "python", "x.py")
     assert not started.per_rank
 

@@ -31,7 +31,7 @@ from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.calls import explain_sbatch
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 HOST = make_host("apptainer")
@@ -84,6 +84,15 @@ def test_the_first_port_of_a_batch_job_follows_from_the_job_and_its_restarts_alo
         script = f"{stubs}{find}\n{render_rendezvous(SITE)}\necho $MASTER_PORT"
         ran = subprocess.run(("/bin/sh", "-euc", script), env=there, capture_output=True, text=True, check=True)
         assert int(ran.stdout) == 20000 + (job * 7 + restart * 31) % 10000
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_what_a_task_prolog_prints_is_no_part_of_the_port(shell: str) -> None:
+    find = "\n".join(render_script_functions(render_rendezvous(SITE)))
+    stubs = 'scontrol() { echo node1; }\nsrun() { echo "** node 1: welcome **"; echo; echo 20049; }\nargosy_helpers=\n'
+    script = f'{stubs}{find}\n{render_rendezvous(SITE)}\necho "$MASTER_PORT"'
+    there = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    assert subprocess.run((shell, "-euc", script), env=there, capture_output=True, check=True).stdout == b"20049\n"
 
 
 def test_no_file_in_a_folder_of_all_users_keeps_a_port() -> None:
@@ -218,7 +227,7 @@ def test_a_warning_before_the_job_starts_is_refused() -> None:
     [
         ("", "true", 3, 0, ""),
         ("yes", "true", 3, 7, "the time limit ended restart 3 of 3: launch the job again with the same --checkpoint"),
-        ("yes", "false", 1, 0, "this run left no new /x: the job is not requeued"),
+        ("yes", "false", 1, 0, "this run wrote no new checkpoint /x, so the job is not requeued"),
     ],
 )
 def test_a_chain_that_ends_at_a_time_limit_is_not_reported_as_finished(
@@ -255,6 +264,21 @@ def test_a_job_goes_back_into_the_queue_once_the_controller_answers_and_keeps_it
     assert set(tries.read_text().splitlines()) == {"requeue 9"}
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("time", "kept"), [("2026-11-28T13:35:38", True), ("None", False)])
+def test_a_job_that_slurm_preempts_keeps_its_mark_for_the_next_run(
+    shell: str, time: str, *, kept: bool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    call = render_requeue(Resume(3, "/x", grace=20))
+    told = f"scontrol() {{ echo '   PreemptEligibleTime=2026-11-28T13:35:33 PreemptTime={time}'; }}"
+    values = f"argosy_warned='' argosy_restart=0 argosy_restarts=3 argosy_stopped='' argosy_mark={mark}"
+    lines = "\n".join([*render_script_functions(call), told, values, call])
+    subprocess.run([shell, "-euc", lines], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "9"}, check=True)
+    assert mark.exists() is kept
+
+
 # Submitting
 
 
@@ -280,10 +304,10 @@ def test_sbatch_sees_nothing_of_an_outer_job_or_of_the_defaults_that_were_read(t
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ("invalid partition specified: x", "sinfo -s"),
+        ("invalid partition specified: x", "argosy queues"),
         ("Invalid account or account/partition combination specified", "--account"),
         ("No partition specified or system default partition", "no default partition"),
-        ("User's group not permitted to use this partition", "you may not use it"),
+        ("User's group not permitted to use this partition", "you may not use this partition"),
         ("Invalid qos specification", "--qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "too many jobs"),
         ("Invalid generic resource (gres) specification", "--gpu-type"),
@@ -306,6 +330,26 @@ def test_a_refusal_of_slurm_is_quoted_with_a_next_step(said: str, hint: str) -> 
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", line), SITE.name)
     assert line in str(error)
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "sbatch: error: Batch job submission failed: Unspecified error",
+        "sbatch: error: cli_filter plugin terminated with error",
+    ],
+)
+def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message(last: str) -> None:
+    text = f"sbatch: error: *** Welcome ***\nsbatch: error: You must give a --reason.\n{last}"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "You must give a --reason." in error.evidence
+    assert "a rule of this site rejects the job" in error.hint
+
+
+def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
+    text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
+    error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
+    assert "--time" not in error.hint
 
 
 def test_a_refused_default_is_traced_to_its_variable() -> None:

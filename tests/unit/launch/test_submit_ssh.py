@@ -23,7 +23,7 @@ from argosy.images.send import fetch_bytes
 from argosy.jobs.remote_record import LOG_BYTES, copy_notes, copy_output
 from argosy.launch.model import LaunchRequest
 from argosy.launch.submit_ssh import remote_path, with_remote_paths
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 PATH = {"PATH": os.environ["PATH"]}
 

@@ -18,7 +18,7 @@ from argosy.launch.model import LaunchRequest, Wanted
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import GROUPS, Row
-from argosy.slurm.text import JobOptions, slurm_time
+from argosy.slurm.sbatch import JobOptions
 
 RECORDS = {"shape": Wanted, "slurm": JobOptions, "request": LaunchRequest}
 BUILD_RECORDS = {"request": BuildRequest, "engine": EngineOptions}
@@ -60,25 +60,3 @@ def test_values_to_choose_from_are_those_of_the_program() -> None:
 def test_no_two_options_of_a_command_share_a_name(command: Command) -> None:
     names = [name for option in command.params if option.param_type_name == "option" for name in option.opts]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1h", "1:00:00"),
-        ("30m", "0:30:00"),
-        ("90min", "1:30:00"),
-        ("1 hour", "1:00:00"),
-        ("2 days 3 hours", "2-03:00:00"),
-        (" ", " "),
-        ("1h30m", "1:30:00"),
-        ("2d", "2-00:00:00"),
-        ("45s", "0:00:45"),
-        ("2-00:00:00", "2-00:00:00"),
-        ("90", "90"),
-        ("", ""),
-        ("soon", "soon"),
-    ],
-)
-def test_a_short_time_is_written_as_slurm_reads_it(text: str, expected: str) -> None:
-    assert slurm_time(text) == expected

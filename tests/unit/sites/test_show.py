@@ -25,7 +25,7 @@ from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.sites.load import Machine, detect_sites, machine_here
 from argosy.sites.read import DATA, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 SITES = [read_site(name) for name in site_names()]
@@ -138,9 +138,15 @@ def test_each_site_value_is_explained_with_source_and_date() -> None:
         assert row.proof == "documented"
 
 
+def test_values_that_are_known_when_planning_are_filled_in() -> None:
+    values = {row.what: row.value for row in explained_rows()}
+    folder = values["MIOPEN_USER_DB_PATH, MIOPEN_CUSTOM_CACHE_DIR"]
+    assert folder.endswith("/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID")
+
+
 def test_undecided_values_are_explained_last() -> None:
-    rows = {row.what: row for row in explained_rows() if row.group == "not decided"}
-    assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
+    rows = {row.what: row for row in explained_rows() if row.group == "assumed or not set"}
+    assert set(rows) == {"assumed", "home and current folder", "NCCL_NET_GDR_LEVEL"}
 
 
 def test_a_laptop_keeps_a_script_for_another_site_without_its_image_or_tools(
@@ -400,3 +406,12 @@ class Hearing(QuietReporter):
     def note(self, text: str) -> None:
         """Keep it."""
         self.heard.append(text)
+
+
+def test_a_value_without_a_source_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "c.toml"
+    profile.write_text('name = "c"\ntitle = "c"\nscheduler = "slurm"\n\n[node]\ncores = 8\n')
+    assert run_app(["sites", "show", str(profile)]) == 0
+    assert "    documented: no source\n" in capsys.readouterr().out
+    assert run_app(["sites", "lint", str(profile)]) == 7
+    assert "    a fact without a source cannot be checked\n" in capsys.readouterr().out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import subprocess
 from pathlib import Path
@@ -28,7 +27,7 @@ from argosy.sites.job_settings import (
     late_word,
 )
 from argosy.sites.load import load_site
-from argosy.sites.partitions import Demand, choose_partition, parse_minutes, time_limit
+from argosy.sites.partitions import Demand, choose_partition, time_limit
 from argosy.sites.profile import Node, Partition, Site, Slurm
 from argosy.sites.profile_parts import Evident, Option
 from argosy.sites.read import DATA, read_site, read_table, search_path, site_names
@@ -291,28 +290,6 @@ def test_an_infiniband_setting_is_empty_on_a_node_without_infiniband() -> None:
     told = subprocess.run(["/bin/sh", "-c", f'echo "{word.expression}"'], capture_output=True, text=True, check=True)
     has_all = all(Path(path).exists() for path in INFINIBAND.split())
     assert told.stdout == ("all\n" if has_all else "void\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("15", 15),
-        ("15:30", 15.5),
-        ("1:30:00", 90),
-        ("2-00", 2880),
-        ("2-01:30", 2970),
-        ("1-00:00:30", 1440.5),
-        ("0", math.inf),
-    ],
-)
-def test_times_are_read_as_slurm_reads_them(text: str, expected: float) -> None:
-    assert parse_minutes(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "x-1", "-5"])
-def test_an_invalid_time_is_refused(text: str) -> None:
-    with pytest.raises(SiteError):
-        parse_minutes(text)
 
 
 def test_whole_nodes_and_parts_of_nodes_choose_their_partition() -> None:

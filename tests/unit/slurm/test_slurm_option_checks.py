@@ -6,8 +6,8 @@ import pytest
 
 from argosy.core.errors import UsageError
 from argosy.core.records import replace
-from argosy.slurm.option_checks import describe_short_time, parse_megabytes, parse_warning, refuse_invalid_options
-from argosy.slurm.text import JobOptions, choose_defaults
+from argosy.slurm.option_checks import parse_megabytes, parse_warning, refuse_invalid_options
+from argosy.slurm.sbatch import JobOptions, choose_defaults
 
 
 def options(name: str, value: str) -> JobOptions:
@@ -63,6 +63,12 @@ def test_values_that_sbatch_refuses_or_misreads_are_refused_with_the_right_form(
     with pytest.raises(UsageError) as caught:
         refuse_invalid_options(options(option, value))
     assert said in str(caught.value)
+
+
+def test_an_invalid_value_of_a_file_is_reported_with_file_and_line() -> None:
+    with pytest.raises(UsageError, match="invalid time limit '1hh'") as caught:
+        refuse_invalid_options(JobOptions(time="1hh"), given={"time": ("1hh", "/home/ada/config.toml:3")})
+    assert caught.value.evidence == "/home/ada/config.toml:3: time = 1hh"
 
 
 def test_mem_and_mem_per_gpu_exclude_each_other() -> None:
@@ -141,19 +147,6 @@ def test_a_warning_is_read_as_sbatch_reads_it(text: str, signal: str, seconds: i
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("1:00", "Slurm reads minutes:seconds, so this is 1 minute; write 1h for hours"),
-        ("24:00", "Slurm reads minutes:seconds, so this is 24 minutes; write 24h for hours"),
-        ("02", "Slurm reads minutes, so this is 2 minutes; write 2h for hours"),
-        *((plain, "") for plain in ("", "10:00", "30", "60", "1:00:00", "0:01:00", "1-12", "UNLIMITED")),
-    ],
-)
-def test_a_limit_of_minutes_that_looks_like_hours_is_explained(value: str, expected: str) -> None:
-    assert describe_short_time(value) == expected
-
-
-@pytest.mark.parametrize(
     ("text", "megabytes"),
     [("60G", 61_440), ("512", 512), ("1T", 1_048_576), ("2048KB", 2), ("much", 0), ("9" * 5000, 0)],
 )
@@ -162,6 +155,6 @@ def test_memory_is_parsed_in_slurms_units(text: str, megabytes: int) -> None:
 
 
 def test_alternatives_beside_another_dependency_are_refused() -> None:
-    with pytest.raises(UsageError, match="cannot join dependencies"):
+    with pytest.raises(UsageError, match="cannot combine dependencies"):
         refuse_invalid_options(JobOptions(dependency="afterok:1"), ("-d afterany:2?singleton",))
     refuse_invalid_options(JobOptions(), ("-d afterany:2?singleton",))

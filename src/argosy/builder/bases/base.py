@@ -14,7 +14,7 @@ from argosy.builder.bases.debian import make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
-from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE, ROOT
+from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
@@ -71,7 +71,7 @@ def digest_ahead(image: Image, session: Session) -> Callable[[], str]:
 
 NO_OPTIONS = EngineOptions()
 PACKED_FIRST = frozenset({Kind.ROOT_DIRECTORY, Kind.TAR})
-LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE))
+LAYER_PATHS = tuple(path.lstrip("/") for path in (ROOT, APPTAINER_ENV, PROFILE_SCRIPT))
 """Paths of Argosy's layer in a flat image that does not describe its base."""
 ENVIRONMENT_PATHS = tuple(f"{ENV_PREFIX}/{name}" for name in ("bin", "lib", "conda-meta"))
 """Folders of the environment, which the build writes to."""

@@ -21,6 +21,7 @@ from argosy.builder.bases.definitions import (
     read_definition,
 )
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.model import APPTAINERS
 from argosy.core.process import Argv, Command, run_checked
 from argosy.core.session import Session, Step
 from argosy.images.open import GO_ARCH
@@ -28,7 +29,6 @@ from argosy.images.registry.fetch import daemon_hint
 from argosy.images.registry.references import parse_reference
 from argosy.images.registry.skopeo import explain_pull, is_insecure, parse_insecure
 
-RUNTIMES = ("apptainer", "singularity")
 BUILDERS = ("buildah", "podman", "docker")
 STORE = "containers-storage:"
 """The store that buildah and podman share, as they and skopeo write it."""
@@ -41,6 +41,16 @@ NEEDS_SUB_USERS = (
     "without root, a base with device nodes or files of several users needs newuidmap and your entries in /etc/subuid "
     "and /etc/subgid: ask your administrator for them, or build on another machine"
 )
+
+FROM_AN_IMAGE = "write 'Bootstrap: docker' and an image of a registry, for example 'From: debian:12'"
+BOOTSTRAPS = (
+    (r"no library client", f"apptainer knows no library by default: {FROM_AN_IMAGE}; or 'apptainer remote add' one"),
+    (
+        r"(?i)conveyor failed to get: [^\n]* in path",
+        f"install the program that the bootstrap needs, or {FROM_AN_IMAGE}",
+    ),
+)
+"""Messages of Apptainer about the first line of a definition file, with a hint for each."""
 
 NO_HEREDOC = "Unknown instruction"
 HEREDOC_HINT = "here-documents (RUN <<EOF) need buildah 1.33 or podman 4.8: join the lines with && after one RUN"
@@ -108,7 +118,7 @@ def run_definition(
     command = Command(
         (engine, "build", "--disable-cache", *fake, *arguments, str(out), str(path.absolute())),
         cwd=session.host.cwd,
-        env=_outside(session) | {f"{name.upper()}_TMPDIR": str(work) for name in RUNTIMES},
+        env=_outside(session) | {f"{name.upper()}_TMPDIR": str(work) for name in APPTAINERS},
         joined=True,
     )
     hint = "the last lines show the section that failed"
@@ -117,9 +127,10 @@ def run_definition(
     except ToolFailed as error:
         if NO_OWNERS.search(error.evidence):
             error.hint = NEEDS_SUB_USERS
-        error.hint = explain_pull(error.evidence) or error.hint
+        bootstrap = next((hint for pattern, hint in BOOTSTRAPS if re.search(pattern, error.evidence)), "")
+        error.hint = bootstrap or explain_pull(error.evidence) or error.hint
         raise
-    return EngineOutput(out, _why(engine, RUNTIMES, session))
+    return EngineOutput(out, _why(engine, APPTAINERS, session))
 
 
 def run_dockerfile(
@@ -187,7 +198,7 @@ def describe_expected_engine(reference: str, options: EngineOptions, session: Se
 def _engine_of(file: Path, kind: Format, session: Session) -> str:
     """Check a definition file or Dockerfile, and choose the engine that builds it."""
     read_definition(file, kind)
-    engines, made = (RUNTIMES, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
+    engines, made = (APPTAINERS, "base.sif") if kind is Format.DEFINITION else (BUILDERS, "image.tar")
     return _find(engines, f"the {kind} {file.name}", made, file, session)
 
 
@@ -268,7 +279,7 @@ def _find(engines: Argv, what: str, made: str, path: Path, session: Session) -> 
     if engine is not None:
         return engine
     elsewhere = (
-        f"apptainer build {made} {path.name}" if engines is RUNTIMES else f"docker build + docker save -o {made}"
+        f"apptainer build {made} {path.name}" if engines is APPTAINERS else f"docker build + docker save -o {made}"
     )
     raise ToolMissing(
         f"cannot build {what}: no engine is installed",

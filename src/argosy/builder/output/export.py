@@ -162,7 +162,7 @@ def reserve_output(output: Path, form: OutputFormat, session: Session, *, force:
     refuse_unwritable_folder(output.parent)
     if form is OutputFormat.SIF and output.suffix in ARCHIVE_SUFFIXES:
         raise UsageError(
-            f"which kind of archive is {output.name}?",
+            f"the name {output.name} does not say which kind of archive to write",
             hint="add --format docker-archive (docker) or oci-archive (podman, skopeo), or name the output NAME.sif",
         )
     name = output.with_name(f".{output.name}.lease")

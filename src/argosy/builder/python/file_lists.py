@@ -69,11 +69,15 @@ def find_altered_packages(tree: Path, entries: Entries, packages: Collection[str
 
 
 def _others(tree: Path, record: str, entries: Entries) -> Iterator[str]:
-    """Return the files of a ``RECORD`` that exist with another digest."""
+    """Return the files of a ``RECORD`` that exist with another digest.
+
+    Byte code is left out: some wheels contain it, for example that of numpy 1.26, and installers compile it again.
+    """
     folder = posixpath.dirname(posixpath.dirname(record))
     for name, digest in _rows(tree / record):
         found = digest_of_entry(entries.get(_path_of(folder, name), b""))
-        if found and digest.startswith("sha256=") and found != _hexadecimal(digest.removeprefix("sha256=")):
+        is_listed = digest.startswith("sha256=") and not name.endswith(".pyc")
+        if found and is_listed and found != _hexadecimal(digest.removeprefix("sha256=")):
             yield name
 
 

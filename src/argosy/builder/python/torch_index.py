@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -36,7 +35,7 @@ BUILD = re.compile(r"\+(cu\d+|rocm\d[\d.]*|xpu|cpu)\b")
 """The local version of a PyTorch build, which is also the last part of the address of its index."""
 NAMES_AN_INDEX = frozenset({"--default-index", "--index", "--find-links", "--no-index"})
 
-OF_VENDOR: Mapping[str, str] = MappingProxyType({"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"})
+OF_VENDOR: Mapping[str, str] = {"nvidia": "cu128", "amd": "rocm6.4", "intel": "xpu"}
 """GPU vendor -> index, if a profile does not contain the version that the nodes' driver supports."""
 
 CUDA = (118, 121, 124, 126, 128, 129, 130, 132)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from argosy.core.errors import ArgosyError, CheckFailed, NoVersions, ToolFailed
 from argosy.core.process import Reply
 from argosy.core.progress import render_amount
 from argosy.core.redact import redact
+from argosy.recipes.merge import PYTHON_OF_DEBIAN
 from argosy.recipes.recipe import PipLine
 from argosy.recipes.uv_options import UvSettings
 
@@ -33,6 +35,10 @@ _WARNING = re.compile(
 UNKNOWN_PACKAGE = re.compile(r"Because (\S+) was not found in (?:the package registry|the provided package locations)")
 DAMAGED = re.compile(r"Failed to deserialize cache entry|The wheel is invalid|Failed to read from zip file")
 OTHER_PYTHON = re.compile(r"current Python version \([^)]*\) does not satisfy Python([<>=!~][\w.,<>=!~]*\w)")
+WHEELS_ONLY = re.compile(
+    r"only found wheels for `(?P<name>[^`]+)` \(v(?P<version>[^)]+)\) with the following Python (?:ABI|implementation) "
+    r"tags?: (?P<tags>`\w+`(?:,? (?:and )?`\w+`)*)"
+)
 
 
 def explain_uv(
@@ -56,7 +62,7 @@ def explain_uv(
             f"cannot build {built[1]}, which has no wheel for this base",
             evidence="\n".join(text[built.start() :].strip().splitlines()[:MOST_OF_A_BUILD]),
             hint=about_git
-            or "use a version that has a wheel, or a base with the compilers and libraries that the build needs"
+            or "use a version that has a wheel, or a base with the Python, compilers and libraries that the build needs"
             + (f"; if it needs packages of the image: --no-build-isolation {_bare(built[1])}" if lacks else ""),
         )
     if NO_SOLUTION in text or "no version of" in text:
@@ -119,11 +125,10 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
                 evidence=evidence,
                 hint="put the index's login into ~/.netrc or pip's configuration, or check the spelling",
             )
-        return CheckFailed(
-            f"the index has no package {unknown[1]!r}",
-            evidence=evidence,
-            hint="check the spelling; for a package of another index, add --extra-index-url to the requirements file",
-        )
+        hint = "check the spelling; for a package of another index, add --extra-index-url to the requirements file"
+        if unknown[1] in sys.stdlib_module_names:
+            hint = f"{unknown[1]} is a part of Python itself: remove it from the requirements file"
+        return CheckFailed(f"the index has no package {unknown[1]!r}", evidence=evidence, hint=hint)
     if missing := NO_VERSION.search(" ".join(text.split())):
         return NoVersions(
             f"the index has no {missing[1]}=={missing[2]}",
@@ -139,9 +144,28 @@ def _no_solution(text: str, settings: UvSettings) -> CheckFailed:
         hint = (
             f"use an older version, or a base with Python{other[1]}; python{other[1]} in an environment.yml also works"
         )
+    if wheels := WHEELS_ONLY.search(" ".join(text.split())):
+        hint = _advise_older_python(wheels["name"], wheels["version"], re.findall(r"`cp3(\d+)", wheels["tags"])) or hint
     if files := [value for word, value in pairwise(settings.arguments) if word == "--constraints"]:
         hint += f"; pip's configuration has constraints, too: {', '.join(files)}"
     return NoVersions("no compatible versions of the packages exist for this base", evidence=evidence, hint=hint)
+
+
+def _advise_older_python(name: str, version: str, minors: list[str]) -> str:
+    """Return how to get one of the Pythons 3.`minors` that wheels exist for; empty without such a Python."""
+    if not minors:
+        return ""
+    pythons = [f"3.{minor}" for minor in minors]
+    bases = [
+        f"--base debian:{suite} (Python {python})"
+        for suite, python in PYTHON_OF_DEBIAN.items()
+        if python.rpartition(".")[0] in pythons
+    ]
+    fixes = ["use another version of it", *bases, f"--base docker://python:{pythons[-1]}-slim"]
+    return (
+        f"{name} {version} has wheels only for Python {', '.join(pythons)}: "
+        f"{', '.join(fixes)}, or python={pythons[-1]} in an environment.yml"
+    )
 
 
 def explain_warnings(said: str, asked: Iterable[PipLine]) -> Iterator[str]:

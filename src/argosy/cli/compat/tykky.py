@@ -19,7 +19,7 @@ from argosy.core.shell import quote
 from argosy.core.store import work_folder
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.build_options import DEFAULT_BASE
-from argosy.wrap.model import Recipe, Settings, SourceKind, UpdateRequest, WrapRequest
+from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, WrapRequest
 from argosy.wrap.plan import parse_environ
 from argosy.wrap.prefix import update, wrap
 from argosy.wrap.request import script_paths
@@ -213,7 +213,7 @@ def plan_update(arguments: Arguments, cwd: Path, read: Read) -> UpdateRequest:
     return UpdateRequest(cwd / arguments.what, packages, after=_scripts((arguments.after,), cwd))
 
 
-def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: Recipe, read: Read) -> Settings:
+def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: PrefixRecipe, read: Read) -> Settings:
     """Return how the commands start; new wrapper paths are added to those of the environment or the old version."""
     asked = tuple(_path_inside(path, arguments, recipe) for path in (*conf.paths, *arguments.paths))
     known = old.paths or ((f"{ENV_PREFIX}/bin",) if recipe.kind is SourceKind.FILES else ())
@@ -224,7 +224,7 @@ def plan_settings(arguments: Arguments, conf: Conf, old: Settings, recipe: Recip
     return replace(old, paths=paths, variables=tuple(variables.items()))
 
 
-def _path_inside(path: str, arguments: Arguments, recipe: Recipe) -> str:
+def _path_inside(path: str, arguments: Arguments, recipe: PrefixRecipe) -> str:
     """Return a path in the container; paths of an environment or installation may be relative to it."""
     if recipe.kind is SourceKind.FILES and not path.startswith("/"):
         return f"{ENV_PREFIX}/{path}"
@@ -237,7 +237,7 @@ def _scripts(files: tuple[str, ...], cwd: Path) -> tuple[str, ...]:
     return tuple(str(cwd / file) for file in files if file)
 
 
-def _conda(arguments: Arguments, conf: Conf, cwd: Path, read: Read) -> Recipe:
+def _conda(arguments: Arguments, conf: Conf, cwd: Path, read: Read) -> PrefixRecipe:
     if not arguments.what.endswith((".yml", ".yaml")) and "@EXPLICIT" not in read(arguments.what).split():
         raise UsageError(
             f"{arguments.what} is a list of conda packages without exact versions",
@@ -246,30 +246,30 @@ def _conda(arguments: Arguments, conf: Conf, cwd: Path, read: Read) -> Recipe:
     return replace(_files(arguments, conf, cwd), own_python=True)
 
 
-def _pip(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+def _pip(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixRecipe:
     if arguments.slim or arguments.python:
         tag = arguments.python if "slim" in arguments.python else f"{arguments.python or '3'}-slim"
         conf = replace(conf, base=f"docker://python:{tag}")
     return _files(arguments, conf, cwd)
 
 
-def _files(arguments: Arguments, conf: Conf, cwd: Path) -> Recipe:
+def _files(arguments: Arguments, conf: Conf, cwd: Path) -> PrefixRecipe:
     files = tuple(str(cwd / file) for file in (arguments.what, arguments.requirements) if file)
-    return Recipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
+    return PrefixRecipe(SourceKind.FILES, files, base=conf.base or DEFAULT_BASE, default_base=not conf.base)
 
 
-def _container(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+def _container(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixRecipe:
     image = arguments.what if "://" in arguments.what else str(cwd / arguments.what)
-    return Recipe(SourceKind.IMAGE, (image,), copy=not conf.share)
+    return PrefixRecipe(SourceKind.IMAGE, (image,), copy=not conf.share)
 
 
-def _installation(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> Recipe:
+def _installation(arguments: Arguments, conf: Conf, cwd: Path, _read: Read) -> PrefixRecipe:
     folder = str(cwd / arguments.what.rstrip("/"))
     at = folder if arguments.mask else INSTALLED
-    return Recipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base)
+    return PrefixRecipe(SourceKind.FOLDER, (folder,), base=conf.base or DEFAULT_BASE, at=at, default_base=not conf.base)
 
 
-RECIPES: Mapping[str, Callable[[Arguments, Conf, Path, Read], Recipe]] = {
+RECIPES: Mapping[str, Callable[[Arguments, Conf, Path, Read], PrefixRecipe]] = {
     "conda-containerize": _conda,
     "pip-containerize": _pip,
     "wrap-container": _container,

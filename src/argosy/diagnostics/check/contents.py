@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,13 @@ import msgspec
 from argosy.core.errors import CheckFailed
 from argosy.core.model import ContainerRequest, GpuMode, Image, ImageKind
 from argosy.core.parse import parse_json
-from argosy.core.process import Command, tool_error
+from argosy.core.process import tool_error
 from argosy.core.session import Session
-from argosy.core.shell import in_double_quotes, literal_argv, quote
-from argosy.core.store import write_text
+from argosy.core.shell import in_double_quotes, quote
+from argosy.core.store import remember_text
 from argosy.images.open import file_identity
 from argosy.images.torch_build import ASK_TORCH
-from argosy.runtimes.open_container import open_container, outer_environment
+from argosy.runtimes.open_container import open_container, start_command
 
 MARK = "argosy:"
 """Prefix of each line of the report, since scripts of the image may print too."""
@@ -94,7 +93,7 @@ def parse_contents(text: str) -> Contents | None:
 PROGRAM = REPORT_SCRIPT.replace("$ASK_TORCH", in_double_quotes(ASK_TORCH))
 
 
-def inspect_image(image: Image, session: Session, *, unpack: bool = True) -> Contents | None:
+def inspect_image(image: Image, session: Session, *, unpack: bool) -> Contents | None:
     """Return the contents of an image.
 
     The answer for an image file is cached until the file changes.
@@ -113,14 +112,7 @@ def inspect_image(image: Image, session: Session, *, unpack: bool = True) -> Con
     if image.kind is not ImageKind.TREE:  # the time of a folder does not show changes below it
         program = hashlib.sha256(PROGRAM.encode()).hexdigest()[:8]
         memo = session.paths.cache / "contents" / f"{file_identity(image)[:32]}-{program}"
-        with contextlib.suppress(OSError):
-            return parse_contents(memo.read_text(encoding="utf-8"))
-    report = _start(image, session, unpack=unpack)
-    if memo:
-        with contextlib.suppress(OSError):
-            memo.parent.mkdir(parents=True, exist_ok=True)
-            write_text(memo, report)
-    return parse_contents(report)
+    return parse_contents(remember_text(memo, lambda: _start(image, session, unpack=unpack)))
 
 
 def _start(image: Image, session: Session, *, unpack: bool) -> str:
@@ -131,8 +123,7 @@ def _start(image: Image, session: Session, *, unpack: bool) -> str:
         hint = f"unpack it: argosy check {quote(image.path)}"
         raise CheckFailed(f"{plan.runtime.name} has to unpack the image first", hint=hint)
     plan = open_container(request, image.path, session)
-    argv = literal_argv(plan.argv(("/bin/sh", "-c", PROGRAM, "sh")))
-    command = Command(argv, env=outer_environment(plan, session.host.environment))
+    command = start_command(plan, ("/bin/sh", "-c", PROGRAM, "sh"), session)
     reply = session.runner.run(command)
     if parse_contents(reply.stdout) is None:
         raise tool_error(command, reply, doing="inspecting the image")

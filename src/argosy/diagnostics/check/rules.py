@@ -9,7 +9,7 @@ from pathlib import Path
 from argosy.builder.python.torch_index import index_of
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
 from argosy.core.findings import Finding, State
-from argosy.core.model import Image, ImageKind
+from argosy.core.model import APPTAINERS, Image, ImageKind
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -85,7 +85,7 @@ def _check_layer(image: Image, site: Site) -> Finding:
         return Finding("layer", State.OK, "the image has no separate layer")
     facts = site.validated.facts
     overlay, bind = facts.get("attach.overlay", ""), facts.get("attach.bind", "")
-    if site.runtime.name not in {"apptainer", "singularity"} and site.runtime.name in RUNTIMES:
+    if site.runtime.name not in APPTAINERS and site.runtime.name in RUNTIMES:
         reads_sif = ImageKind.SIF in load_runtime(site.runtime.name).traits.images
         hint = one_partition(image.path) if reads_sif else export_squashfs(image.path)
         state = State.WARN if reads_sif else State.FAIL
@@ -260,12 +260,12 @@ def check_entries(entries: Sequence[CatalogEntry], site: str, session: Session) 
         except ArgosyError as error:
             checked.append(replace(entry, works="no", reason=error.what))
             continue
-        works, reason = judge(findings)
+        works, reason = summarize_findings(findings)
         checked.append(replace(entry, works=works, reason=reason))
     return checked
 
 
-def judge(findings: Sequence[Finding]) -> tuple[str, str]:
+def summarize_findings(findings: Sequence[Finding]) -> tuple[str, str]:
     """Return ``yes``, ``no`` or ``unknown``, and the reason; with ``yes``, the warnings."""
     wrong = [each for each in findings if each.state is State.FAIL]
     if wrong:

@@ -21,6 +21,7 @@ from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
 from argosy.diagnostics.discover.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
 from argosy.sites.profile import Site
+from argosy.slurm.calls import ask_slurm
 
 SECTIONS = ("identity", "node", "slurm", "runtime", "modules", "launcher")
 
@@ -170,11 +171,10 @@ def _ask_login(session: Session) -> dict[str, str]:
         raise ToolMissing("cannot find Slurm", evidence="srun is not on PATH", hint=hint)
     answers = {}
     for name, words in LOGIN.items():
-        command = Command(words)
-        needed = name in {"config", "nodes", "partitions"}
-        hint = "check with 'scontrol ping' that the controller answers; nothing was written"
-        asked = (session.runner, command)
-        reply = run_checked(*asked, doing="querying Slurm", hint=hint) if needed else session.runner.run(command)
+        if name in {"config", "nodes", "partitions"}:
+            answers[name] = ask_slurm(session, words, doing="querying Slurm")
+            continue
+        reply = session.runner.run(Command(words))
         answers[name] = reply.stdout + (reply.stderr if name == "mpi" else "")
     return answers
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from argosy.core.records import replace
+from argosy.core.model import APPTAINERS
 from argosy.diagnostics.discover.node_facts import Draft, Fact, draft_machine
 from argosy.diagnostics.discover.questions import GPU_STEPS, asked
 from argosy.diagnostics.discover.replies import (
@@ -55,8 +55,9 @@ def choose_shape(
     """Choose the partition whose most frequent node the profile describes.
 
     It is the requested partition, else Slurm's default partition, unless that has no GPUs and others have some.
+    Partitions that start no jobs are chosen only on request.
     """
-    shapes = {each.name: shape_of(nodes, each.name) for each in partitions}
+    shapes = {each.name: shape_of(nodes, each.name) for each in partitions if each.up or each.name == wanted}
     known = {name: shape for name, shape in shapes.items() if shape}
     default = next((each.name for each in partitions if each.default and each.name in known), "")
     with_gpus = [name for name, shape in known.items() if shape.gpus]
@@ -175,7 +176,8 @@ def _slurm_questions(replies: Replies, config: Mapping[str, str], shape: NodeSha
             "whether steps get GPUs: with select/linear srun may fail with 'Invalid generic resource'; then add "
             '[[options]] with to = "srun-always" and word = "--gres=none"'
         )
-    if types := parse_gpu_types(replies.login["nodes"]):
+    types = parse_gpu_types(replies.login["nodes"]) if shape.gpus else ()
+    if types:
         yield (
             f"GPUs of several types on a node ({', '.join(types)}): node.gpus counts all of them; write the number of "
             "one type, and the cores of the others in slurm.cpus_per_gpu_type"
@@ -202,7 +204,7 @@ def _draft_runtime(replies: Replies) -> Draft:
 def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) -> tuple[Fact, ...]:
     """Draft the runtime: Apptainer, else pyxis, else a module with Apptainer, else any other."""
     found, source = parse_runtimes(answers.get("runtimes", "")), asked("runtimes", host)
-    if name := next((each for each in ("apptainer", "singularity") if each in found), ""):
+    if name := next((each for each in APPTAINERS if each in found), ""):
         mode = "a setuid starter" if f"/{name}/" in answers.get("setuid", "") else "no setuid starter"
         others = [each for each in (*found, *(("pyxis",) if has_pyxis else ())) if each != name]
         why = mode + (f"; also installed: {', '.join(others)}" if others else "")
@@ -228,7 +230,7 @@ def _draft_partitions(
         if not partition.up or own is None or bool(own.gpus) != bool(shape.gpus):
             left.append(partition.name)
             continue
-        differs = replace(own, reserved=shape.reserved) != shape
+        cores = own.limit_cores(partition.max_cpus)
         debug = any(word in partition.name.lower() for word in ("debug", "devel"))
         rows.append(
             {
@@ -239,9 +241,10 @@ def _draft_partitions(
                 "whole_nodes": partition.whole_nodes,
                 "choose": partition.name == chosen,
                 "debug": debug,
-                "gpus": own.gpus if differs and own.gpus != shape.gpus else 0,
-                "cores": own.cores if differs and own.cores != shape.cores else 0,
+                "gpus": own.gpus if own.gpus != shape.gpus else 0,
+                "cores": cores if cores != shape.cores else 0,
                 "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
+                "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
             }
         )
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -12,15 +11,13 @@ from argosy.core.process import Argv
 MARK = "@@ "
 """Prefix of the line before each answer of the script."""
 
-LOGIN: Mapping[str, Argv] = MappingProxyType(
-    {
-        "config": ("scontrol", "show", "config"),
-        "nodes": ("scontrol", "show", "node", "--oneliner"),
-        "partitions": ("scontrol", "show", "partition", "--oneliner"),
-        "mpi": ("srun", "--mpi=list"),
-        "srun": ("srun", "--help"),
-    }
-)
+LOGIN: Mapping[str, Argv] = {
+    "config": ("scontrol", "show", "config"),
+    "nodes": ("scontrol", "show", "node", "--oneliner"),
+    "partitions": ("scontrol", "show", "partition", "--oneliner"),
+    "mpi": ("srun", "--mpi=list"),
+    "srun": ("srun", "--help"),
+}
 
 
 GPU_STEPS = "gpu-steps"

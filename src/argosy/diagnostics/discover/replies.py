@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from argosy.core.parse import parse_cpulist, parse_int
-from argosy.slurm.text import parse_scontrol_job
+from argosy.slurm.queries import parse_scontrol_job
 
 NOTHING = frozenset({"", "(null)", "N/A", "NONE", "UNLIMITED", "none"})
 DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
@@ -38,6 +38,11 @@ class NodeShape(msgspec.Struct, frozen=True):
     reserved: tuple[int, ...] | None = ()
     cpus: int = 0
 
+    def limit_cores(self, max_cpus: int) -> int:
+        """Return the cores that a job can use in a partition with this limit (MaxCPUsPerNode); 0: no limit."""
+        per_core = self.threads if self.cpus > self.cores else 1
+        return min(self.cores, max(1, max_cpus // per_core)) if max_cpus else self.cores
+
     @property
     def is_consistent(self) -> bool:
         """Whether the CPUs are the cores or the hardware threads; slurm.conf may give fewer by mistake."""
@@ -53,7 +58,7 @@ class SlurmNode(msgspec.Struct, frozen=True):
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):
-    """A partition of Slurm; 0 or empty without a limit."""
+    """A partition of Slurm; 0 or empty without a limit. `max_cpus` is the most CPUs of a node that a job can use."""
 
     name: str
     default: bool = False
@@ -62,6 +67,7 @@ class SlurmPartition(msgspec.Struct, frozen=True):
     max_time: str = ""
     max_nodes: int = 0
     min_nodes: int = 0
+    max_cpus: int = 0
 
 
 class Cores(msgspec.Struct, frozen=True):
@@ -162,6 +168,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
             max_nodes=_int(row.get("MaxNodes", "")),
             min_nodes=_int(row.get("MinNodes", "")),
+            max_cpus=_int(row.get("MaxCPUsPerNode", "")),
         )
         for row in rows
     )

@@ -72,7 +72,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     subuid
         Whether this user has subordinate user ids.
     slurm
-        First line of ``scontrol ping``; empty without Slurm.
+        Line of ``scontrol ping`` about the controller that answers, else its first line; empty without Slurm.
     driver
         Version of the GPU driver; empty without one.
     quotas
@@ -94,15 +94,16 @@ def collect_facts(session: Session) -> MachineFacts:
     """Collect the facts about this machine. A program that does not answer within 10 seconds counts as silent."""
     host = session.host
     folders = tuple(_folder(what, path) for what, path in _folders(session))
-    ping = _output(session, "scontrol", "ping") if "sbatch" in host.programs else ""
+    ping = _output(session, "scontrol", "ping").strip().splitlines() if "sbatch" in host.programs else []
+    answering = [line for line in ping if re.search(r"\bUP\b", line)]
     return MachineFacts(
         host=host,
         versions={name: _version(session, name) for name in VERSION_OPTIONS if name in host.programs},
         namespaces=_namespaces(session),
         subuid=_subuid(host),
         folders=folders,
-        slurm=ping.strip().splitlines()[0] if ping.strip() else "",
-        slurm_up=bool(re.search(r"\bUP\b", ping)),
+        slurm=next(iter(answering or ping), ""),
+        slurm_up=bool(answering),
         driver=_driver(host),
         quotas=tuple(_quotas(session, folders)),
     )

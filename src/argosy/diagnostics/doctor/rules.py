@@ -1,4 +1,4 @@
-"""Check this machine against what Argosy needs, and against its site; pure, except for `examine`."""
+"""Check this machine against what Argosy needs, and against its site; pure, except for `check_this_machine`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import Finding, State
 from argosy.core.layout import NOT_FROM_CALLER
+from argosy.core.model import APPTAINERS
 from argosy.core.mounts import IN_MEMORY
 from argosy.core.render import render_size
 from argosy.core.session import Session
@@ -17,7 +18,7 @@ from argosy.host.quota import Quota
 from argosy.runtimes.apptainer import leaks
 from argosy.runtimes.choose import load_command
 from argosy.runtimes.runtime import AUTOMATIC, RUNTIMES, load_runtime
-from argosy.sites.load import load_site, sites_here
+from argosy.sites.load import advise_on_new_site, load_site, sites_here
 from argosy.sites.profile import Site
 
 NETWORK = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "ceph", "fuse.ceph", "panfs", "afs", "9p"})
@@ -43,9 +44,6 @@ PROGRAMS = {
     "squashfuse": ("Apptainer without setuid needs it to mount images", False),
 }
 """Program -> purpose, and whether Argosy needs it."""
-
-
-APPTAINERS = frozenset({"apptainer", "singularity"})
 
 
 def check_machine(seen: MachineFacts, site: Site | None, *, here: Here = Here.YES) -> tuple[Finding, ...]:
@@ -89,12 +87,16 @@ def _check_programs(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     """Check the programs that Argosy uses; at a site without user namespaces two of them have no use."""
     useless = ("mmdebstrap", "squashfuse") if site and site.runtime.user_namespaces is False else ()
     for name, (purpose, needed) in PROGRAMS.items():
-        if name == "skopeo" and name in seen.host.programs and not {"umoci", *APPTAINERS} & set(seen.host.programs):
+        if (
+            name == "skopeo"
+            and name in seen.host.programs
+            and seen.host.programs.keys().isdisjoint({"umoci", *APPTAINERS})
+        ):
             evidence = f"{seen.versions.get(name, '?')}, but no umoci; docker:// images need both, or Apptainer"
             yield Finding(name, State.WARN, evidence, how_to_get("umoci", site))
         elif name in seen.host.programs:
             yield Finding(name, State.OK, seen.versions.get(name, "?"))
-        elif name == "skopeo" and not APPTAINERS.intersection(seen.host.programs):
+        elif name == "skopeo" and seen.host.programs.keys().isdisjoint(APPTAINERS):
             evidence = "not installed; docker:// images need skopeo and umoci, or Apptainer or SingularityCE"
             yield Finding(name, State.WARN, evidence, how_to_get(name, site))
         elif name not in useless:
@@ -115,7 +117,7 @@ def _check_proot(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
 
 def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     host = seen.host
-    only_bwrap = not APPTAINERS.intersection(host.programs) and "bwrap" in host.programs
+    only_bwrap = host.programs.keys().isdisjoint(APPTAINERS) and "bwrap" in host.programs
     if seen.namespaces:
         yield Finding("user namespaces", State.OK, "this user can create them")
     elif host.can_mount:
@@ -138,8 +140,23 @@ def _check_kernel(seen: MachineFacts, site: Site | None) -> Iterator[Finding]:
     else:
         hint = "Apptainer without setuid then unpacks images, so starts are slow; ask for access to /dev/fuse"
         yield Finding("fuse", State.WARN, "no access to /dev/fuse", hint)
+    yield _check_subordinate_ids(seen)
+
+
+def _check_subordinate_ids(seen: MachineFacts) -> Finding:
+    """Check /etc/subuid: without mmdebstrap, as on most clusters, nobody builds the bases that need it."""
+    if seen.subuid:
+        return Finding("subordinate ids", State.OK, "this user has some")
+    if seen.host.can_mount:
+        return Finding("subordinate ids", State.OK, "root needs none")
     none = "this user has none; bases debian:SUITE, podman and apptainer --fakeroot need them"
-    yield Finding("subordinate ids", State.OK, "this user has some" if seen.subuid else none)
+    if "mmdebstrap" not in seen.host.programs:
+        return Finding("subordinate ids", State.OK, none)
+    hint = (
+        "ask for entries in /etc/subuid and /etc/subgid, or install fakechroot: the default base is debian:bookworm; "
+        "another one does not need them, for example --base docker://debian:bookworm"
+    )
+    return Finding("subordinate ids", State.WARN, none, hint)
 
 
 def _check_folder(folder: Folder) -> Finding:
@@ -217,7 +234,7 @@ def _check_variables(seen: MachineFacts) -> Iterator[Finding]:
         yield Finding("variables", State.OK, "no harmful variable is set")
 
 
-def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
+def check_this_machine(session: Session, site: str = "") -> tuple[Finding, ...]:
     """Check this machine.
 
     Parameters
@@ -238,5 +255,6 @@ def examine(session: Session, site: str = "") -> tuple[Finding, ...]:
         return check_machine(seen, matching[0])
     names = ", ".join(each.name for each in matching)
     evidence = f"this machine matches several profiles: {names}" if names else "no profile matches this machine"
-    unknown = Finding("site", State.UNKNOWN, evidence, "choose one with --site; 'argosy sites ls' lists them")
+    hint = f"choose one with --site; 'argosy sites ls' lists them{advise_on_new_site(session.host)}"
+    unknown = Finding("site", State.UNKNOWN, evidence, hint)
     return (*check_machine(seen, None), unknown)

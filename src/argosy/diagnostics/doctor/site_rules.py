@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 
 from argosy.core.findings import Finding, State
 from argosy.core.model import Host
@@ -14,21 +13,19 @@ from argosy.runtimes.runtime import RUNTIMES, load_runtime
 from argosy.sites.profile import Site
 
 CONDA = "conda install -c conda-forge"
-INSTALL: Mapping[str, str] = MappingProxyType(
-    {
-        "apptainer": f"{CONDA} apptainer (it needs user namespaces), or ask the administrators for it",
-        "singularity": "load its module, or ask the administrators for it",
-        "bwrap": f"{CONDA} bubblewrap",
-        "podman-hpc": "ask the administrators for it",
-        "proot": "curl -Lo ~/bin/proot https://proot.gitlab.io/proot/bin/proot && chmod +x ~/bin/proot",
-        "mksquashfs": f"{CONDA} squashfs-tools",
-        "unsquashfs": f"{CONDA} squashfs-tools",
-        "squashfuse": f"{CONDA} squashfuse",
-        "skopeo": f"{CONDA} skopeo",
-        "umoci": "apt-get install umoci, or https://github.com/opencontainers/umoci/releases",
-        "mmdebstrap": "use another base, for example docker://debian:12",
-    }
-)
+INSTALL: Mapping[str, str] = {
+    "apptainer": f"{CONDA} apptainer (it needs user namespaces), or ask the administrators for it",
+    "singularity": "load its module, or ask the administrators for it",
+    "bwrap": f"{CONDA} bubblewrap",
+    "podman-hpc": "ask the administrators for it",
+    "proot": "curl -Lo ~/bin/proot https://proot.gitlab.io/proot/bin/proot && chmod +x ~/bin/proot",
+    "mksquashfs": f"{CONDA} squashfs-tools",
+    "unsquashfs": f"{CONDA} squashfs-tools",
+    "squashfuse": f"{CONDA} squashfuse",
+    "skopeo": f"{CONDA} skopeo",
+    "umoci": "apt-get install umoci, or https://github.com/opencontainers/umoci/releases",
+    "mmdebstrap": "use another base, for example docker://debian:12",
+}
 """Program -> how to get it without root; `Build.programs` of a profile comes first."""
 
 BACKEND_PROGRAMS = {"userns": "bwrap", "root": "bwrap"}

@@ -8,12 +8,13 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from argosy.core.findings import State
+from argosy.diagnostics.report.clues import OF_PROGRAM, changes_only_arguments
 from argosy.diagnostics.report.compare import IMAGE, IN_LOG, NODES
-from argosy.diagnostics.report.evidence import OF_PROGRAM, changes_only_arguments
-from argosy.diagnostics.report.model import Case, Cited, Comparison, Evidence, Frame
+from argosy.diagnostics.report.model import Case, Cited, Clues, Comparison, UserFrame
 from argosy.diagnostics.report.source import defined_names, describe_arguments, names_of
 from argosy.diagnostics.report.summary import BANDWIDTH, describe_writer, join_names, sentence
-from argosy.slurm.text import ENDED
+from argosy.jobs.outputs import TRACEBACK
+from argosy.slurm.states import ENDED
 
 MOST_CHANGES = 3
 """Differences from the last run that passed in the explanation; the section has all."""
@@ -24,7 +25,6 @@ RANK = {"rank"}
 MOST_CALLS = 3
 """Calls before the raised line that are cited."""
 
-TRACEBACK = "Traceback (most recent call last)"
 
 MEANINGS = {
     "NCCL_IB_DISABLE": "1 switches InfiniBand off",
@@ -36,28 +36,28 @@ MEANINGS = {
 """Variables of NCCL that choose the network (NCCL's documentation, Environment Variables)."""
 
 
-def explain_cause(evidence: Evidence) -> str:
+def explain_cause(clues: Clues) -> str:
     """Explain the likely cause of a failed job or check; empty for other jobs."""
-    case, failed = evidence.case, evidence.failed_check
+    case, failed = clues.case, clues.failed_check
     if case.facts.kind != ENDED:
         return ""
     if case.facts.code:
-        return " ".join(f"{each}." for each in (*_explain_error(evidence), *_explain_changes(evidence)))
+        return " ".join(f"{each}." for each in (*_explain_error(clues), *_explain_changes(clues)))
     if failed is None:
         return ""
     found = f"The {failed.what} check failed: {failed.evidence}"
-    return " ".join(f"{each}." for each in (found, *_explain_changes(evidence)))
+    return " ".join(f"{each}." for each in (found, *_explain_changes(clues)))
 
 
-def _explain_error(evidence: Evidence) -> Iterator[str]:
+def _explain_error(clues: Clues) -> Iterator[str]:
     """Yield what the output shows about the error."""
-    case = evidence.case
+    case = clues.case
     program = next((each for each in case.errors if each.name == OF_PROGRAM), None)
     unexplained = next((each for each in case.errors if each.level == "unexplained"), None)
     symptom = next((each for each in case.errors if each.level == "symptom"), None)
-    if evidence.known:
-        often = "; ".join(evidence.known.often)
-        yield sentence(f"{evidence.known.cause} (often: {often})" if often else evidence.known.cause)
+    if clues.known:
+        often = "; ".join(clues.known.often)
+        yield sentence(f"{clues.known.cause} (often: {often})" if often else clues.known.cause)
     elif case.raised and case.raised.frames:
         frame = case.raised.frames[-1]
         yield f"Line {frame.line} of {frame.path} raised {case.raised.text} (in {frame.function})"
@@ -76,30 +76,30 @@ def _explain_error(evidence: Evidence) -> Iterator[str]:
         yield "The output contains no error that Argosy knows"
 
 
-def _explain_changes(evidence: Evidence) -> Iterator[str]:
+def _explain_changes(clues: Clues) -> Iterator[str]:
     """Yield what differs from the last run that passed, and what does not."""
-    case, compared = evidence.case, evidence.case.compared
+    case, compared = clues.case, clues.case.compared
     if not compared.job:
         return
     passed = f"job {compared.job}, which passed{_describe_equal(case)}"
     if not compared.changes:
         yield f"Nothing that Argosy records differs from {passed}"
-    elif evidence.only_arguments:
+    elif clues.only_arguments:
         difference = describe_difference(compared)
         verb = "are" if difference.partition(" '")[0].endswith("arguments") else "is"
         yield f"In the launch, the {difference} {verb} the only difference from {passed}"
-        yield from _explain_use(evidence)
+        yield from _explain_use(clues)
     else:
         yield f"Recorded differences from {passed}: {describe_difference(compared)}"
-    yield from _explain_settings(evidence)
+    yield from _explain_settings(clues)
 
 
-def _explain_use(evidence: Evidence) -> Iterator[str]:
+def _explain_use(clues: Clues) -> Iterator[str]:
     """Yield where the traceback reads a changed argument, and whether the argument is the rank that failed first."""
-    case, use = evidence.case, evidence.use
+    case, use = clues.case, clues.use
     if use is None or case.raised is None:
         return
-    yield f"Line {use[0].line} of {PurePosixPath(use[0].path).name} reads this argument ({use[1]})"
+    yield f"Line {use.frame.line} of {PurePosixPath(use.frame.path).name} reads this argument ({use.expression})"
     first, change = case.facts.first, case.compared.changes[0]
     of_rank = next((each for each in case.raised.frames if RANK & {name.lower() for name in names_of(each.code)}), None)
     if first and of_rank and str(first.rank) in set(shlex.split(change.now)) - set(shlex.split(change.before)):
@@ -127,19 +127,19 @@ def describe_difference(compared: Comparison) -> str:
     )
 
 
-def _explain_settings(evidence: Evidence) -> Iterator[str]:
+def _explain_settings(clues: Clues) -> Iterator[str]:
     """Yield what NCCL read in this job and not in the last run that passed, and what follows from it."""
-    case, compared = evidence.case, evidence.case.compared
+    case, compared = clues.case, clues.case.compared
     for change in compared.observed:
         if not change.now:
             continue
         name = change.name.removesuffix(IN_LOG)
         meaning = f" ({MEANINGS[name]})" if name in MEANINGS else ""
         read = f"NCCL read {name}={change.now}{meaning}"
-        found = evidence.settings.get(change.name)
+        found = clues.settings.get(change.name)
         line = f"For '{found.argument}', line {found.line}" if found else ""
         where = f"{line} of the program contains this value of {name}. " if found else ""
-        if change is evidence.wrong_cards:
+        if change is clues.wrong_cards:
             yield f"{where}{read}, {_name_cards(change.now, case)}{_consequence(case)}"
         else:
             before = f"read {change.before}" if change.before else "does not mention it"
@@ -162,37 +162,37 @@ def _consequence(case: Case) -> str:
     return ", so NCCL used TCP" + (", which explains the low bandwidth" if low else "")
 
 
-def cite_lines(evidence: Evidence) -> tuple[Cited, ...]:
+def cite_lines(clues: Clues) -> tuple[Cited, ...]:
     """Return the lines that lead from a changed argument to a failure, in their order."""
-    case = evidence.case
+    case = clues.case
     if case.raised and case.raised.frames:
-        return tuple(_cite_traceback(evidence))
-    return tuple(_cite_settings(evidence)) if not case.facts.code else ()
+        return tuple(_cite_traceback(clues))
+    return tuple(_cite_settings(clues)) if not case.facts.code else ()
 
 
-def _cite_traceback(evidence: Evidence) -> Iterator[Cited]:
+def _cite_traceback(clues: Clues) -> Iterator[Cited]:
     """Yield the lines of the traceback, the definitions of names in the last one, and the last output before it."""
-    case, use = evidence.case, evidence.use
+    case, use = clues.case, clues.use
     if case.raised is None:
         return
     last = case.raised.frames[-1]
     own = [frame for frame in case.raised.frames if frame.path == last.path]
-    if use and use[0] is not last:
-        other = "" if use[0].path == last.path else f" of {PurePosixPath(use[0].path).name}"
-        line = 0 if other else use[0].line
-        yield Cited(f"Line {use[0].line}{other} reads the argument ({use[1]})", use[0].code, line)
+    if use and use.frame is not last:
+        other = "" if use.frame.path == last.path else f" of {PurePosixPath(use.frame.path).name}"
+        line = 0 if other else use.frame.line
+        yield Cited(f"Line {use.frame.line}{other} reads the argument ({use.expression})", use.frame.code, line)
     for frame, called in list(pairwise(own))[-MOST_CALLS:]:
-        if not use or frame is not use[0]:
+        if not use or frame is not use.frame:
             yield Cited(f"Line {frame.line}{_inside(frame)} calls {called.function}", frame.code, frame.line)
     yield Cited(f"Line {last.line}{_inside(last)} raises {case.raised.text}", last.code, last.line)
-    for each in evidence.definitions:
+    for each in clues.definitions:
         yield Cited(f"Line {each.line} defines {each.name}", each.code, each.line)
     printed = _last_output(case)
     if printed:
         yield Cited(f"Last line of {describe_writer(case)} before the error", printed)
 
 
-def _inside(frame: Frame) -> str:
+def _inside(frame: UserFrame) -> str:
     return "" if frame.function == "<module>" else f", in {frame.function},"
 
 
@@ -204,13 +204,13 @@ def _last_output(case: Case) -> str:
     return before[-1] if before else ""
 
 
-def _cite_settings(evidence: Evidence) -> Iterator[Cited]:
+def _cite_settings(clues: Clues) -> Iterator[Cited]:
     """Yield the line of the program with a new argument and a setting that NCCL read, and the lines that use it."""
-    for name, found in [*evidence.settings.items()][:1]:
+    for name, found in [*clues.settings.items()][:1]:
         yield Cited(
             f"Line {found.line} has '{found.argument}' and {name.removesuffix(IN_LOG)}", found.code.strip(), found.line
         )
-        defined, excerpt = defined_names(found.code), evidence.case.excerpt
+        defined, excerpt = defined_names(found.code), clues.case.excerpt
         rows = excerpt.lines if excerpt else ()
         users = [row for row in rows if row[0] != found.line and defined & names_of(row[1])]
         for line, code, _ in users[:MOST_CALLS]:

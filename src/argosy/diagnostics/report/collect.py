@@ -15,8 +15,8 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.diagnostics.report.cause import cite_lines, explain_cause
+from argosy.diagnostics.report.clues import changes_only_arguments, find_clues
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
-from argosy.diagnostics.report.evidence import changes_only_arguments, find_evidence
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
 from argosy.diagnostics.report.next_steps import list_commands, list_steps
 from argosy.diagnostics.report.node_view import job_node
@@ -45,7 +45,8 @@ from argosy.jobs.query import JobFacts
 from argosy.jobs.record import read_command_line, read_plan, read_submission
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
-from argosy.slurm.text import ENDED, option_value
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import ENDED
 from argosy.version import VERSION
 
 OUTPUT_LINES, LONGEST_LINE = 200, 400
@@ -89,14 +90,14 @@ def collect_report(session: Session, job: str) -> Report:
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = "\n".join((output, *map(read_ends_of, find_network_logs(facts, read_plan(facts.record)))))
     case = _collect_case(session, facts, output, logs)
-    evidence = find_evidence(case)
+    clues = find_clues(case)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,
         summary=summarize(case),
-        cause=explain_cause(evidence),
-        chain=cite_lines(evidence),
-        steps=tuple(list_steps(evidence)),
+        cause=explain_cause(clues),
+        chain=cite_lines(clues),
+        steps=tuple(list_steps(clues)),
         timeline=plan_timeline(facts, output),
         unknown=tuple(unknown_times(facts, case.plan, output)),
         ranks=tuple(_ranks(facts, case.plan)),

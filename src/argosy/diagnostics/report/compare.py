@@ -15,7 +15,7 @@ from argosy.diagnostics.verify.evidence import PROGRAM_WORDS
 from argosy.jobs.command_files import CommandFile, read_command_files
 from argosy.jobs.history import PastJob, diff_jobs, read_job
 from argosy.jobs.query import JobFacts
-from argosy.jobs.record import read_command_line
+from argosy.jobs.record import SCRIPT, read_command_line
 
 OWN = frozenset({"--job-name", "--output", "--error"})
 """Settings that differ between any two jobs."""
@@ -72,7 +72,7 @@ def _without_program(change: Change) -> Change:
 
 def _repeat_command(record: str) -> str:
     """Return the command line that launches a job again: the one that was typed, else that of its script."""
-    return redact(read_command_line(record)) or f"sbatch {quote(str(Path(record, 'job.sh')))}"
+    return redact(read_command_line(record)) or f"sbatch {quote(str(Path(record, SCRIPT)))}"
 
 
 def _kind(name: str) -> str:

@@ -29,7 +29,7 @@ class Phase(StrEnum):
     END = "ended"
 
 
-class Moment(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     """An event in the life of a job.
 
     Attributes
@@ -77,7 +77,7 @@ class Change(msgspec.Struct, frozen=True):
     now: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class NextStep(msgspec.Struct, frozen=True):
     """A step that a report advises: one action.
 
     Attributes
@@ -99,7 +99,7 @@ class Step(msgspec.Struct, frozen=True):
     section: str = ""
 
 
-class Frame(msgspec.Struct, frozen=True):
+class UserFrame(msgspec.Struct, frozen=True):
     """A frame of a Python traceback in the user's code."""
 
     path: str
@@ -108,7 +108,7 @@ class Frame(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-class Raised(msgspec.Struct, frozen=True):
+class UserException(msgspec.Struct, frozen=True):
     """The exception that ended a program.
 
     Attributes
@@ -120,7 +120,7 @@ class Raised(msgspec.Struct, frozen=True):
     """
 
     text: str
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[UserFrame, ...] = ()
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -249,7 +249,7 @@ class Case(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     errors: tuple[KnownError, ...] = ()
     compared: Comparison = Comparison()
-    raised: Raised | None = None
+    raised: UserException | None = None
     search: Search | None = None
     excerpt: Excerpt | None = None
     net: NetFacts = NetFacts()
@@ -289,7 +289,14 @@ class Definition(msgspec.Struct, frozen=True):
     code: str
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class ArgumentUse(msgspec.Struct, frozen=True):
+    """The frame of a traceback that reads an argument of the program, and how, for example ``sys.argv[2]``."""
+
+    frame: UserFrame
+    expression: str
+
+
+class Clues(msgspec.Struct, frozen=True):
     """The connections between the facts about a job; the cause, the cited lines and the next steps are based on them.
 
     Attributes
@@ -301,7 +308,7 @@ class Evidence(msgspec.Struct, frozen=True):
     only_arguments
         Whether nothing but the arguments differs from the last run that passed.
     use
-        The frame of the traceback that reads a changed argument, and how, for example ``sys.argv[2]``.
+        The line of the program that reads a changed argument.
     definitions
         Lines on the page that define names of the line with the error.
     settings
@@ -314,7 +321,7 @@ class Evidence(msgspec.Struct, frozen=True):
     known: KnownError | None
     failed_check: Finding | None
     only_arguments: bool
-    use: tuple[Frame, str] | None
+    use: ArgumentUse | None
     definitions: tuple[Definition, ...]
     settings: dict[str, Setting]
     wrong_cards: Change | None
@@ -357,8 +364,8 @@ class Report(msgspec.Struct, frozen=True):
     summary: str
     cause: str
     chain: tuple[Cited, ...]
-    steps: tuple[Step, ...]
-    timeline: tuple[Moment, ...]
+    steps: tuple[NextStep, ...]
+    timeline: tuple[Event, ...]
     unknown: tuple[tuple[str, str], ...]
     ranks: tuple[RankRow, ...]
     measured: str

@@ -10,11 +10,12 @@ from argosy.core.findings import has_failed
 from argosy.core.render import HOUR, count, render_duration
 from argosy.core.shell import join, quote
 from argosy.diagnostics.report.cause import describe_difference
-from argosy.diagnostics.report.evidence import CARDS
-from argosy.diagnostics.report.model import Case, Evidence, Search, Step
+from argosy.diagnostics.report.clues import CARDS
+from argosy.diagnostics.report.model import Case, Clues, NextStep, Search
 from argosy.diagnostics.report.source import describe_return
 from argosy.diagnostics.report.summary import describe_writer, fill_names, join_names, sentence
-from argosy.slurm.text import ENDED
+from argosy.jobs.record import SCRIPT, recording_command
+from argosy.slurm.states import ENDED
 
 TYPED = re.compile(r"^cd .+? && argosy launch(?!(?:(?! -- ).)* (?:--nodelist|-w)\b) ")
 """The beginning of a recorded command line that names no nodes."""
@@ -26,100 +27,103 @@ DEVICES, CARD_NAMES = "/dev/infiniband", "/sys/class/infiniband"
 """The device files that a hint names, and the folder with the names of the cards."""
 
 
-def list_steps(evidence: Evidence) -> Iterator[Step]:
+def list_steps(clues: Clues) -> Iterator[NextStep]:
     """Yield the next steps after a job that failed, or whose checks failed; nothing for other jobs."""
-    case, facts = evidence.case, evidence.case.facts
+    case, facts = clues.case, clues.case.facts
     if facts.kind != ENDED:
         return
-    if facts.advice:
-        yield Step(f"{sentence(facts.advice)}.")
+    if facts.advice and facts.is_local:
+        again = "The output was not recorded. Run the program again with its output in a file."
+        yield NextStep(again, recording_command(Path(facts.record)), "Type it on this machine.")
+    elif facts.advice:
+        yield NextStep(f"{sentence(facts.advice)}.")
     elif facts.code:
-        yield from _steps_of_failure(evidence)
+        yield from _steps_of_failure(clues)
     elif has_failed(case.findings):
-        yield from _steps_of_check(evidence)
+        yield from _steps_of_check(clues)
 
 
-def _steps_of_failure(evidence: Evidence) -> Iterator[Step]:
+def _steps_of_failure(clues: Clues) -> Iterator[NextStep]:
     """Yield the steps after a failure: first look at the evidence, then correct what explains it."""
-    case, known, compared = evidence.case, evidence.known, evidence.case.compared
+    case, known, compared = clues.case, clues.known, clues.case.compared
     target = "the program or its input"
     if known:
-        yield Step(f"{sentence(fill_names(known.fix, case.facts))}.")
+        yield NextStep(f"{sentence(fill_names(known.fix, case.facts))}.")
     elif case.raised and case.search:
-        data = [f"{each.name}, line {each.line}" for each in evidence.definitions]
+        data = [f"{each.name}, line {each.line}" for each in clues.definitions]
         target = f"line {case.raised.frames[-1].line}, or {f'its data ({data[0]})' if data else 'its input'}"
         yield _look(case, case.search, f"line {case.raised.frames[-1].line} of {Path(case.search.path).name}")
     elif case.facts.last_lines:
-        yield Step(f"Look at the last lines of {describe_writer(case)}, below.", section="failure")
+        yield NextStep(f"Look at the last lines of {describe_writer(case)}, below.", section="failure")
     else:
-        yield Step("Read the last lines of the output.", f"argosy logs {case.facts.id}", _free(case))
+        yield NextStep("Read the last lines of the output.", f"argosy logs {case.facts.id}", _free(case))
     again = f"{target}, then launch this job again. It fails again if nothing changed."
     if not case.plan or not case.plan.is_job:
         return
     if not compared.changes:
-        yield Step(f"Correct {again}", *_launch_again(case))
+        yield NextStep(f"Correct {again}", *_launch_again(case))
         return
-    what = f"the {describe_difference(compared)}" if evidence.only_arguments else "the recorded differences"
-    back = f"If you did not want {what}: {_launch_before(evidence)}."
-    yield Step(back, compared.repeat, _cost(case))
-    yield Step(f"If you wanted {what}: correct {again}", *_launch_again(case), instead=True)
+    what = f"the {describe_difference(compared)}" if clues.only_arguments else "the recorded differences"
+    back = f"If you did not want {what}: {_launch_before(clues)}."
+    yield NextStep(back, compared.repeat, _cost(case))
+    yield NextStep(f"If you wanted {what}: correct {again}", *_launch_again(case), instead=True)
 
 
-def _launch_before(evidence: Evidence) -> str:
+def _launch_before(clues: Clues) -> str:
     """Say what to launch instead, for example ``launch with 'ib', as in job 5``."""
-    compared = evidence.case.compared
-    if not evidence.only_arguments:
+    compared = clues.case.compared
+    if not clues.only_arguments:
         return f"launch job {compared.job} again"
     return f"launch {describe_return(compared.changes[0])}, as in job {compared.job}"
 
 
-def _steps_of_check(evidence: Evidence) -> Iterator[Step]:
+def _steps_of_check(clues: Clues) -> Iterator[NextStep]:
     """Yield the steps that separate a change since the last run that passed from a fault of the nodes or the image."""
-    case, failed, compared = evidence.case, evidence.failed_check, evidence.case.compared
+    case, failed, compared = clues.case, clues.failed_check, clues.case.compared
     if not case.plan or not case.plan.is_job:
         return
-    steps = list(_steps_of_changes(evidence)) if compared.changes else []
+    steps = list(_steps_of_changes(clues)) if compared.changes else []
     if not compared.changes and failed and DEVICES not in failed.hint:
-        steps.append(Step(f"{sentence(fill_names(failed.hint, case.facts))}."))
+        steps.append(NextStep(f"{sentence(fill_names(failed.hint, case.facts))}."))
     if "/" in case.plan.image:
         when = f"If the run of step {len(steps)} fails its checks: check" if compared.changes else "Check"
         line = f"argosy check {quote(case.plan.image)} --site {quote(case.profile)}"
-        steps.append(Step(f"{when} the libraries of the image.", line, _free(case)))
+        steps.append(NextStep(f"{when} the libraries of the image.", line, _free(case)))
     if failed and DEVICES in failed.hint:
         steps.append(_probe(case, len(steps)))
     if not compared.changes:
-        steps.append(Step("Launch the job again to find out if the fault is permanent.", *_launch_again(case)))
+        steps.append(NextStep("Launch the job again to find out if the fault is permanent.", *_launch_again(case)))
     yield from steps
 
 
-def _steps_of_changes(evidence: Evidence) -> Iterator[Step]:
+def _steps_of_changes(clues: Clues) -> Iterator[NextStep]:
     """Yield the steps that find and revert the change that is the cause."""
-    case, compared = evidence.case, evidence.case.compared
-    if evidence.only_arguments and case.search:
-        yield _look(case, case.search, _name_lines(evidence, Path(case.search.path).name))
+    case, compared = clues.case, clues.case.compared
+    if clues.only_arguments and case.search:
+        yield _look(case, case.search, _name_lines(clues, Path(case.search.path).name))
     else:
         line = f"argosy jobs diff {compared.job} {case.facts.id}"
-        yield Step("Compare the two jobs.", line, _free(case))
+        yield NextStep("Compare the two jobs.", line, _free(case))
     repeat = add_nodes(compared.repeat, case.facts.nodes)
     nodes = ", on the nodes of this job" if repeat != compared.repeat else ""
-    launch = f"{sentence(_launch_before(evidence))}{nodes}. If it passes its checks, the cause is confirmed."
-    yield Step(f"{launch}{_keep(evidence)}", repeat, _cost(case))
+    launch = f"{sentence(_launch_before(clues))}{nodes}. If it passes its checks, the cause is confirmed."
+    yield NextStep(f"{launch}{_keep(clues)}", repeat, _cost(case))
 
 
-def _name_lines(evidence: Evidence, name: str) -> str:
+def _name_lines(clues: Clues, name: str) -> str:
     """Name the lines of a program that explain a failed check."""
-    found = next(iter(evidence.settings.values()), None)
+    found = next(iter(clues.settings.values()), None)
     if found:
         return f"line {found.line} of {name}"
     return f"the lines of {name} that contain a new argument, or a variable of NCCL"
 
 
-def _keep(evidence: Evidence) -> str:
+def _keep(clues: Clues) -> str:
     """Say what to do after the run of the earlier arguments has passed."""
-    if not evidence.only_arguments:
+    if not clues.only_arguments:
         return ""
-    compared, wrong = evidence.case.compared, evidence.wrong_cards
-    found = evidence.settings.get(wrong.name) if wrong else None
+    compared, wrong = clues.case.compared, clues.wrong_cards
+    found = clues.settings.get(wrong.name) if wrong else None
     passed = f" Then launch {describe_return(compared.changes[0])} from now on"
     if found:
         cards = join_names(compared.cards)
@@ -127,22 +131,22 @@ def _keep(evidence: Evidence) -> str:
     return f"{passed}, or correct what the {describe_difference(compared)} selects."
 
 
-def _look(case: Case, search: Search, what: str) -> Step:
+def _look(case: Case, search: Search, what: str) -> NextStep:
     """Return the step that looks at lines of the program: on the page, or with a command if the page has none."""
     if case.excerpt and case.excerpt.lines:
         more = "" if search.words else ", and at the lines with ▶ that lead to it"
-        return Step(f"Look at {what}, below{more}.", section="program")
+        return NextStep(f"Look at {what}, below{more}.", section="program")
     argv = ["sed", "-n", f"{search.first},{search.last}p"]
     if search.words:
         argv = ["grep", "-nF", *(word for each in search.words for word in ("-e", each))]
     inside = ("argosy", "run", case.plan.image, "--") if search.in_image and case.plan else ()
     line = join((*inside, *argv, search.path))
-    return Step(f"Look at {what}.", join(("ssh", case.ssh, line)) if case.ssh else line, _free(case))
+    return NextStep(f"Look at {what}.", join(("ssh", case.ssh, line)) if case.ssh else line, _free(case))
 
 
 def _launch_again(case: Case) -> tuple[str, str]:
     """Return the command that launches a job again, and what it costs."""
-    return case.typed or f"sbatch {quote(str(Path(case.facts.record, 'job.sh')))}", _cost(case)
+    return case.typed or f"sbatch {quote(str(Path(case.facts.record, SCRIPT)))}", _cost(case)
 
 
 def _free(case: Case) -> str:
@@ -178,7 +182,7 @@ def add_nodes(line: str, nodes: str) -> str:
     return f"{found[0]}--nodelist {quote(nodes)} {line[found.end() :]}" if found else line
 
 
-def _probe(case: Case, number: int) -> Step:
+def _probe(case: Case, number: int) -> NextStep:
     """Return the step that lists the network cards in a container on the first node.
 
     Parameters
@@ -187,7 +191,7 @@ def _probe(case: Case, number: int) -> Step:
         Number of the step before; 0 for none.
     """
     if case.plan is None:
-        return Step("")
+        return NextStep("")
     gpus, cards = case.plan.shape.gpus_per_node, case.compared.cards
     billed = [option for option in case.plan.directives if option.startswith(BILLED)]
     argv = [
@@ -201,7 +205,7 @@ def _probe(case: Case, number: int) -> Step:
     expected = f" Expected: {join_names(cards)}. {report}" if cards else ""
     node = case.facts.ranks[0].host if case.facts.ranks else "a node"
     size = f"1 node, {count(gpus, 'GPU')}" if gpus else "1 node"
-    return Step(
+    return NextStep(
         f"{when} the names of the network cards in a container on {node}.{expected}",
         join(argv),
         f"Type it on {_place(case)}; submits a job: {size}, for a few seconds.",
@@ -211,7 +215,7 @@ def _probe(case: Case, number: int) -> Step:
 def list_commands(case: Case) -> Iterator[tuple[str, str]]:
     """Yield command lines, the most useful first: purpose and line."""
     facts, plan = case.facts, case.plan
-    script = quote(str(Path(facts.record) / "job.sh"))
+    script = quote(str(Path(facts.record) / SCRIPT))
     if plan and not plan.is_job:
         yield "Run it again", f"sh {script}"
         return

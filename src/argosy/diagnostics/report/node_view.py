@@ -11,7 +11,7 @@ from argosy.core.render import count
 from argosy.diagnostics.report.model import RankRow
 from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.verify.rules import name_network
-from argosy.sites.node_drawing import NodeParts, Part, draw_node
+from argosy.sites.node_drawing import Box, NodeParts, draw_node
 from argosy.sites.profile import Node
 
 MOST_NODES = 8
@@ -85,7 +85,7 @@ def _cores_note(rank: RankRow) -> str:
     return cores + (f", planned {rank.planned}" if wrong else "") + (", failed first" if rank.end else "")
 
 
-def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
+def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Box]]:
     """Yield each core with the rank that could use it."""
     seen = {core: each for each in ranks for core in parse_cpulist(each.cores)}
     planned = {core: each for each in ranks for core in parse_cpulist(each.planned)}
@@ -97,10 +97,10 @@ def _cores(node: Node, ranks: Sequence[RankRow]) -> Iterator[tuple[int, Part]]:
             kind, title = f"{kind} failed", f"{title}, which failed first"
         if plan and (rank is None or rank.rank != plan.rank):
             kind, title = f"{kind} missed", f"{title}, planned for rank {plan.rank}"
-        yield core, Part(kind, str(rank.rank) if rank else "", title, on_color=rank is not None)
+        yield core, Box(kind, str(rank.rank) if rank else "", title, on_color=rank is not None)
 
 
-def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]:
+def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Box]:
     """Yield the GPUs. A device file shows that a rank could see a GPU; only the network library's log that it was used.
 
     If the log has fewer GPUs than the node, it is unknown which of them were used.
@@ -110,22 +110,22 @@ def _gpus(node: Node, ranks: Sequence[RankRow], net: NetFacts) -> Iterator[Part]
     for gpu in range(node.gpus):
         name = f"GPU {gpu}"
         if used >= node.gpus:
-            yield Part("plain", name, f"{name}: used", "used", on_color=True)
+            yield Box("plain", name, f"{name}: used", "used", on_color=True)
         elif gpu >= seen:
-            yield Part("absent", name, f"{name}: no rank saw its device file", "not seen")
+            yield Box("absent", name, f"{name}: no rank saw its device file", "not seen")
         else:
-            yield Part("open", name, f"{name}: visible, but no log shows whether it was used", "use not shown")
+            yield Box("open", name, f"{name}: visible, but no log shows whether it was used", "use not shown")
 
 
-def _cards(node: Node, net: NetFacts, expected: Sequence[str]) -> tuple[Part, ...]:
+def _cards(node: Node, net: NetFacts, expected: Sequence[str]) -> tuple[Box, ...]:
     if net.slow:
         texts = expected if len(expected) == node.nics else ("card unused",) * node.nics
-        return tuple(Part("absent", text, "network card: the ranks used TCP instead") for text in texts)
+        return tuple(Box("absent", text, "network card: the ranks used TCP instead") for text in texts)
     names = net.cards
     if max(net.nics, len(names)) < node.nics or not net.has_network:
-        return (Part("open", "card ?", "network card: no log shows whether it was used"),) * node.nics
+        return (Box("open", "card ?", "network card: no log shows whether it was used"),) * node.nics
     labels = names if len(names) == node.nics else ("card",) * node.nics
-    return tuple(Part("plain", name, "network card: used, as the log shows", on_color=True) for name in labels)
+    return tuple(Box("plain", name, "network card: used, as the log shows", on_color=True) for name in labels)
 
 
 def _network_note(node: Node, net: NetFacts) -> str:

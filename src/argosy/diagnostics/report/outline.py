@@ -10,7 +10,8 @@ from argosy.diagnostics.report.model import Phase, Report
 from argosy.diagnostics.report.timeline import render_time
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
-from argosy.slurm.text import ENDED, option_value
+from argosy.slurm.sbatch import option_value
+from argosy.slurm.states import ENDED
 
 SIGNALLED = 128
 """An exit code above this is 128 and the number of a signal."""

@@ -11,13 +11,13 @@ from argosy.core.model import Choice
 from argosy.core.parse import parse_cpulist
 from argosy.core.redact import hide
 from argosy.core.render import count, render_duration
-from argosy.diagnostics.report.evidence import OF_PROGRAM
-from argosy.diagnostics.report.model import Case, Excerpt, RankRow, Report, Step
+from argosy.diagnostics.report.clues import OF_PROGRAM
+from argosy.diagnostics.report.model import Case, Excerpt, NextStep, RankRow, Report
 from argosy.diagnostics.report.summary import capitalise, describe_writer, fill_names, join_names
 from argosy.diagnostics.report.timeline import render_time
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 OTHERS = "ended-with-others"
 """Name of the known error that reports the end of the other ranks."""
@@ -55,7 +55,7 @@ class ErrorText(msgspec.Struct, frozen=True):
 class StepText(msgspec.Struct, frozen=True):
     """A step, and its command line if it has one."""
 
-    step: Step
+    step: NextStep
     command: CommandLine | None
 
 

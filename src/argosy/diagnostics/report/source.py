@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from argosy.core.redact import redact
 from argosy.core.shell import join
-from argosy.diagnostics.report.model import Change, Excerpt, Frame, Raised, Search
+from argosy.diagnostics.report.model import ArgumentUse, Change, Excerpt, Search, UserException, UserFrame
 from argosy.jobs.command_files import is_in_image
 
 RAISED = re.compile(r"^(?:\[?rank\d+\]?: ?| *\d+: )?((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")
@@ -46,7 +46,7 @@ SHORTEST_WORD = 3
 NCCL = "NCCL_"
 
 
-def find_exception(lines: Sequence[str]) -> Raised | None:
+def find_exception(lines: Sequence[str]) -> UserException | None:
     """Find the Python exception at the end of a program, with its frames in the user's code.
 
     Parameters
@@ -58,18 +58,18 @@ def find_exception(lines: Sequence[str]) -> Raised | None:
     if not found:
         return None
     number, match = found[-1]
-    return Raised(match[1].rstrip("."), tuple(_own_frames(lines[:number])))
+    return UserException(match[1].rstrip("."), tuple(_own_frames(lines[:number])))
 
 
-def _own_frames(lines: Sequence[str]) -> Iterator[Frame]:
+def _own_frames(lines: Sequence[str]) -> Iterator[UserFrame]:
     """Yield the frames of the user's code with the line of code below them, which Python prints if it has it."""
     for line, after in pairwise([*lines, ""]):
         frame = FRAME.search(line)
         if frame and not any(part in frame[1] for part in PACKAGES):
-            yield Frame(frame[1], int(frame[2]), frame[3], "" if FRAME.search(after) else after.strip())
+            yield UserFrame(frame[1], int(frame[2]), frame[3], "" if FRAME.search(after) else after.strip())
 
 
-def search_frames(raised: Raised, folder: str) -> Search | None:
+def search_frames(raised: UserException, folder: str) -> Search | None:
     """Return the lines around the one that raised an exception, with those near it that led there.
 
     Parameters
@@ -179,7 +179,7 @@ def _arguments(words: Sequence[str]) -> str:
     return f"{'argument' if len(words) == 1 else 'arguments'} '{join(words)}'"
 
 
-def find_argument_use(raised: Raised, command: Sequence[str], change: Change) -> tuple[Frame, str] | None:
+def find_argument_use(raised: UserException, command: Sequence[str], change: Change) -> ArgumentUse | None:
     """Find the frame of a traceback that reads an argument which changed, and how, for example ``sys.argv[2]``."""
     script = next((number for number, word in enumerate(command) if word.endswith(".py")), -1)
     before = [*command[: len(command) - len(shlex.split(change.now))], *shlex.split(change.before)]
@@ -187,5 +187,5 @@ def find_argument_use(raised: Raised, command: Sequence[str], change: Change) ->
         for match in ARGUMENT.finditer(frame.code):
             at = script + int(match[1])
             if at < len(command) and (at >= len(before) or command[at] != before[at]):
-                return frame, match[0]
+                return ArgumentUse(frame, match[0])
     return None

@@ -14,7 +14,7 @@ from argosy.diagnostics.verify.rules import LEAST_SHARE
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.outputs import names_ranks
 from argosy.jobs.query import JobFacts
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 OF_GPUS = ("GPUs", "network")
 

@@ -13,11 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from argosy.core.render import count, render_duration
-from argosy.diagnostics.report.model import Moment, Phase
+from argosy.diagnostics.report.model import Event, Phase
 from argosy.jobs.launch_plan import LaunchPlan
 from argosy.jobs.query import JobFacts
 from argosy.jobs.record import Run, read_first_output, read_submission
-from argosy.slurm.text import option_value
+from argosy.slurm.sbatch import option_value
 
 WARNED = re.compile(r"^argosy: (\d{4}-\d\d-\d\dT[\d:]+[+-]\d{4}): the time limit is near: (\w+)", re.MULTILINE)
 """The line of the job script that passes the warning of Slurm on to the ranks."""
@@ -35,7 +35,7 @@ CHARACTER = 7.5
 """Width of a character in pixels, to leave out texts that do not fit."""
 
 
-def plan_timeline(facts: JobFacts, output: str) -> tuple[Moment, ...]:
+def plan_timeline(facts: JobFacts, output: str) -> tuple[Event, ...]:
     """Return the events in their order; those of one second are in the order of a run."""
     return tuple(sorted(_moments(facts, output), key=lambda each: (each.seconds, ORDER.index(each.phase))))
 
@@ -62,39 +62,39 @@ def _knows_rank_times(facts: JobFacts) -> bool:
     return bool(facts.record) and not read_submission(facts.record).ssh
 
 
-def _moments(facts: JobFacts, output: str) -> Iterator[Moment]:
+def _moments(facts: JobFacts, output: str) -> Iterator[Event]:
     if facts.submitted:
-        yield Moment(_seconds(facts.submitted), "submitted", Phase.QUEUE)
+        yield Event(_seconds(facts.submitted), "submitted", Phase.QUEUE)
     for run in facts.runs:
         yield from _run_moments(run, facts.runs)
     first = read_first_output(Path(facts.record)) if facts.record else {}
     if facts.ranks and _knows_rank_times(facts):
         times = (file.stat().st_mtime for file in Path(facts.record).glob("ranks-*"))
         phase = Phase.START if first else Phase.RUN
-        yield Moment(int(max(times)), "last rank started", phase)
+        yield Event(int(max(times)), "last rank started", phase)
     for (job, restart), seconds in first.items():
-        yield Moment(seconds, f"{_name(job, restart, facts.runs)}first output", Phase.RUN)
+        yield Event(seconds, f"{_name(job, restart, facts.runs)}first output", Phase.RUN)
     for time, signal in WARNED.findall(output):
-        yield Moment(_seconds(time), f"warning signal {signal}: the time limit is near", Phase.STOP)
+        yield Event(_seconds(time), f"warning signal {signal}: the time limit is near", Phase.STOP)
     if facts.first:
         rank = f"Slurm stopped the other ranks after rank {facts.first.rank} had failed"
-        yield from (Moment(_seconds(time), rank, Phase.STOP) for time in STOPPED.findall(output)[-1:])
+        yield from (Event(_seconds(time), rank, Phase.STOP) for time in STOPPED.findall(output)[-1:])
     if not facts.runs:  # the script records the end of a run, but not if it is killed or fails early
         for text, time, phase in (("started", facts.began, Phase.START), ("ended", facts.ended, Phase.END)):
             if time:
-                yield Moment(_seconds(time), text, phase)
+                yield Event(_seconds(time), text, phase)
 
 
-def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Moment]:
+def _run_moments(run: Run, runs: Sequence[Run]) -> Iterator[Event]:
     """Yield start and end of a run."""
     name = _name(run.job, run.restart, runs)
     if run.started:
-        yield Moment(run.started, f"{name}started", Phase.START)
+        yield Event(run.started, f"{name}started", Phase.START)
     if run.ended:
         again = any(each.job == run.job and each.restart > run.restart for each in runs)
-        end = ", back into the queue" if again else ""
+        end = ", then requeued" if again else ""
         phase = Phase.QUEUE if again else Phase.END
-        yield Moment(run.ended, f"{name}ended, exit code {run.code}{end}", phase)
+        yield Event(run.ended, f"{name}ended, exit code {run.code}{end}", phase)
 
 
 def _name(job: str, restart: int, runs: Sequence[Run]) -> str:
@@ -114,7 +114,7 @@ def render_time(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def draw_timeline(moments: Sequence[Moment]) -> str:
+def draw_timeline(moments: Sequence[Event]) -> str:
     """Draw the phases of a job as a bar in proportion to their durations; empty for fewer than two moments."""
     if len(moments) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
@@ -137,18 +137,18 @@ def draw_timeline(moments: Sequence[Moment]) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def _name_start(moments: Sequence[Moment]) -> str:
+def _name_start(moments: Sequence[Event]) -> str:
     """Name the phase between the start and the first output, or the last start of a rank."""
     wrote = any(each.phase is Phase.RUN and each.text.endswith("first output") for each in moments)
     return "until the first output" if wrote else Phase.START
 
 
-def describe_phases(moments: Sequence[Moment]) -> str:
+def describe_phases(moments: Sequence[Event]) -> str:
     """Say how long each phase took, for example ``in the queue 5 s, running 2 min 10 s``."""
     return ", ".join(text for _, text in sum_phases(moments))
 
 
-def sum_phases(moments: Sequence[Moment]) -> list[tuple[Phase, str]]:
+def sum_phases(moments: Sequence[Event]) -> list[tuple[Phase, str]]:
     """Return the phases in their order, each with its name and how long it took in all."""
     start = _name_start(moments)
     took: dict[Phase, float] = {}

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -105,7 +104,7 @@ def read_result(path: Path) -> Result:
 Value = str | int | bool
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class FactCheck(msgspec.Struct, frozen=True):
     """A value of a profile compared with a run.
 
     Attributes
@@ -151,9 +150,9 @@ class Merged(msgspec.Struct, frozen=True):
     """
 
     text: str
-    confirmed: tuple[Comparison, ...]
-    added: tuple[Comparison, ...]
-    against: tuple[Comparison, ...]
+    confirmed: tuple[FactCheck, ...]
+    added: tuple[FactCheck, ...]
+    against: tuple[FactCheck, ...]
     accepted: bool = False
 
     @property
@@ -195,26 +194,24 @@ def _version(text: str) -> str | None:
     return text if re.match(r"\d", text) else None
 
 
-FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = MappingProxyType(
-    {
-        "node.cores": ("node.cores", _number),
-        "node.sockets": ("node.sockets", _number),
-        "node.numa": ("node.numa", _number),
-        "node.memory_mb": ("node.memory_mb", _number),
-        "node.arch": ("node.arch", _word),
-        "node.gpus": ("node.gpus", _number),
-        "node.gpu_vendor": ("gpus.vendor", _vendor),
-        "node.tmp_in_memory": ("node.tmp", _in_memory),
-        "runtime.version": ("runtime.version", _version),
-        "runtime.user_namespaces": ("node.user_namespaces", _boolean),
-    }
-)
+FROM_FACTS: Mapping[str, tuple[str, Callable[[str], Value | None]]] = {
+    "node.cores": ("node.cores", _number),
+    "node.sockets": ("node.sockets", _number),
+    "node.numa": ("node.numa", _number),
+    "node.memory_mb": ("node.memory_mb", _number),
+    "node.arch": ("node.arch", _word),
+    "node.gpus": ("node.gpus", _number),
+    "node.gpu_vendor": ("gpus.vendor", _vendor),
+    "node.tmp_in_memory": ("node.tmp", _in_memory),
+    "runtime.version": ("runtime.version", _version),
+    "runtime.user_namespaces": ("node.user_namespaces", _boolean),
+}
 """Key of a profile -> the fact with its value, and the parser, which returns None for a fact without a value."""
 
 
-def _compare(result: Result, site: Site) -> tuple[Comparison, ...]:
+def _compare(result: Result, site: Site) -> tuple[FactCheck, ...]:
     """Compare the values of a profile with a run."""
-    found: list[Comparison] = []
+    found: list[FactCheck] = []
     for key, (name, read) in FROM_FACTS.items():
         value = read(result.value(name))
         section, _, inner = key.partition(".")
@@ -222,33 +219,33 @@ def _compare(result: Result, site: Site) -> tuple[Comparison, ...]:
             continue
         part = getattr(site, section)
         documented = getattr(part, inner)
-        found.append(Comparison(key, None if documented == getattr(type(part)(), inner) else documented, value))
+        found.append(FactCheck(key, None if documented == getattr(type(part)(), inner) else documented, value))
     return (*found, *_compare_others(result, site))
 
 
-def _compare_others(result: Result, site: Site) -> tuple[Comparison, ...]:
+def _compare_others(result: Result, site: Site) -> tuple[FactCheck, ...]:
     """Compare the values that need a rule: CPU masks, the network, the name of the first host, and MPI."""
-    rows: list[Comparison] = []
+    rows: list[FactCheck] = []
     planned, back = result.value("mask.planned"), result.value("mask.planned_read_back")
     if site.node.gpu_cpus and planned and back:
-        rows.append(Comparison("node.gpu_cpus", planned, back))
+        rows.append(FactCheck("node.gpu_cpus", planned, back))
     line = result.value("network.line")
     if site.network.proof_lines and line and result.value("network.all_reduce").startswith("nccl"):
         patterns = site.network.proof_lines
         shown = next((pattern for pattern in patterns if any(re.search(pattern, each) for each in line.split(";"))), "")
-        rows.append(Comparison("network.proof_lines", shown or patterns[0], shown or line))
+        rows.append(FactCheck("network.proof_lines", shown or patterns[0], shown or line))
     resolves = result.value("master.resolves")
     if site.slurm.master_suffix and resolves:
         suffix = site.slurm.master_suffix
         rows.append(
-            Comparison(
+            FactCheck(
                 "slurm.master_suffix", suffix, suffix if resolves == "yes" else "names with this suffix do not resolve"
             )
         )
     kinds = result.value("mpi.list").replace(",", " ").split()
     if site.launcher.mpi and kinds:
         mpi = site.launcher.mpi
-        rows.append(Comparison("launcher.mpi", mpi, mpi if mpi in kinds else f"srun supports only {' '.join(kinds)}"))
+        rows.append(FactCheck("launcher.mpi", mpi, mpi if mpi in kinds else f"srun supports only {' '.join(kinds)}"))
     return tuple(rows)
 
 

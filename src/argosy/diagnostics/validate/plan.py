@@ -34,7 +34,7 @@ from argosy.launch.site_settings import with_variables
 from argosy.runtimes.runtime import FILES, load_runtime
 from argosy.sites.binding import render_core_list, render_mask_option
 from argosy.sites.profile import Site
-from argosy.slurm.text import JobOptions, render_directive
+from argosy.slurm.sbatch import JobOptions, render_directive
 from argosy.version import VERSION
 
 BODY = Path(__file__).with_name("data") / "validate.sh"

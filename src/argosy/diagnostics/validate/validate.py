@@ -22,7 +22,7 @@ from argosy.launch.resolve import resolve_launch
 from argosy.launch.submit import submit
 from argosy.sites.load import load_profile, sites_here
 from argosy.sites.read import find_profile, profile_folders, read_site, user_profiles
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def validate_site(
     image: str,
     options: JobOptions,
     gpus: int,
-    stream: BinaryIO | None = None,
+    stream: BinaryIO | None,
 ) -> Validation:
     """Submit the job, follow it to its end, and read its result.
 

@@ -28,7 +28,7 @@ from argosy.launch.model import LaunchRequest
 from argosy.sites.load import load_site
 from argosy.sites.profile import Site
 from argosy.slurm.calls import list_hosts
-from argosy.slurm.text import ENDED
+from argosy.slurm.states import ENDED
 
 
 def verify_runs(session: Session, runs: Sequence[str], *, site: str, nodes: int) -> tuple[Evidence, Verdict]:

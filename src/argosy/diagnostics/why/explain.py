@@ -26,7 +26,7 @@ from argosy.jobs.local_run import find_run, refuse_unrecorded_output
 from argosy.jobs.names import LAST, names_run, recorded_names
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
-from argosy.slurm.text import ENDED, FROM_OUTSIDE
+from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
 
 FOLLOWING = ("end", "symptom", "survived", "warning")
 """Levels of errors that are shown in one line each if there is a cause."""
@@ -126,7 +126,9 @@ def explain_log(session: Session, log: str) -> Explained:
         return Explained("standard input", shown, describe_first_rank(text, piped))
     path, facts = _find_log(session, log)
     text, before = _read_end(path)
-    found = [each for each in _find_errors(text, signatures) if facts is None or _is_relevant(each, facts)]
+    is_running = facts is not None and facts.kind == RUNNING
+    all_errors = _find_errors(text, signatures, is_running=is_running)
+    found = [each for each in all_errors if facts is None or _is_relevant(each, facts)]
     if facts is None:
         end = describe_first_rank(text, found)
     else:
@@ -134,9 +136,9 @@ def explain_log(session: Session, log: str) -> Explained:
     return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
 
 
-def _find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
+def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool = False) -> tuple[KnownError, ...]:
     """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
-    found = find_errors(text, signatures)
+    found = find_errors(text, signatures, is_running=is_running)
     first = find_first_failure(text_of_last_job(text))
     if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found

@@ -39,6 +39,7 @@ HARMLESS = re.compile(
     r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
     r"|no version information available|\bis not an error\b|have sent help message|orte_base_help_aggregate"
     r"|-{8} Error Message -{8}"
+    r"|^\s*(?:\S*/)?(?:g\+\+|gcc|clang(?:\+\+)?|cc|c\+\+|mpi\w+|nvcc|hipcc|icp?x|icp?c|ifx|ifort|gfortran) +-"
 )
 """Lines that only look like an error."""
 CONSEQUENCE = re.compile(
@@ -79,6 +80,12 @@ WELL = re.compile(
 """Lines that end a run without a failure."""
 CONFIGURED = re.compile(r"configure: exit 0$")
 """The end of a config.log whose configure succeeded: the errors above are those of its tests."""
+BUILT = re.compile(
+    r"\[(\d+)/\1\] |\.\.\.updated \d+ targets?\.\.\.$|make: Leaving directory|-- (?:Installing|Up-to-date): "
+)
+"""The end of a build that succeeded: of ninja, b2, make and the installation step of CMake."""
+STOPPED_BUILD = re.compile(r"\*\*\*|^FAILED: |build stopped|\.\.\.failed ")
+"""Lines of a build that did not succeed."""
 DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
 """Lines that end a run or only its script, which continues after a program that failed."""
 
@@ -114,6 +121,8 @@ HARMLESS_BOX = re.compile(
 
 WENT_ON = 12
 """Lines of ordinary output after an error that show that the program continued."""
+PROMPT = re.compile(r"(?:\(\w+\) )?[^\s@]+@[^\n$#]{1,80}[$#] *$")
+"""The prompt of a shell without a command."""
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
@@ -184,7 +193,8 @@ def went_on(lines: Sequence[str], *, uncaught: bool) -> bool:
     uncaught
         Whether the error is an exception, which usually ends a program.
     """
-    if CONFIGURED.match(next((line for line in reversed(lines) if line.strip()), "")):
+    last = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
+    if CONFIGURED.match(last) or (BUILT.match(last) and not any(map(STOPPED_BUILD.search, lines))):
         return True
     if any(is_error_line(line) or CONSEQUENCE.search(line) or ENDED.search(line) for line in lines):
         return False

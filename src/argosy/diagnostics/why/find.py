@@ -10,10 +10,25 @@ import msgspec
 
 from argosy.core.records import replace
 from argosy.diagnostics.why.failure import failure_start, find_boxed, find_first_error, lines_below, went_on
-from argosy.diagnostics.why.lines import NO_DIGITS, Line, hide_reports, lines_of_last_job, rank_of, split_lines
+from argosy.diagnostics.why.lines import (
+    NO_DIGITS,
+    Line,
+    hide_reports,
+    last_output,
+    lines_of_last_job,
+    rank_of,
+    split_lines,
+)
 from argosy.diagnostics.why.message import state_message
 from argosy.diagnostics.why.next_step import next_step
-from argosy.diagnostics.why.program_error import ProgramError, Raised, find_program_error, find_raised, hide_ignored
+from argosy.diagnostics.why.program_error import (
+    ProgramError,
+    Raised,
+    find_failed_command,
+    find_program_error,
+    find_raised,
+    hide_ignored,
+)
 from argosy.diagnostics.why.signatures import Signature
 
 SHOWN = 200
@@ -28,6 +43,8 @@ BLAMED = ("cause", "maybe")
 SURVIVABLE = (*BLAMED, "symptom")
 OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
+OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
+"""Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
@@ -74,15 +91,20 @@ def without_digits(lines: Iterable[str]) -> str:
     return "\n".join({line.translate(NO_DIGITS) for line in lines})
 
 
-def find_errors(text: str, signatures: Sequence[Signature]) -> tuple[KnownError, ...]:
+def find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool = False) -> tuple[KnownError, ...]:
     """Find the known errors of a text: causes first, then symptoms; those after which the program went on come last.
 
     Without a known cause, the uncaught exception that ended the program is the cause. Without an exception, the message
     in the first error line of the failure is. If the program went on and nothing failed later, no error is a cause.
+
+    Parameters
+    ----------
+    is_running
+        Whether the job that writes the text still runs, so that its last line may show what it waits for.
     """
     lines = lines_of_last_job(split_lines(text))
     texts = hide_ignored(hide_reports([line.text for line in lines]))
-    places = _find_places(texts, signatures)
+    places = _find_places(texts, signatures, last_output(lines, is_running=is_running))
     found = [_describe(each, lines, places[each.name]) for each in signatures if each.name in places]
     warned = {number for each in found if each.level == "warning" for number in places[each.name]}
     texts = ["" if at in warned else text for at, text in enumerate(texts)]
@@ -135,7 +157,10 @@ def _find_unknown(
     error = find_program_error([each for each in raised if each.at < end], start, explained)
     # A rank's message often follows the launcher's report that it ended, since both are written at once.
     passed = {number for each in found if each.name in OF_LAUNCHERS for number in places[each.name]}
-    first = None if error or "maybe" in levels else find_first_error(texts, start, explained - passed, boxed - passed)
+    known = bool(error) or "maybe" in levels or any(each.name in OF_LIMITS for each in found)
+    first = None if known else find_first_error(texts, start, explained - passed, boxed - passed)
+    if not error and first is None and not found:
+        error = find_failed_command(raised, start)
     return raised, start, list(_quote(lines, error, first, boxed))
 
 
@@ -145,7 +170,7 @@ def _quote(
     """Yield the error of a failure without a known cause: the exception, or the first error line with its message."""
     if error:
         below = lines_below(lines, error.at)
-        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below)
+        yield _unknown(lines[error.at], "program-error", "cause", error.cause, error.fix, below, error.often)
     elif first is not None:
         below = lines_below(lines, first)
         fix = next_step("\n".join([lines[first].text, *below]))
@@ -153,9 +178,11 @@ def _quote(
         yield _unknown(lines[first], "first-error", "unexplained", cause, fix, below)
 
 
-def _unknown(line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str]) -> KnownError:
+def _unknown(
+    line: Line, name: str, level: str, cause: str, fix: str, lines: Sequence[str], often: tuple[str, ...] = ()
+) -> KnownError:
     below = tuple(_short(each) for each in lines)
-    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line), below)
+    return KnownError(name, level, line.number, _short(line.text), 1, cause, fix, "", rank_of(line), below, often)
 
 
 def _describe(signature: Signature, lines: Sequence[Line], places: Sequence[int]) -> KnownError:
@@ -205,8 +232,14 @@ def _fill(template: str, names: Mapping[str, str]) -> str:
     return re.sub(r"[ \0]*\0[ \0]*", lambda found: " " if " " in found[0] else "", template)
 
 
-def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[str, list[int]]:
-    """Return the lines (from 0) of each signature. The first signature that matches a line names it."""
+def _find_places(lines: Sequence[str], signatures: Sequence[Signature], last: int | None) -> dict[str, list[int]]:
+    """Return the lines (from 0) of each signature. The first signature that matches a line names it.
+
+    Parameters
+    ----------
+    last
+        The last output of a program that was stopped.
+    """
     whole, starts = "\n".join(lines), _starts(lines)
     places: dict[str, list[int]] = {}
     taken: set[int] = set()
@@ -215,7 +248,10 @@ def _find_places(lines: Sequence[str], signatures: Sequence[Signature]) -> dict[
     for signature in signatures:
         if signature.needs and not any(word in short for word in signature.needs):
             continue
-        numbers = sorted(set(_matches(signature, whole, starts)) - taken)
+        spans = [(at, end) for at, end in _matches(signature, whole, starts) if at not in taken]
+        if signature.stalled:
+            spans = [(at, end) for at, end in spans if last is not None and at <= last <= end]
+        numbers = sorted({at for at, _ in spans})
         if numbers and _fits(signature, whole):
             places[signature.name] = numbers
             taken.update(numbers)
@@ -228,10 +264,10 @@ def _fits(signature: Signature, text: str) -> bool:
     return has_all and not any(re.search(each, text, re.MULTILINE) for each in signature.unless)
 
 
-def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[int]:
-    """Find the line numbers (from 0) that match a signature. Searching the whole text is faster than each line."""
+def _matches(signature: Signature, text: str, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Find the first and last lines (from 0) that match a signature. One search is faster than one for each line."""
     for match in re.finditer(signature.match, text, re.MULTILINE):
-        yield bisect.bisect_right(starts, match.start()) - 1
+        yield bisect.bisect_right(starts, match.start()) - 1, bisect.bisect_right(starts, match.end()) - 1
 
 
 def _starts(lines: Sequence[str]) -> list[int]:

@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import msgspec
 
+from argosy.jobs.outputs import TRACEBACK
+
 LONGEST_LINE = 2000
 """Characters of a line that are searched. A progress bar or a dump can write a line of megabytes."""
 
@@ -21,10 +23,19 @@ NAMED = re.compile(r"(?i)\[rank[ :]?(\d+)\]|\[Rank (\d+)\]|\brank[ =](\d+)\b")
 LABELLED_SHARE = 0.5
 """Share of lines with a label from which on the log is taken for labelled: other programs number some lines."""
 
+CANCELS = re.compile(r"slurmstepd(?:-\S+)?: error: \*\*\*")
+"""Begin of Slurm's message that it cancels a job or step. Slurm 24.11 names the node, too."""
 JOB_ENDED = re.compile(
-    r"slurmstepd: error: \*\*\* JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
+    CANCELS.pattern + r" JOB (\d+) ON \S+ CANCELLED AT |The output \(if any\) is above this job summary"
 )
 """Messages of Slurm, with the number of the job, and of LSF at the end of a job."""
+STOPPED = re.compile(
+    CANCELS.pattern + r" (?:JOB \d+ ON \S+ CANCELLED AT \S+ \*\*\*|(?:JOB|STEP) [^\n]*DUE TO TIME LIMIT)"
+    r"|PBS: job killed: (?:walltime|cput)|TERM_RUNLIMIT|timeout: sending signal"
+)
+"""Messages that a program was ended from outside: at its time limit, or by a user. Its later lines show nothing."""
+SILENT = re.compile(r"\W*$|srun: |slurmstepd\S*: ")
+"""Lines that are not the output of a program."""
 LSF_REPORT = ("Sender: LSF System", "The output (if any)")
 """Begin of the first and of the last line of LSF's report of a job."""
 LSF_END = re.compile(r"TERM_|Exited|Successfully|User defined signal")
@@ -36,7 +47,6 @@ BEGIN = 2
 """Lines at the beginning of a log that come again where the next run of the same script was appended to it."""
 LEAST_BEGIN = 12
 """Characters of each of these lines: shorter ones are written more than once in a run."""
-TRACEBACK = "Traceback (most recent call last)"
 NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
@@ -96,6 +106,21 @@ def text_of_last_job(text: str) -> str:
     return "\n".join(text.split("\n")[lines[0].number - 1 :]) if lines else text
 
 
+def last_output(lines: Sequence[Line], *, is_running: bool) -> int | None:
+    """Return the last line (from 0) that a program wrote before it was stopped; None if it ended by itself.
+
+    Parameters
+    ----------
+    is_running
+        Whether the job still runs.
+    """
+    stopped = next((at for at, line in enumerate(lines) if STOPPED.search(line.text)), None)
+    if stopped is None and not is_running:
+        return None
+    end = len(lines) if stopped is None else stopped
+    return next((at for at in range(end - 1, -1, -1) if not SILENT.match(lines[at].text)), None)
+
+
 def hide_reports(lines: Sequence[str]) -> list[str]:
     """Return the lines without LSF's reports of jobs, which repeat the script; how the job ended stays."""
     shown, inside = [], False
@@ -108,8 +133,17 @@ def hide_reports(lines: Sequence[str]) -> list[str]:
 
 def _split(text: str) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n"), 1):
-        for part in line.split("\r"):
+        for part in _parts(line):
             yield Line(number, part[:LONGEST_LINE])
+
+
+def _parts(line: str) -> list[str]:
+    """Split a line at what was written over it, and at Slurm's message behind a question that has no newline."""
+    parts = line.split("\r")
+    cancels = CANCELS.search(parts[-1]) if "slurmstepd" in parts[-1] else None
+    if cancels is None or not parts[-1][: cancels.start()].strip(" :0123456789"):  # at most the label of a rank
+        return parts
+    return [*parts[:-1], parts[-1][: cancels.start()], parts[-1][cancels.start() :]]
 
 
 def _has_labels(lines: Sequence[Line]) -> bool:

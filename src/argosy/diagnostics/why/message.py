@@ -48,7 +48,7 @@ HEAD = 60
 LEAST_WORDS = 3
 
 
-def state_message(line: str, below: Sequence[str], *, boxed: bool = False) -> str:
+def state_message(line: str, below: Sequence[str], *, boxed: bool) -> str:
     """Return the message that the program reports; empty if the line does not tell what went wrong.
 
     Parameters

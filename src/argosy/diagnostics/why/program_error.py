@@ -13,9 +13,10 @@ from pathlib import PurePosixPath
 import msgspec
 
 from argosy.core.records import replace
+from argosy.diagnostics.why.exceptions import explain_exception
 from argosy.diagnostics.why.failure import CONSEQUENCE
-from argosy.diagnostics.why.lines import TRACEBACK
 from argosy.diagnostics.why.next_step import find_advice, next_step
+from argosy.jobs.outputs import TRACEBACK
 
 FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (\w+))?')
 LABELLED_FRAME = re.compile(r'(.*\S ?)  File "')
@@ -47,6 +48,9 @@ USAGE = re.compile(
 REFUSED = "refused"
 """Name of that error."""
 
+FAILED_COMMAND = "CalledProcessError"
+"""The exception of a command that failed; usually, its own message explains the failure."""
+
 AT_EXIT = re.compile(r"Exception ignored in|Error in atexit|Logging error|never retrieved|Error in sys\.excepthook")
 """A line before a traceback that does not end the program."""
 CHAINED = re.compile(r"(The above exception was the direct|During handling of the above)")
@@ -57,13 +61,15 @@ BOXED = re.compile(r"[╭+][─-]+ Traceback \(most recent call last\) ")
 """The upper border of a traceback in a box, as the package rich prints it."""
 BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in (\w*)")
 BOX_END = re.compile(r"\s*[╰+][─-]{8}")
-LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$")
-PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$|\.p(?:yx|x[di])$")
+PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)|^(?:src/)?(\w+)/\S+\.p(?:yx|x[di])$")
 INSTALLED = re.compile(r"^/(?:opt|usr|apps?|appl|sw|software|cvmfs|cray|soft)/|/libexec/|/EasyBuild/|/[Ss]pack/")
 """A program that the user runs but did not write."""
 
 SHOWN = 120
 """Characters of a message that are shown."""
+LONGEST = 1000
+"""Characters of a message that are read."""
 MOST_FRAMES = 600
 """Lines of a traceback that are read."""
 NEAR = 30
@@ -84,6 +90,7 @@ class ProgramError(msgspec.Struct, frozen=True):
     at: int
     cause: str
     fix: str
+    often: tuple[str, ...] = ()
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -95,6 +102,8 @@ class Raised(msgspec.Struct, frozen=True):
         Lines, from 0, where its traceback begins and where its message is.
     file, number
         The user's line that raised it, or called the package that did.
+    code
+        The text of that line; empty if the log does not show it.
     package
         The package that raised it; empty for the user's code.
     function
@@ -109,6 +118,7 @@ class Raised(msgspec.Struct, frozen=True):
     message: str = ""
     file: str = ""
     number: str = ""
+    code: str = ""
     package: str = ""
     function: str = ""
     because: str = ""
@@ -120,6 +130,7 @@ class Frame(msgspec.Struct, frozen=True):
     file: str
     number: str
     function: str
+    code: str = ""
 
 
 NO_ERROR = re.compile(
@@ -174,6 +185,11 @@ def find_program_error(raised: Sequence[Raised], start: int, explained: Containe
     return None if not own or own[0].at in explained else _describe(own[0])
 
 
+def find_failed_command(raised: Sequence[Raised], start: int) -> ProgramError | None:
+    """Return the exception of a command that the program started, for a log that does not show why it failed."""
+    return next((_describe(each) for each in raised if each.at >= start and each.name.endswith(FAILED_COMMAND)), None)
+
+
 def _is_consequence(raised: Raised) -> bool:
     # torch's spawn raises a plain Exception, whose message is the traceback of another process.
     if raised.name == "Exception" and not raised.message:
@@ -217,8 +233,10 @@ def _read_traceback(lines: Sequence[str], start: int, prefix: str) -> Raised | N
         frame = FRAME.match(text)
         if frame:
             frames.append(Frame(frame[1], frame[2], frame[3] or ""))
+        elif frames and not frames[-1].code and text.startswith("    "):
+            frames[-1] = replace(frames[-1], code=text.strip())
         elif frames and not ANNOTATED.match(text) and (match := EXCEPTION.match(text.rstrip())):
-            asserted = lines[at - 1].removeprefix(prefix).strip() if match[1] == "AssertionError" else ""
+            asserted = frames[-1].code if match[1] == "AssertionError" else ""
             message = match[2] or (asserted if asserted.startswith("assert ") else _message_below(lines, at, prefix))
             return _with_place(Raised(start, at, match[1], message), frames)
     return None
@@ -252,8 +270,10 @@ def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
     own = [frame for frame in frames if not LIBRARY.search(frame.file)]
     last = (own or frames)[-1]
     inside = PACKAGE.search(frames[-1].file)
-    package = inside[1] if inside else ""
-    return replace(raised, file=last.file, number=last.number, package=package, function=frames[-1].function)
+    package = (inside[1] or inside[2]) if inside else ""
+    return replace(
+        raised, file=last.file, number=last.number, code=last.code, package=package, function=frames[-1].function
+    )
 
 
 def _find_refused(lines: Sequence[str]) -> Iterator[Raised]:
@@ -303,19 +323,21 @@ def _describe(raised: Raised) -> ProgramError:
     named = re.fullmatch(r"[\w.:]+\w", raised.name)
     error = _name_with_message(raised) if named else f"the message '{raised.name[:SHOWN].strip()}'"
     because = f", because of {raised.because}" if raised.because else ""
+    meaning = explain_exception(_name_with_message(raised, LONGEST), raised.code, raised.package)
+    says = f": {meaning.says}" if meaning.says else ""
     advice = find_advice(raised.message)
     if not raised.file:
-        return ProgramError(raised.at, f"the program ended with {error}{because}", advice or next_step(error))
-    place = f"{PurePosixPath(raised.file).name}:{raised.number}"
-    inside = f", in the package {raised.package}" if raised.package else ""
-    return ProgramError(
-        raised.at, f"the program raised {error} at {place}{inside}{because}", advice or _next_step(raised)
-    )
+        cause, fix = f"the program ended with {error}{because}{says}", advice or next_step(error)
+    else:
+        place = f"{PurePosixPath(raised.file).name}:{raised.number}"
+        inside = f", in the package {raised.package}" if raised.package else ""
+        cause, fix = f"the program raised {error} at {place}{inside}{because}{says}", advice or _next_step(raised)
+    return ProgramError(raised.at, cause, fix, meaning.often)
 
 
-def _name_with_message(raised: Raised) -> str:
-    """Return the name of an exception without its module, and its message or else its function."""
-    name, message = raised.name.rpartition(".")[2], raised.message[:SHOWN].strip()
+def _name_with_message(raised: Raised, most: int = SHOWN) -> str:
+    """Return the name of an exception without its module, and the begin of its message or else its function."""
+    name, message = raised.name.rpartition(".")[2], raised.message[:most].strip()
     if message:
         return f"{name}: {message}"
     return f"{name} in {raised.function}" if raised.function else name
@@ -326,7 +348,8 @@ def _next_step(raised: Raised) -> str:
     versions = "; if it worked before, compare the versions of the packages" * bool(
         OTHER_VERSION.search(raised.message)
     )
-    line = f"read line {raised.number} of {raised.file}"
+    code = f" ({raised.code[:SHOWN]})" if raised.code else ""
+    line = f"read line {raised.number} of {raised.file}{code}"
     if INSTALLED.search(raised.file):
         program = PurePosixPath(raised.file).name
         return f"check the files and options that the message is about; {program} is an installed program{versions}"

@@ -23,7 +23,7 @@ FILES = (
     *("rocm", "gpus", "gpu-containers", "gpu-libraries", "gpu-peers", "offload", "intel"),
     *("libraries", "nccl", "infiniband", "fabrics", "mpirun", "mpi", "rendezvous"),
     *("fortran", "molecules", "simulation", "languages", "python", "models", "conda", "packages", "modules", "shell"),
-    *("workflows", "batch", "slurm", "submit", "general", "symptoms"),
+    *("workflows", "waiting", "batch", "slurm", "submit", "general", "symptoms"),
 )
 SHIPPED = tuple(DATA / f"{name}.toml" for name in FILES)
 """The files of known errors. The first pattern that matches a line names it, so special cases come first."""
@@ -52,6 +52,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ``symptom`` (follows from another error) or ``warning`` (programs print it and go on).
     late
         Whether the scheduler writes the line only when the job ends, so that other errors precede what caused them.
+    stalled
+        Whether the line counts only if it is the last output of a program that did not end by itself: its job still
+        runs, reached its time limit or was cancelled.
     example
         A line as a program prints it.
     """
@@ -67,6 +70,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str = ""
     level: Level = "cause"
     late: bool = False
+    stalled: bool = False
     example: str = ""
 
     def __post_init__(self) -> None:

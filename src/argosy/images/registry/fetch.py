@@ -24,6 +24,7 @@ import msgspec
 
 from argosy.core.cache_pins import BUILD, pin_entry
 from argosy.core.errors import ArgosyError, ToolMissing, UsageError
+from argosy.core.model import APPTAINERS
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, run_checked, tool_error
@@ -68,9 +69,6 @@ from argosy.images.sif.read import verify_sif
 NO_ENTRY = re.compile(r"(?i)permission denied while trying to connect to the docker|dial unix .*permission denied")
 NO_DAEMON = re.compile(r"(?i)cannot connect to the docker daemon|failed to connect to the docker api")
 """Messages of docker 20.10 and 28."""
-
-
-APPTAINERS = ("apptainer", "singularity")
 
 
 class Fetched(msgspec.Struct, frozen=True):

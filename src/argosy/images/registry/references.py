@@ -18,11 +18,11 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import DIGEST
 from argosy.core.redact import STARS
 from argosy.core.suggest import suggest_word
 from argosy.images.identify import Kind
@@ -45,23 +45,19 @@ IN_FILES = frozenset({Transport.DOCKER_ARCHIVE, Transport.OCI_ARCHIVE, Transport
 SLASHED = frozenset({Transport.DOCKER, Transport.ORAS})
 """Transports of registries, which have two slashes after the colon."""
 
-OF_KIND: Mapping[Kind, Transport] = MappingProxyType(
-    {
-        Kind.DOCKER_ARCHIVE: Transport.DOCKER_ARCHIVE,
-        Kind.OCI_ARCHIVE: Transport.OCI_ARCHIVE,
-        Kind.OCI_LAYOUT: Transport.OCI,
-    }
-)
-ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "library": "fetch it with 'apptainer pull' and pass the SIF file",
-        "shub": "Singularity Hub closed in 2021; search for the image on Docker Hub",
-        "http": "download the file and pass its path",
-        "https": "download the file and pass its path",
-        "containers-storage": "write it to a file with 'podman save -o FILE NAME' and pass the file",
-        "dockerd": "use docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
-    }
-)
+OF_KIND: Mapping[Kind, Transport] = {
+    Kind.DOCKER_ARCHIVE: Transport.DOCKER_ARCHIVE,
+    Kind.OCI_ARCHIVE: Transport.OCI_ARCHIVE,
+    Kind.OCI_LAYOUT: Transport.OCI,
+}
+ELSEWHERE: Mapping[str, str] = {
+    "library": "fetch it with 'apptainer pull' and pass the SIF file",
+    "shub": "Singularity Hub closed in 2021; search for the image on Docker Hub",
+    "http": "download the file and pass its path",
+    "https": "download the file and pass its path",
+    "containers-storage": "write it to a file with 'podman save -o FILE NAME' and pass the file",
+    "dockerd": "use docker-daemon:NAME, or 'docker save -o FILE NAME' and the file",
+}
 """Schemes that Argosy does not fetch -> hint."""
 
 DOCKER_HUB = "docker.io"
@@ -70,7 +66,6 @@ _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 _NAME = re.compile(rf"(?:(?P<host>{_HOST})/)?(?P<path>{_PART}(?:/{_PART})*)\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*):(?P<slashes>/*)(?P<rest>.*)\Z", re.DOTALL)
 _HUB_PAGE = re.compile(r"https?://hub\.docker\.com/(?:r/(?P<name>[^/?#]+/[^/?#]+)|_/(?P<official>[^/?#]+))")
 _NEAR_ENOUGH = 0.8
@@ -136,7 +131,7 @@ def parse_reference(text: str) -> Reference:
     found = _SCHEME.match(text)
     if found is None:
         raise _reference_error(
-            text, "it does not begin with a transport", f"write docker://{text}" if _is_name(text) else ""
+            text, "it has no docker:// or oras:// before it", f"write docker://{text}" if _is_name(text) else ""
         )
     scheme, slashes, rest = found["scheme"], found["slashes"], found["rest"]
     if scheme not in set(Transport):
@@ -183,7 +178,7 @@ def _parse_name(text: str, transport: Transport, rest: str) -> Reference:
     name, at, digest = rest.partition("@")
     if at and not digest.startswith("sha256:"):
         raise _odd_at(text, transport, rest)
-    if at and not _DIGEST.match(digest):
+    if at and not DIGEST.match(digest):
         raise _reference_error(text, "a digest is sha256: and 64 hexadecimal digits", "copy the complete digest")
     name, tag = _split_tag(name)
     if tag and not _TAG.match(tag):

@@ -37,7 +37,6 @@ import struct
 import uuid
 from enum import IntEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -102,59 +101,51 @@ class PartKind(IntEnum):
     OVERLAY = 4
 
 
-DATA_TYPES: Mapping[int, str] = MappingProxyType(
-    {
-        DataType.DEFINITION: "definition file",
-        DataType.ENVIRONMENT: "environment variables",
-        DataType.LABELS: "labels",
-        DataType.PARTITION: "partition",
-        DataType.SIGNATURE: "signature",
-        DataType.JSON: "JSON object",
-        DataType.GENERIC: "object",
-        DataType.CRYPTO_MESSAGE: "cryptographic message",
-        DataType.SBOM: "SBOM",
-        DataType.OCI_ROOT_INDEX: "OCI root index",
-        DataType.OCI_BLOB: "OCI blob",
-    }
-)
-FS_KINDS: Mapping[int, str] = MappingProxyType(
-    {
-        FsKind.SQUASHFS: "squashfs",
-        FsKind.EXT3: "ext3",
-        FsKind.ARCHIVE: "archive",
-        FsKind.RAW: "raw",
-        FsKind.ENCRYPTED_SQUASHFS: "encrypted squashfs",
-        FsKind.GOCRYPTFS_SQUASHFS: "gocryptfs squashfs",
-    }
-)
-PART_KINDS: Mapping[int, str] = MappingProxyType(
-    {
-        PartKind.SYSTEM: "system",
-        PartKind.PRIMARY_SYSTEM: "primary system",
-        PartKind.DATA: "data",
-        PartKind.OVERLAY: "overlay",
-    }
-)
+DATA_TYPES: Mapping[int, str] = {
+    DataType.DEFINITION: "definition file",
+    DataType.ENVIRONMENT: "environment variables",
+    DataType.LABELS: "labels",
+    DataType.PARTITION: "partition",
+    DataType.SIGNATURE: "signature",
+    DataType.JSON: "JSON object",
+    DataType.GENERIC: "object",
+    DataType.CRYPTO_MESSAGE: "cryptographic message",
+    DataType.SBOM: "SBOM",
+    DataType.OCI_ROOT_INDEX: "OCI root index",
+    DataType.OCI_BLOB: "OCI blob",
+}
+FS_KINDS: Mapping[int, str] = {
+    FsKind.SQUASHFS: "squashfs",
+    FsKind.EXT3: "ext3",
+    FsKind.ARCHIVE: "archive",
+    FsKind.RAW: "raw",
+    FsKind.ENCRYPTED_SQUASHFS: "encrypted squashfs",
+    FsKind.GOCRYPTFS_SQUASHFS: "gocryptfs squashfs",
+}
+PART_KINDS: Mapping[int, str] = {
+    PartKind.SYSTEM: "system",
+    PartKind.PRIMARY_SYSTEM: "primary system",
+    PartKind.DATA: "data",
+    PartKind.OVERLAY: "overlay",
+}
 INSPECT_NAME = "inspect-metadata.json"
 """The part in which ``apptainer build`` stores the output of ``apptainer inspect``, including the labels."""
 
-ARCHES: Mapping[str, str] = MappingProxyType(
-    {
-        "00": "unknown",
-        "01": "386",
-        "02": "amd64",
-        "03": "arm",
-        "04": "arm64",
-        "05": "ppc64",
-        "06": "ppc64le",
-        "07": "mips",
-        "08": "mipsle",
-        "09": "mips64",
-        "10": "mips64le",
-        "11": "s390x",
-        "12": "riscv64",
-    }
-)
+ARCHES: Mapping[str, str] = {
+    "00": "unknown",
+    "01": "386",
+    "02": "amd64",
+    "03": "arm",
+    "04": "arm64",
+    "05": "ppc64",
+    "06": "ppc64le",
+    "07": "mips",
+    "08": "mipsle",
+    "09": "mips64",
+    "10": "mips64le",
+    "11": "s390x",
+    "12": "riscv64",
+}
 """SIF's code of an architecture -> Go's name of it, as in Apptainer and OCI."""
 
 

@@ -10,7 +10,6 @@ import os
 import stat
 import struct
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,7 +33,7 @@ BLOCK_SIZES = range(1 << 12, (1 << 20) + 1)
 """In bytes: a power of two from a page to 1 MiB."""
 NO_TABLE = 0xFFFF_FFFF_FFFF_FFFF
 
-COMPRESSORS: Mapping[int, str] = MappingProxyType({1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"})
+COMPRESSORS: Mapping[int, str] = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
 
 
 class Superblock(msgspec.Struct, frozen=True):

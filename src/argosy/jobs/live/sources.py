@@ -20,13 +20,10 @@ from argosy.jobs.live.model import JobView
 from argosy.jobs.live.probe import Target
 from argosy.jobs.local_run import read_local_run
 from argosy.jobs.names import LOCAL_RUN
-from argosy.jobs.query import JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
+from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
-from argosy.slurm.text import ENDED, RUNNING, WAITING, describe_state
-
-LAST_BYTES = 262_144
-"""Bytes that are read from the end of a file when it is seen first, and at most per refresh."""
+from argosy.slurm.states import ENDED, RUNNING, WAITING, describe_state
 
 LONGEST_LINE = 400
 LABEL = re.compile(r" *(?:(\d+): ?|\[(\d+)\] ?)(.*)")
@@ -69,11 +66,8 @@ def open_source(session: Session, job: str) -> tuple[Source, JobView]:
     UsageError
         If there is no such job.
     """
-    source: Source
-    if LOCAL_RUN.fullmatch(job):
-        source = LocalRun(session, session.paths.state / "runs" / job)
-    else:
-        source = SlurmJob(session, job)
+    is_local = LOCAL_RUN.fullmatch(job)
+    source: Source = LocalRun(session, session.paths.runs / job) if is_local else SlurmJob(session, job)
     return source, source.ask(JobView(job, "", RUNNING, ""))
 
 
@@ -151,7 +145,7 @@ def resolve_job(session: Session) -> str:
     UsageError
         If there is none, or there are several.
     """
-    runs = session.paths.state / "runs"
+    runs = session.paths.runs
     found = [
         file.parent.name
         for file in sorted(runs.glob(f"*/{STARTED}"))

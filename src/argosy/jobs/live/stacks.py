@@ -17,7 +17,7 @@ from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.jobs.live.probe import TIMED_OUT, read_nodes, run_step, split_tasks
 from argosy.jobs.live.sources import open_source
-from argosy.slurm.text import RUNNING
+from argosy.slurm.states import RUNNING
 
 GET_PY_SPY = "install py-spy next to Argosy, in a folder that the nodes see: pip install 'argosy[stacks]'"
 

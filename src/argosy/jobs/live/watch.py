@@ -15,7 +15,8 @@ from argosy.host.gpu_use import GpuUse
 from argosy.jobs.live.model import JobView, NodeView, RankState, RankView
 from argosy.jobs.live.probe import STEP_SECONDS, TIMED_OUT, Moment, NodeUse, RankUse, rank_gpus, read_nodes
 from argosy.jobs.live.sources import open_source
-from argosy.slurm.text import ENDED, RUNNING, says_no_answer
+from argosy.slurm.calls import says_no_answer
+from argosy.slurm.states import ENDED, RUNNING
 
 IDLE_PERCENT = 2.0
 """CPU use, in percent of a core, below which a rank is idle: threads that only wait wake up now and then."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from argosy.core.script_words import Part, Word, source_text
+from argosy.slurm.script_words import Part, Word, source_text
 
 LAUNCHED = "${SLURM_SUBMIT_DIR}"
 """The folder of the launch, in a command of a job."""
@@ -40,9 +40,7 @@ def made_again(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return (words[0], (Part("text", "-p"),), *words[1:])
 
 
-def render_preparations(
-    preparations: Sequence[Preparation], *, start: Sequence[str] | None, first: str = ""
-) -> list[str]:
+def render_preparations(preparations: Sequence[Preparation], *, start: Sequence[str] | None, first: str) -> list[str]:
     """Render ``before``, whose lines one shell runs: each line with the ``cd`` commands that its folder needs.
 
     Parameters

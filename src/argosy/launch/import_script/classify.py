@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from argosy.core.script_reader import read_commands
-from argosy.core.script_words import Part, Values, source_text
 from argosy.launch.import_script.program import Program
 from argosy.launch.import_script.programs import read_program
 from argosy.launch.import_script.roles import COMPUTING, HARMLESS, ROLES, SUBCOMMANDS, Role
+from argosy.slurm.script_reader import read_commands
+from argosy.slurm.script_words import Part, Values, Word, source_text
 
 STARTS = re.compile(
     r"(?<![\w-])(torchrun|torch\.distributed|accelerate launch|deepspeed|python[\d.]*(?=\s|$)|mpirun|mpiexec|srun)"
@@ -26,7 +26,7 @@ INTERPRETER = re.compile(r"i?python[\d.]*|bash|sh|julia|Rscript|perl")
 
 SUBSTITUTION = re.compile(r"\$\(([^(].*)\)|`(.*)`", re.DOTALL)
 
-ASSIGNED = re.compile(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=(?!=)")
+ASSIGNED = re.compile(r"(?:^|[\s;(])(?:for\s+([A-Za-z_]\w*)\b|([A-Za-z_]\w*)\+?=(?!=))")
 """A variable that a loop or condition sets."""
 
 ARITHMETIC = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
@@ -37,7 +37,7 @@ ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
 
-def classify(program: Program, harmless: Collection[str] = ()) -> Role:
+def classify(program: Program, harmless: Collection[str]) -> Role:
     """Return the role of a command that was taken apart.
 
     `harmless` has the names of functions that start no program.
@@ -49,6 +49,13 @@ def classify(program: Program, harmless: Collection[str] = ()) -> Role:
 def lost_programs(program: Program, harmless: Collection[str] = ()) -> str:
     """Name the programs that a command starts, for example ``eval.py`` for ``echo "$(python eval.py)"``."""
     return _computing_programs(program, harmless) or program_name(program)
+
+
+def advise_on_lost(program: Program) -> str:
+    """Return what to do about a command that starts a program which Argosy cannot translate."""
+    if program.words and _is_unknown(program.words[0]):
+        return f"the script does not say which program {program.texts[0]} is: write its name"
+    return "Argosy cannot translate it: write a job for each program"
 
 
 def _computing_programs(program: Program, harmless: Collection[str]) -> str:
@@ -69,12 +76,16 @@ def computed_variables(words: Sequence[str]) -> set[str]:
 
 def assigned_variables(text: str) -> set[str]:
     """Return the variables that a compound statement sets."""
-    found = set(ASSIGNED.findall(text))
-    for numbers in ARITHMETIC.findall(text):
-        found |= {name for names in COUNTED.findall(numbers) for name in names if name}
+    found = {*filter(None, chain.from_iterable(ASSIGNED.findall(text))), *counted_variables(text)}
     for command in read_commands(text):
         found |= computed_variables([source_text(word) for word in command.words])
     return found
+
+
+def counted_variables(text: str) -> set[str]:
+    """Return the variables that arithmetic sets: ``((TOTAL = N * 8))``, ``$((i++))``."""
+    numbers = ARITHMETIC.findall(text)
+    return {name for each in numbers for names in COUNTED.findall(each) for name in names if name}
 
 
 def handled_signals(arguments: Sequence[str]) -> str:
@@ -109,8 +120,12 @@ def _role_of(program: Program) -> Role:
         return Role.PRINT
     if program.is_start:
         return Role.PROGRAM
-    is_variable = len(program.words[0]) == 1 and program.words[0][0].kind != "text"  # for example ${MPIRUN}
-    return Role.LOST if is_variable or _passes_start(name, arguments) else role
+    return Role.LOST if _is_unknown(program.words[0]) or _passes_start(name, arguments) else role
+
+
+def _is_unknown(word: Word) -> bool:
+    """Return whether only the shell knows a program, for example ``${MPIRUN}``; ``~/bin/python`` is known."""
+    return len(word) == 1 and word[0].kind != "text" and not word[0].text.startswith("~/")
 
 
 def _passes_start(name: str, arguments: Sequence[str]) -> bool:

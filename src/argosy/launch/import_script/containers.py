@@ -6,9 +6,9 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from argosy.core.sbatch_options import Option, split_options
-from argosy.core.script_words import Part
 from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.slurm.sbatch_options import Option, split_options
+from argosy.slurm.script_words import Part
 
 _APPTAINER_FLAGS = """
     nv rocm nvccli contain containall cleanenv no-home writable-tmpfs fakeroot ipc pid uts net userns unsquash
@@ -62,6 +62,9 @@ def container_start(program: Program) -> int:
     return next((at for at, (name, verb) in pairs if at and CONTAINER.search(name) and verb in {"exec", "run"}), 0)
 
 
+TYPESET_DASHES = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
+"""Dashes that word processors and web pages put in place of the hyphens of an option."""
+
 CONTAINER = re.compile(r"(^|/)(apptainer|singularity|bsc_singularity)$")
 
 
@@ -83,7 +86,10 @@ def read_container(program: Program) -> None:
         _container_option(program, option)
     program.skip(start + count)
     if program.words:
-        program.keys["image"] = program.texts[0]
+        image = program.texts[0]
+        if image.startswith(TYPESET_DASHES):
+            program.obstacle = f"{image} begins with a dash of a text, not with '-': type the option again"
+        program.keys["image"] = image
         program.skip(1)
     if verb == "run":
         program.words = ((Part("text", "/.singularity.d/runscript"),), *program.words)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import Values, Word, taken_default
 from argosy.launch.import_script.model import Fate, Note
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import Values, Word, taken_default
 
 COMPUTED = "the script computes it: write its value, or set it in the program"
 """Reason why the value of a variable that a loop, a condition or ``read`` sets is not known."""

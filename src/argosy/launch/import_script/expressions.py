@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from argosy.core.records import replace
-from argosy.core.script_words import Part, Values, Word, plain_text
 from argosy.launch.import_script.defaults import COMPUTED
 from argosy.launch.import_script.program import shell_line
+from argosy.slurm.script_words import Part, Values, Word, plain_text
 
 USED, ARITHMETIC = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)"), re.compile(r"\b([A-Za-z_]\w*)")
 """A variable in an expression; in those of `INDEX`, it needs no dollar sign."""
@@ -55,7 +55,7 @@ def _is_first_node(part: Part, values: Values) -> bool:
     return len(first) == 1 and not first[0].quoted and bool(HOST_NAMES.fullmatch(first[0].text))
 
 
-def why_unknown(part: Part, values: Values, computed: Collection[str] = ()) -> str:
+def why_unknown(part: Part, values: Values, computed: Collection[str]) -> str:
     """Return why the shell of a rank does not compute an expression as the script does; empty if it does.
 
     The variables that the expression uses may be unknown, too.

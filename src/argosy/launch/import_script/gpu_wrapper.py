@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 from argosy.core.records import replace
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import source_text
 from argosy.launch.import_script.program import Program
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import source_text
 
 NO_WRAPPER = "the shell of each rank selects its GPU, as this script does"
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.errors import UsageError
-from argosy.core.script_reader import JobScript
-from argosy.core.script_words import plain_text
-from argosy.slurm.text import HETEROGENEOUS_HINT
+from argosy.slurm.sbatch import HETEROGENEOUS_HINT
+from argosy.slurm.script_reader import JobScript
+from argosy.slurm.script_words import plain_text
 
 SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 """The line between two components (sbatch(1)); before Slurm 20.02, it was ``packjob``."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
 from argosy.core.records import replace
-from argosy.core.script_reader import JobScript, Statement, read_job_script
-from argosy.core.script_words import Part, expand, source_text
 from argosy.launch.import_script.before import Preparation, made_again
 from argosy.launch.import_script.classify import (
+    advise_on_lost,
     assigned_variables,
     classify,
     computed_variables,
+    counted_variables,
     handled_signals,
     lost_programs,
     started_programs,
 )
-from argosy.launch.import_script.defaults import default_notes
+from argosy.launch.import_script.defaults import COMPUTED, default_notes
 from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
@@ -40,25 +40,33 @@ from argosy.launch.import_script.job import make_job
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
 from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
-from argosy.launch.import_script.program import OF_BASH, Program, shell_line
-from argosy.launch.import_script.programs import ACTIVATION, environment_of, read_program
+from argosy.launch.import_script.program import Program, needs_bash, shell_line
+from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
+from argosy.launch.import_script.settings import RENDEZVOUS
 from argosy.launch.import_script.shell_state import (
     ShellState,
     change_folder,
     changes_folder,
     exports_all_at_end,
+    leave_folder,
     waits_for_one,
 )
 from argosy.launch.import_script.slurm_numbers import option_numbers
 from argosy.launch.import_script.variables import FINDS_NODES, NODES, Variables, harmless_functions
 from argosy.sites.profile import Site
+from argosy.slurm.script_reader import JobScript, Statement, read_job_script
+from argosy.slurm.script_words import Part, expand, source_text
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
 
-WRITES = re.compile(r"(?<![&\d>])>>?\s*(?![&>\s]|/dev/)")
-"""A redirection of the output into a file."""
+WRITES = re.compile(r"(?<![&\d>])>>?\s*(?![&>\s]|/dev/)|\btee\s+(?!/dev/)")
+"""Output that goes into a file."""
+
+EXPORT = re.compile(r"\bexport\s|\b(declare|typeset)\s+-\w*x")
+RENDEZVOUS_EXPORT = re.compile(rf"\bexport\s+({'|'.join(RENDEZVOUS)})\b")
+"""An assignment in a loop or condition that a job does not need, because Argosy sets the variable."""
 
 BLOCKS: Mapping[str, str] = {
     **dict.fromkeys(("for", "while", "until"), " in a loop"),
@@ -95,14 +103,20 @@ def import_script(path: str, text: str, *, name: str = "", site: Site | None = N
 def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
     script = read_job_script(text)
     refuse_heterogeneous(path, text, script)
-    stem = re.sub(r"[^\w.-]+", "-", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]).strip("-.") or "job"
-    reader = _Reader(script, site, name or stem, is_named=bool(name))
+    reader = _Reader(script, site, path, name)
     reader.read()
     return ImportedScript(path, tuple(reader.jobs), tuple(sorted(reader.found, key=lambda each: each.line)))
 
 
 CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
+ENDED = "the script ends before it"
+ENDS = "the script can end here: check the condition before the launch, or in the program"
 EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
+UNEXPORTS = re.compile(r"export\s+-\w*n|(declare|typeset)\s+\+\w*x")
+UNEXPORTED = "the program does not get the variable: unset it in the program"
+PATTERNS = re.compile(r"shopt\s+-\w*s.*\b(null|fail|ext|dot|nocase)glob|shopt.*globstar|set\s.*(-[a-z]*f\b|noglob)")
+"""Commands that change the expansion of words."""
+
 WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
 WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
 OF_JOB = re.compile(r"\$\{?SLURM_")
@@ -122,8 +136,9 @@ SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
 class _Reader:
     """Reads the statements of a script in order, and collects jobs and translations."""
 
-    def __init__(self, script: JobScript, site: Site, name: str, *, is_named: bool) -> None:
+    def __init__(self, script: JobScript, site: Site, path: str, name: str) -> None:
         self.script = script
+        self.file_name = path.rsplit("/", 1)[-1]
         self.site = site
         self.found = Translations()
         keys = {"site": site.name} if site.name else {}
@@ -136,24 +151,27 @@ class _Reader:
         self.modules: list[tuple[int, str]] = []
         self.activations: list[tuple[Statement, str]] = []
         self.functions: dict[str, str] = {}
+        self.bodies: dict[str, Statement] = {}
         self.variables = Variables(script.statements, site, self.state, self.found, self.functions)
         self.wrappers: dict[str, GpuWrapper] = {}
         self.order = Order()
-        self.after_test = self.is_conditional = False
+        self.after_test = self.is_conditional = self.is_guard = self.has_ended = False
         self.name = name
-        self.is_named = is_named
 
     def read(self) -> None:
         """Read the whole script."""
         options = translate_options(self.script.options, self.state.shape)
         self.state.shape = options.shape
         self.state.numbers = option_numbers(self.script.options, self.site)
+        if "name" not in options.keys:
+            self.state.numbers = {**self.state.numbers, "SLURM_JOB_NAME": self.file_name}
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
         self.state.first = self.state.keys.get("chdir", "")
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
-        self.name = self.name if self.is_named else own_name or self.name
+        stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
+        self.name = self.name or own_name or stem
         for option in self.script.late_options:
             self.found.add(option.line, str(option), Fate.LEFT_OUT, "below the first command: sbatch does not read it")
         for statement in self.script.statements:
@@ -181,13 +199,20 @@ class _Reader:
         self.is_conditional = statement.condition == "||" or (
             statement.condition == "&&" and (self.is_conditional or self.after_test)
         )
+        self.is_guard = statement.condition == "||" and not self.after_test
         self.after_test = False
         match statement.kind:
+            case _ if self.has_ended:
+                text = statement.text.split("\n", 1)[0]
+                self.found.add(statement.line, text, Fate.LEFT_OUT, ENDED, end=statement.end)
             case "assignment" if self.is_conditional:
                 self.state.conditional |= {name for name, _ in statement.assigned}
                 self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
+            case "assignment" if UNEXPORTS.match(statement.text):
+                self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, UNEXPORTED)
             case "assignment":
                 for name, words in statement.assigned:
+                    self.order.note_assignment(name, words)
                     self.variables.assign(statement, name, words)
                 if not statement.assigned:
                     self.found.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
@@ -195,6 +220,15 @@ class _Reader:
                 self.read_command(statement)
             case "compound":
                 self.read_compound(statement)
+        if statement.kind != "compound":
+            self.count(statement)
+
+    def count(self, statement: Statement) -> None:
+        """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
+        names = counted_variables(statement.text)
+        self.state.compute(names)
+        fate, note = self.variables.computed(statement, names, "")
+        self.found.add_notes(statement.line, ((f"${each}", fate, note) for each in sorted(names) if note == COMPUTED))
 
     def read_compound(self, statement: Statement) -> None:
         """Report a loop, a condition, a function or a here-document: it is not translated."""
@@ -213,6 +247,7 @@ class _Reader:
         programs = started_programs(statement.text, self.state.values, harmless)
         if function := FUNCTION.match(statement.text):
             self.functions[function[1]] = programs
+            self.bodies[function[1]] = statement
         now = self.state.exports_all
         if not programs and not function and exports_all_at_end(statement.text, before=now) != now:
             return self.found.add(statement.line, first, Fate.UNTRANSLATED, EXPORTS, end=statement.end)
@@ -220,14 +255,22 @@ class _Reader:
             self.wait()
         roles = {ROLES.get(name.rsplit("/", 1)[-1], Role.PROGRAM) for name in {*statement.commands} - {*harmless}}
         self.after_test = Role.TEST in roles
-        if not programs and NODES.search(statement.text):
+        exports = self.exports(statement, changed)
+        if not programs and not exports and NODES.search(statement.text):
             return self.found.add(statement.line, first, Fate.REPLACED, FINDS_NODES)
-        is_used = any(self.variables.users_of(name, statement) for name in changed) and not function
+        is_used = not function and (exports or any(self.variables.users_of(name, statement) for name in changed))
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
-            is_written = WRITES.search(statement.text)
-            fate = (Fate.UNTRANSLATED, _written(statement)) if is_written else (Fate.LEFT_OUT, NO_PROGRAM)
+            can_end = "exit" in statement.commands and not (function or self.is_guard)
+            unknown = ENDS if can_end else _written(statement) if WRITES.search(statement.text) else ""
+            fate = (Fate.UNTRANSLATED, unknown) if unknown else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
+
+    def exports(self, statement: Statement, changed: Collection[str]) -> bool:
+        """Return whether a compound statement changes variables of the environment that a job needs."""
+        if self.state.exports_all or self.state.exported.intersection(changed):
+            return bool(changed)
+        return bool(EXPORT.search(RENDEZVOUS_EXPORT.sub("", statement.text)))
 
     def report_block(self, statement: Statement, first: str, programs: str) -> None:
         """Report a compound statement that the user has to translate."""
@@ -261,14 +304,17 @@ class _Reader:
         elif is_about_wrapper(program, self.wrappers):
             return self.found.add(statement.line, text, Fate.REPLACED, NO_WRAPPER)
         self.after_test = role is Role.TEST
+        self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
         if program.name == "wait":
-            self.wait(program.texts[1:])
-        if program.name in self.functions:
+            self.wait([source_text(word) for word in statement.words[1:]])
+        if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
-        if self.is_conditional and role not in HARMLESS:
+        is_end = first == "exit" and not self.is_guard
+        if self.is_conditional and (is_end or role not in HARMLESS):
+            note = ENDS if is_end else CONDITIONAL
             lost = lost_programs(program) if role in {Role.PROGRAM, Role.LOST} else ""
-            return self.found.add(statement.line, text, Fate.UNTRANSLATED, CONDITIONAL, lost_programs=lost)
+            return self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost)
         if ACTIVATION.match(text):
             return self.activate(statement, first)
         return self.translate_role(statement, program, role)
@@ -287,9 +333,7 @@ class _Reader:
             case Role.PROGRAM:
                 self.start(statement, program)
             case Role.LOST:
-                note = program.obstacle or ADVICE.get(
-                    program.name, "Argosy cannot translate it: write a job for each program"
-                )
+                note = program.obstacle or ADVICE.get(program.name, advise_on_lost(program))
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, note, lost_programs=lost_programs(program))
             case Role.SHELL:
                 notes = tuple(default_notes(statement.words, self.state.values, self.state.conditional))
@@ -303,9 +347,8 @@ class _Reader:
                 self.found.add(
                     statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else _written(statement)
                 )
-            case Role.CONTROL if program.name == "trap" and (signals := handled_signals(program.texts[1:])):
-                note = f"the job passes {signals} to each rank: handle it in the program"
-                self.found.add(statement.line, text, Fate.UNTRANSLATED, note)
+            case Role.CONTROL if effect := _effect(program):
+                self.found.add(statement.line, text, Fate.UNTRANSLATED, effect)
             case Role.PRINT | Role.CONTROL | Role.TEST:
                 names = computed_variables(program.texts)
                 self.found.add(statement.line, text, *self.variables.computed(statement, names, PURPOSES[role]))
@@ -319,7 +362,15 @@ class _Reader:
         if programs := self.functions[name]:
             note = f"the function {name} starts it: write a job for each program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note, lost_programs=programs)
-        return self.found.add(statement.line, statement.text, Fate.LEFT_OUT, f"the function {name} starts no program")
+        body = self.bodies[name]
+        names = assigned_variables(body.text)
+        self.state.compute(names)
+        outcome = self.variables.computed(statement, names, f"the function {name} starts no program")
+        if self.exports(body, names):
+            outcome = (Fate.UNTRANSLATED, "the function sets variables: set those that the program needs")
+        if "exit" in body.commands:
+            outcome = (Fate.UNTRANSLATED, ENDS)
+        return self.found.add(statement.line, statement.text, *outcome)
 
     def activate(self, statement: Statement, first: str) -> None:
         """Remember an activated environment."""
@@ -327,6 +378,8 @@ class _Reader:
         environment = environment_of(first, words)
         if environment.startswith("/") and "$" not in environment:
             self.state.prefix = environment
+        elif environment and environment != ITS_OWN:
+            self.state.prefix = ""  # 'source conda/bin/activate; conda activate mine': mine may be in any folder
         self.activations.append((statement, environment))
 
     def advise(self, name: str, role: Role) -> str:
@@ -341,6 +394,10 @@ class _Reader:
 
     def change_shell(self, program: Program) -> tuple[Fate, str]:
         """Translate ``cd``, ``ulimit``, ``umask`` and ``unset``; return what becomes of the command, and why."""
+        if program.name == "popd":
+            return leave_folder(self.state)
+        if program.name == "pushd":
+            self.state.stack.append(self.state.folder)
         if program.name in {"cd", "pushd"}:
             return change_folder(self.state, program.words[1:])
         if any(part.kind == "shell" for word in program.words for part in word):
@@ -365,9 +422,9 @@ class _Reader:
         if state.is_lost:
             note = "a command computes the folder: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
-        if any(
-            why_unknown(part, state.values, state.conditional) for part in expressions(program.words)
-        ) or OF_BASH.search(line):
+        if any(why_unknown(part, state.values, state.conditional) for part in expressions(program.words)) or needs_bash(
+            program.words, line
+        ):
             note = "a command computes a part of it: do it in the program"
             return self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, note)
         used = {part.text for word in program.words for part in word if part.kind == "variable"}
@@ -402,6 +459,14 @@ class _Reader:
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
         self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
+
+
+def _effect(program: Program) -> str:
+    """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
+    if PATTERNS.match(" ".join(program.texts)):
+        return "it changes how the shell reads * and other signs"
+    signals = handled_signals(program.texts[1:]) if program.name == "trap" else ""
+    return f"the job passes {signals} to each rank: handle it in the program" if signals else ""
 
 
 def _written(statement: Statement) -> str:

@@ -10,8 +10,6 @@ from argosy.core.model import BARE_PREFIX
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import Word, expand, source_text
 from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
 from argosy.launch.import_script.containers import shifter_image
@@ -24,6 +22,8 @@ from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
 from argosy.launch.import_script.slurm_numbers import number_notes, numbered_text, numbered_words, task_numbers
 from argosy.launch.import_script.step_variables import translate_variables
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import Word, expand, source_text
 
 ONCE = (
     "sbatch starts the program once, and Argosy would start it on each node: the job gets nodes = 1; if the program "
@@ -41,7 +41,8 @@ def make_job(
     numbers = {**state.numbers, **({} if program.launcher else task_numbers(state.shape))}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
-    prelude = (*state.prelude, *host_paths)
+    own_folder = bool(program.keys.get("workdir"))  # so that the folder of the script's shell does not matter
+    prelude = (*(each for each in state.prelude if not (own_folder and each.startswith("cd"))), *host_paths)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
@@ -55,7 +56,7 @@ def make_job(
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [bind for bind in binds if "$" not in bind]
     keys["env"] = {**state.env, **variables.env}
-    before = render_preparations(state.before, start=state.start, first=state.first)
+    before = render_preparations(state.before, start=None if own_folder else state.start, first=state.first)
     keys["before"] = [numbered_text(each, numbers) for each in before]
     keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
@@ -68,6 +69,7 @@ def make_job(
         *variables.notes,
         *replaced_numbers,
         *_layers(program),
+        *(_relative_inputs(inputs) if own_folder else ()),
         *(_computed_parts((*program.words, *inputs), state) if by_shell or program.script else ()),
         *_script_notes(program),
         *default_notes(statement_words(statement), state.values, state.conditional),
@@ -130,6 +132,13 @@ def _unknown_paths(image: str, binds: Iterable[str], workdir: str) -> Iterator[N
     for key, path in paths:
         if "$" in path:
             yield f"{key} {path}", Fate.UNTRANSLATED, "the shell sets the variable: write the path"
+
+
+def _relative_inputs(inputs: Iterable[Word]) -> Iterator[Note]:
+    """Report files that a program in another folder reads, and that the script names from its own folder."""
+    for path in map(source_text, inputs):
+        if not path.startswith(("/", "$", "~")):
+            yield f"< {path}", Fate.UNTRANSLATED, "the container starts in another folder: write the whole path"
 
 
 def _layers(program: Program) -> Iterator[Note]:

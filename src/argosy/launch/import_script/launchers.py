@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
-from argosy.core.script_words import Part
 from argosy.launch.import_script.containers import pyxis_image
 from argosy.launch.import_script.program import Program
+from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
+from argosy.slurm.script_words import Part
 
 TORCHRUN_FLAGS = frozenset(
     {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}
@@ -174,14 +174,32 @@ def _read_ranks(program: Program, option: str, value: str) -> None:
         program.step_options = (*program.step_options, Option(program.line, name, value))
 
 
+def _read_options(program: Program, flags: frozenset[str], known: re.Pattern[str], *, words: int = 1) -> list[Option]:
+    """Read a launcher that starts Python, for which torchrun is used instead; return the options that tell more.
+
+    Parameters
+    ----------
+    known
+        Names of the options that take a value.
+    words
+        Number of words before the options.
+    """
+    options, count = split_options(program.texts[words:], flags=flags, short={"m": "module"})
+    program.is_start, program.launcher = True, "torchrun"
+    program.note_unknown_values(options, known)
+    program.skip(words + count)
+    if not program.words:
+        program.obstacle = program.obstacle or "no program follows its options"
+    names = {option.name.replace("-", "_") for option in options}
+    if "no_python" not in names:
+        python = ("python", "-m") if "module" in names else ("python",)
+        program.words = (*((Part("text", each),) for each in python), *program.words)
+    return [option for option in options if option.name.replace("-", "_") not in {"module", "no_python"}]
+
+
 def read_torchrun(program: Program) -> None:
     """Read torchrun; Argosy chooses the rendezvous."""
-    texts = program.texts
-    options, count = split_options(texts[1:], flags=TORCHRUN_FLAGS, short={"m": "module"})
-    program.is_start, program.launcher = True, "torchrun"
-    program.note_unknown_values(options, TORCHRUN_VALUES)
-    module, plain = False, False
-    for option in options:
+    for option in _read_options(program, TORCHRUN_FLAGS, TORCHRUN_VALUES):
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
             program.processes = parse_int(option.value)
@@ -189,10 +207,6 @@ def read_torchrun(program: Program) -> None:
                 program.untranslated.append(
                     f"{option}: Argosy starts a rank for each GPU; to change it, set ranks_per_node"
                 )
-        elif name == "module":
-            module = True
-        elif name == "no-python":
-            plain = True
         elif RENDEZVOUS.match(option.name):
             program.replaced.append(f"{option}: Argosy chooses the rendezvous")
             program.nodes_option = option if name == "nnodes" else program.nodes_option
@@ -200,8 +214,6 @@ def read_torchrun(program: Program) -> None:
             program.untranslated.append(f"{option}: the job computes the value: write it into torchrun_arg")
         else:
             program.add("torchrun_arg", str(option))
-    program.skip(1 + count)
-    _add_python(program, module=module, plain=plain)
 
 
 def read_accelerate(program: Program) -> None:
@@ -209,44 +221,22 @@ def read_accelerate(program: Program) -> None:
     if program.texts[1:2] != ["launch"]:
         program.is_done = True
         return
-    options, count = split_options(program.texts[2:], flags=ACCELERATE_FLAGS, short={"m": "module"})
-    program.is_start, program.launcher = True, "torchrun"
-    program.note_unknown_values(options, ACCELERATE_VALUES)
-    names = {option.name.replace("-", "_") for option in options}
-    for option in options:
-        if option.name in {"module", "no_python", "no-python"}:
-            continue
+    for option in _read_options(program, ACCELERATE_FLAGS, ACCELERATE_VALUES, words=2):
         if option.name in {"mixed_precision", "mixed-precision"}:
             program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
         elif ACCELERATE_DONE.match(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
         else:
             program.untranslated.append(f"{option}: an option of accelerate launch; set it in your program")
-    program.skip(2 + count)
-    _add_python(program, module="module" in names, plain="no_python" in names)
-
-
-def _add_python(program: Program, *, module: bool, plain: bool) -> None:
-    """Add the beginning of the command: launchers start Python themselves, unless the command is `plain`."""
-    if not program.words:
-        program.obstacle = program.obstacle or "no program follows its options"
-    if not plain:
-        python = ("python", "-m") if module else ("python",)
-        program.words = (*((Part("text", each),) for each in python), *program.words)
 
 
 def read_deepspeed(program: Program) -> None:
     """Read ``deepspeed``: the program runs under torchrun."""
-    options, count = split_options(program.texts[1:], flags=DEEPSPEED_FLAGS, short={"m": "module"})
-    program.is_start, program.launcher = True, "torchrun"
-    program.note_unknown_values(options, DEEPSPEED_VALUES)
-    names = {option.name for option in options}
-    program.is_everywhere = bool(names & {"num_nodes", "hostfile", "H"})
+    options = _read_options(program, DEEPSPEED_FLAGS, DEEPSPEED_VALUES)
+    program.is_everywhere = any(option.name in {"num_nodes", "hostfile", "H"} for option in options)
     for option in options:
         if option.name in {"num_gpus", "num_accelerators"}:
             program.processes = parse_int(option.value)
-        elif option.name not in {"module", "no_python"}:
+        else:
             program.nodes_option = option if option.name == "num_nodes" else program.nodes_option
             program.replaced.append(f"{option}: Argosy starts the ranks")
-    program.skip(1 + count)
-    _add_python(program, module="module" in names, plain="no_python" in names)

@@ -11,11 +11,11 @@ import msgspec
 from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
-from argosy.core.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 from argosy.core.suggest import suggest_word
 from argosy.launch.import_script.model import Fate, ImportedJob, Translation
 from argosy.slurm.option_checks import refuse_invalid_options
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
 
 TEXTS = {
     **{
@@ -82,6 +82,14 @@ DONE = {
     "container-mount-home": "the home folder is mounted",
 }
 """Options that Argosy makes superfluous, with the reason."""
+
+
+OF_STEP = {
+    "output": "set output, the file of the job",
+    "error": "set error, the file of the job",
+    "chdir": "the folder of this step: set chdir to its path from the folder of the launch",
+}
+"""Options of srun that mean something else for the whole job -> what to do."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -168,11 +176,9 @@ def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate,
         return Fate.KEPT, "label = true"
     if name in TEXTS and "$" in option.value:
         return Fate.UNTRANSLATED, "the shell computes the value"
-    if name in TEXTS and name not in {"output", "error", "job-name"}:
+    if name in TEXTS and name not in {*OF_STEP, "job-name"}:
         return _text(name, option.value, keys)
-    is_output = name in {"output", "error"}
-    note = f"set {name}, the file of the job" if is_output else "an srun option that Argosy does not use"
-    return Fate.UNTRANSLATED, note
+    return Fate.UNTRANSLATED, OF_STEP.get(name, "an srun option that Argosy does not use")
 
 
 def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:

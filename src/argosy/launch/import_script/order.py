@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from argosy.launch.import_script.model import Fate, ImportedJob, Note
+from argosy.slurm.script_words import Word, source_text
 
 JOB_NUMBER = re.compile(r"[^\s=:;,]*\$\{?SLURM_(ARRAY_)?JOB_?ID\b(:-[^}]*)?\}?")
 """The beginning of a name with the number of the job."""
@@ -22,10 +23,13 @@ class Order(msgspec.Struct):
         Jobs after which the next program starts; those that start before one of them are left out.
     running
         Jobs that the script started with ``&``, with the jobs after which each started.
+    numbers
+        Variables with the process number of a program (``PID=$!``).
     """
 
     ended: list[ImportedJob] = []
     running: list[tuple[ImportedJob, list[ImportedJob]]] = []
+    numbers: dict[str, ImportedJob] = {}
 
     def start(self, job: ImportedJob, *, background: bool) -> list[ImportedJob]:
         """Note the start of a program, and return the jobs after which it starts."""
@@ -37,13 +41,24 @@ class Order(msgspec.Struct):
         return before
 
     def wait(self, arguments: Sequence[str] = ()) -> None:
-        """Note ``wait``; ``$!`` is the last program that started with ``&``."""
+        """Note ``wait``; it waits for all programs if an argument is not known."""
         if "-n" in arguments:
             return
-        awaited = self.running[-1:] if list(arguments) == ["$!"] else self.running
+        named = [self._find(each) for each in arguments]
+        awaited = [each for each in self.running if not named or None in named or each[0] in named]
         self.running = [each for each in self.running if each not in awaited]
         earlier = [job for _, before in awaited for job in before]
         self.ended = [*(job for job, _ in awaited), *(job for job in self.ended if job not in earlier)]
+
+    def note_assignment(self, name: str, words: Sequence[Word]) -> None:
+        """Note ``NAME=$!``, the number of the last program that started with ``&``."""
+        if self.running and [source_text(word) for word in words] == ["$!"]:
+            self.numbers[name] = self.running[-1][0]
+
+    def _find(self, argument: str) -> ImportedJob | None:
+        if argument == "$!":
+            return self.running[-1][0] if self.running else None
+        return self.numbers.get(re.sub("[${}]", "", argument))
 
 
 def order_note(job: ImportedJob, before: Sequence[ImportedJob]) -> Note:

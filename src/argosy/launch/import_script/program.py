@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from argosy.core.sbatch_options import Option
-from argosy.core.script_reader import BRACES
-from argosy.core.script_words import Part, Values, Word, plain_text, source_text
 from argosy.core.shell import quote
+from argosy.slurm.sbatch_options import Option
+from argosy.slurm.script_reader import BRACES
+from argosy.slurm.script_words import Part, Values, Word, plain_text, source_text
 
-NO_SHORT: Mapping[str, str] = MappingProxyType({})
+NO_SHORT: Mapping[str, str] = {}
 
 
 class Program(msgspec.Struct):
@@ -113,7 +112,7 @@ class Program(msgspec.Struct):
                 self.obstacle = f"Argosy does not know whether {names[0]} has a value: write {names[0]}=VALUE"
 
 
-def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str], bool]:
+def command_of(program: Program, inputs: Sequence[Word]) -> tuple[list[str], bool]:
     """Return the command of a job, and whether a shell in each rank expands variables in it.
 
     Words without variables become arguments as they are.  A command with variables that only the job knows, or that
@@ -124,8 +123,13 @@ def command_of(program: Program, inputs: Sequence[Word] = ()) -> tuple[list[str]
         return [text for text in texts if text is not None], False
     line = " ".join((shell_line(program.words), *(f"< {shell_line((each,))}" for each in inputs)))
     text = "; ".join((*program.prelude, f"exec {line}"))
-    braces = any(part.kind == "shell" and BRACES.search(part.text) for word in program.words for part in word)
-    return ["bash" if braces or OF_BASH.search(text) else "sh", "-c", text], True
+    return ["bash" if needs_bash(program.words, text) else "sh", "-c", text], True
+
+
+def needs_bash(words: Iterable[Word], line: str) -> bool:
+    """Return whether a line has syntax of bash that sh does not have; `words` are those of its command."""
+    braces = any(part.kind == "shell" and BRACES.search(part.text) for word in words for part in word)
+    return braces or bool(OF_BASH.search(line))
 
 
 OF_BASH = re.compile(

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
-from argosy.core.sbatch_options import Option, split_options
-from argosy.core.script_reader import Statement, read_statements
-from argosy.core.script_words import Part, Values, expand, source_text
 from argosy.core.shell import quote
 from argosy.launch.import_script.containers import (
     BINDS,
@@ -28,6 +24,9 @@ from argosy.launch.import_script.launchers import read_accelerate, read_deepspee
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.launch.import_script.roles import ROLES, Role
 from argosy.launch.import_script.settings import reason_to_replace
+from argosy.slurm.sbatch_options import Option, split_options
+from argosy.slurm.script_reader import Statement, read_statements
+from argosy.slurm.script_words import Part, Values, expand, source_text
 
 ACTIVATION = re.compile(
     r"(conda|mamba|micromamba) (de)?activate|eval .*(conda|mamba)|deactivate"
@@ -46,11 +45,15 @@ PREFIX_FLAGS = frozenset(
 """Options without a value of the commands that start another one, for example ``time -p``."""
 
 
+ITS_OWN = "its environment"
+"""The environment of ``conda activate`` without a name."""
+
+
 def environment_of(command: str, arguments: Sequence[str]) -> str:
     """Return the environment that a command activates, as the script names it; empty if it only prepares the shell."""
     names = [each for each in arguments if not each.startswith("-") and each not in {"activate", "deactivate"}]
     if "activate" in arguments:
-        return names[-1] if names else "its environment"
+        return names[-1] if names else ITS_OWN
     if command not in {"source", "."} or not names or not names[0].endswith("/activate"):
         return ""
     return names[1] if names[1:] else names[0].removesuffix("/activate").removesuffix("/bin")
@@ -260,18 +263,16 @@ def _is_preparation(statement: Statement) -> bool:
 
 
 _PREFIXES = "exec time nohup env command timeout nice ionice stdbuf setsid unbuffer"
-LAYERS: Mapping[str, Callable[[Program], None]] = MappingProxyType(
-    {
-        **dict.fromkeys(_PREFIXES.split(), _prefix),
-        **dict.fromkeys(("numactl", "taskset"), _binding),
-        **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),
-        **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), read_container),
-        **dict.fromkeys(("docker", "podman", "podman-hpc"), read_docker),
-        "srun": read_srun,
-        "shifter": read_shifter,
-        "torchrun": read_torchrun,
-        "accelerate": read_accelerate,
-        "deepspeed": read_deepspeed,
-    }
-)
+LAYERS: Mapping[str, Callable[[Program], None]] = {
+    **dict.fromkeys(_PREFIXES.split(), _prefix),
+    **dict.fromkeys(("numactl", "taskset"), _binding),
+    **dict.fromkeys(("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "ibrun"), read_mpirun),
+    **dict.fromkeys(("apptainer", "singularity", "bsc_singularity"), read_container),
+    **dict.fromkeys(("docker", "podman", "podman-hpc"), read_docker),
+    "srun": read_srun,
+    "shifter": read_shifter,
+    "torchrun": read_torchrun,
+    "accelerate": read_accelerate,
+    "deepspeed": read_deepspeed,
+}
 """Program -> the function that reads its options and leaves the arguments that follow."""

@@ -39,7 +39,7 @@ _NAMES: Mapping[Role, str] = {
         rm rmdir mv sed awk gawk chmod chown chgrp find xargs gzip gunzip bzip2 xz zstd zip split mktemp dd truncate
         sbcast setfacl lfs scp sftp curl wget git svn aria2c gsutil aws rclone make cmake ninja gcc g++ gfortran nvcc
         hipcc icc icx ifort ifx mpicc mpicxx mpif90 cc CC ftn scontrol scancel sacctmgr sattach mail sendmail bc jq
-        expr tac paste join comm nl nvidia-modprobe md5sum sha256sum patch crontab logger mkfifo accelerate popd
+        expr tac paste join comm nl nvidia-modprobe md5sum sha256sum patch crontab logger mkfifo accelerate
     """,
     Role.INSTALL: """
         pip pip3 conda mamba micromamba apt apt-get docker podman podman-hpc apptainer singularity
@@ -47,7 +47,7 @@ _NAMES: Mapping[Role, str] = {
     """,
     Role.SOURCE: "source .",
     Role.MODULE: "module ml spack",
-    Role.SHELL: "cd pushd ulimit umask unset",
+    Role.SHELL: "cd pushd popd ulimit umask unset",
     Role.LOST: """
         parallel ssh pdsh clush screen tmux watch eval coproc sbatch aprun jsrun flux prun prterun poe
         runApplication runParallel foamJob

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from argosy.launch.cores import THREADS
 from argosy.launch.import_script.options import Shape
 from argosy.sites.conditions import Facts, evaluate_condition, parse_condition, render_condition
 from argosy.sites.profile import Site
@@ -14,8 +15,6 @@ RENDEZVOUS = frozenset(
     "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK".split()  # noqa: SIM905
 )
 """Variables that Argosy sets for each rank."""
-
-THREADS = "OMP_NUM_THREADS"
 
 CORES_OF_SRUN = "SRUN_CPUS_PER_TASK"
 

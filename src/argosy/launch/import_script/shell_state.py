@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from argosy.core.script_reader import Statement, read_commands
-from argosy.core.script_words import Part, Word, source_text
 from argosy.launch.import_script.before import Preparation
 from argosy.launch.import_script.classify import computed_variables
 from argosy.launch.import_script.expressions import renamed, users, uses_any
 from argosy.launch.import_script.model import Fate
 from argosy.launch.import_script.options import Shape
+from argosy.slurm.script_reader import Statement, read_commands
+from argosy.slurm.script_words import Part, Word, source_text
 
 SUBMIT_FOLDER = re.compile(r"\A\$(?:\{SLURM_SUBMIT_DIR(?::-(?:[^{}]|\{\w+\})*)?\}|SLURM_SUBMIT_DIR\b)")
 """The folder of the launch, as a job script writes it; a relative path in argosy.toml begins there."""
@@ -73,6 +73,8 @@ class ShellState(msgspec.Struct):
         Those that lead to the folder where the job starts; None if the script was not there yet.
     first
         The first folder of the script, from ``#SBATCH --chdir``; empty for that of the launch.
+    stack
+        The folders to which ``popd`` returns, as `folder`.
     is_lost
         Whether a command computes the folder of the shell, so that it is not known.
     is_moving
@@ -103,6 +105,7 @@ class ShellState(msgspec.Struct):
     moves: tuple[str, ...] = ()
     start: tuple[str, ...] | None = ()
     first: str = ""
+    stack: list[str] = []
     is_lost: bool = False
     is_moving: bool = False
     conditional: set[str] = set()
@@ -235,9 +238,23 @@ def change_folder(state: ShellState, words: tuple[Word, ...]) -> tuple[Fate, str
         state.keys["chdir"], state.start = below, state.moves
         return Fate.KEPT, f'chdir = "{below}"'
     if is_known:
-        state.prelude.append(command)
+        state.prelude.append(f"{command} || exit")
         return Fate.KEPT, "the shell of each rank changes the folder"
     return Fate.UNTRANSLATED, "set chdir to the folder"
+
+
+def leave_folder(state: ShellState) -> tuple[Fate, str]:
+    """Translate ``popd``; return what becomes of it, and why."""
+    folder = state.stack.pop() if state.stack else "$"
+    if state.first or "$" in folder or "~" in folder:
+        state.is_lost = True
+        return Fate.UNTRANSLATED, "set chdir to the folder"
+    path: Word = (Part("text", folder, quoted=True),)
+    below: Word = (
+        Part("variable", "SLURM_SUBMIT_DIR", quoted=True),
+        Part("text", f"/{folder}".rstrip("/"), quoted=True),
+    )
+    return change_folder(state, (path if folder.startswith("/") else below,))
 
 
 def double_quoted(words: Iterable[Word]) -> str:

@@ -1,4 +1,4 @@
-"""Put the script's numbers in place of Slurm's variables that the job has not, or with another value; pure."""
+"""Put the script's values in place of Slurm's variables that the job has not, or with another value; pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from argosy.core.records import replace
-from argosy.core.sbatch_options import Option, complete_option
-from argosy.core.script_words import Part, Word
 from argosy.launch.import_script.model import Fate, Note
 from argosy.launch.import_script.options import Shape
 from argosy.sites.profile import Site
+from argosy.slurm.sbatch_options import Option, complete_option
+from argosy.slurm.script_words import Part, Word
 
 NAME = re.compile(r"\bSLURM_\w+")
 """A variable of Slurm in arithmetic."""
@@ -36,7 +36,7 @@ def number_notes(texts: Iterable[str], numbers: Mapping[str, str]) -> Iterator[N
     """Report the variables in texts that get the script's number."""
     used = {found[0] for text in texts for found in NAME.finditer(text)}
     for name in sorted(used & {*numbers}):
-        yield f"${name}", Fate.REPLACED, f"the script's number {numbers[name]} is put where it is used"
+        yield f"${name}", Fate.REPLACED, f"the script's value {numbers[name]} is put where it is used"
 
 
 def task_numbers(shape: Shape) -> Mapping[str, str]:

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
-from argosy.core.script_reader import Statement
-from argosy.core.script_words import Part, Word, expand, plain_text, source_text
 from argosy.launch.import_script.classify import classify, computing_commands, started_programs
 from argosy.launch.import_script.containers import BINDS, INSIDE
 from argosy.launch.import_script.defaults import COMPUTED, default_notes
@@ -31,6 +29,8 @@ from argosy.launch.import_script.roles import HARMLESS
 from argosy.launch.import_script.settings import CORES_OF_SRUN, describe_setting, is_certain, reason_to_replace
 from argosy.launch.import_script.shell_state import LONGEST, ShellState, double_quoted
 from argosy.sites.profile import Site
+from argosy.slurm.script_reader import Statement
+from argosy.slurm.script_words import SET_IN_JOB, Part, Word, expand, plain_text, source_text
 
 HOST_PATHS = frozenset({"PATH", "LD_LIBRARY_PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "CUDA_HOME"})
 PREFIX = re.compile(r"(/[^:$]+)/bin:")
@@ -98,7 +98,9 @@ class Variables:
         state, inside = self.state, INSIDE.sub("", name)
         for part in (part for word in words for part in word if part.assigns and part.text != name):
             self.assign(replace(statement, text=part.reference, exported=False), part.text, ((part,),))
-        is_exported = statement.exported or state.exports_all or name in state.exported
+        is_environment = name in state.exported or bool(SET_IN_JOB.fullmatch(name))
+        is_array = len(words) != 1  # bash does not export arrays
+        is_exported = (statement.exported or state.exports_all or is_environment) and not is_array
         notes = tuple(default_notes(words, state.values, state.conditional, exported=name if is_exported else ""))
         value = _text_of([each for word in words for each in expand(word, state.values)])
         if reason := reason_to_replace(inside, value):
@@ -106,6 +108,8 @@ class Variables:
             return self._add(statement, self._set_cores(value, words) if is_cores else (Fate.REPLACED, reason))
         if name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self._add(statement, self._fate_of_inherited(name))
+        if name not in state.values and len(words) > 1 and any(name in used_names(word) for word in words):
+            state.conditional.add(name)  # elements that the shell has before, in which a rank would see the new ones
         if name not in state.values:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))

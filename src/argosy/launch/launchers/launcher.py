@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
@@ -142,7 +142,28 @@ class LauncherSpec(msgspec.Struct, frozen=True):
         return (*log, *note)
 
 
-Launcher = Callable[[LauncherSpec], LauncherCommand]
+class Launcher(msgspec.Struct, frozen=True):
+    """A way to start ranks.
+
+    Attributes
+    ----------
+    plan
+        Plans the command.
+    container_per
+        ``node`` or ``rank``: how many containers it starts; empty if `argosy.launch.option_checks` chooses.
+    unbound
+        Text: the cores of its ranks at a site without a map of cores.
+    needs_slurm
+        Whether it works in jobs of Slurm only.
+    one_rank_per_node
+        Whether each node has one rank, which distributes the node's cores and GPUs itself.
+    """
+
+    plan: Callable[[LauncherSpec], LauncherCommand]
+    container_per: Literal["", "node", "rank"]
+    unbound: str = "an equal share"
+    needs_slurm: bool = False
+    one_rank_per_node: bool = False
 
 
 LABEL = ("--tee", "3")
@@ -152,7 +173,7 @@ LABEL_FORM = ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${rank}: ")
 """Variable with the prefix that torchrun writes, here that of srun (torch >= 2.3; older ones write ``[default0]:``)."""
 
 
-PLANNED: Mapping[str, str] = MappingProxyType(
+PLANNED: Mapping[str, str] = (
     {"nnodes": "--nodes", "nproc-per-node": "--ranks or --gpus-per-node"}
     | dict.fromkeys(("node-rank", "master-addr", "master-port", "standalone"), "the script")
     | dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id"), "the script, or --elastic")
@@ -167,7 +188,7 @@ def _refuse_planned(spec: LauncherSpec) -> None:
         if ours:
             raise UsageError(
                 f"cannot pass {word!r} to torchrun: it is set by {ours}",
-                evidence=f"--torchrun-arg {word}; torchrun uses the last of two values, which the plan does not know",
+                evidence=f"--torchrun-arg {word}; torchrun would use this value, and the plan another one",
                 hint=f"use {ours} instead" if ours.startswith("--") else "remove it",
             )
     if any(word.startswith(("-r", "--redirects")) for word in spec.extra) and not any(
@@ -257,26 +278,29 @@ def _worker(command: tuple[Word, ...]) -> tuple[Word, ...]:
     return command
 
 
-LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
-    {"torchrun": torchrun, "srun": srun, "mpi": mpi, "ray": ray, "none": none}
-)
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": Launcher(torchrun, "node", unbound="not bound"),
+    "srun": Launcher(srun, "", needs_slurm=True),
+    "mpi": Launcher(mpi, "rank", unbound="Slurm's choice", needs_slurm=True),
+    "ray": Launcher(ray, "node", one_rank_per_node=True),
+    "none": Launcher(none, "rank"),
+}
+NEED_SLURM = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.needs_slurm)
+ONE_PER_NODE = frozenset(name for name, launcher in LAUNCHERS.items() if launcher.one_rank_per_node)
+
 STARTERS = frozenset(
     {"accelerate", "deepspeed", "mpiexec", "mpirun", "torch.distributed.launch", "torch.distributed.run", "torchrun"}
 )
 """Programs and modules that start ranks themselves."""
 
-NEED_SLURM = frozenset({"srun", "mpi"})
-ONE_PER_NODE = frozenset({"ray"})
-"""Launchers that start one rank on each node."""
 
-
-def refuse_without_slurm(launcher: str, site: str = "") -> None:
+def refuse_without_slurm(launcher: str, there: str = "") -> None:
     """Refuse a launcher that needs Slurm for a launch on this machine.
 
     Parameters
     ----------
-    site
-        Site with Slurm that this machine belongs to, for the hint.
+    there
+        How to launch on the cluster of this machine, for the hint.
 
     Raises
     ------
@@ -284,8 +308,8 @@ def refuse_without_slurm(launcher: str, site: str = "") -> None:
         If the launcher is one of them.
     """
     if launcher in NEED_SLURM:
-        own = f"add --site {site}" if site else "use --site with a site that has Slurm"
-        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{own}, or use --launcher torchrun or none")
+        there = there or "use --site with a site that has Slurm"
+        raise UsageError(f"the {launcher} launcher needs Slurm", hint=f"{there}, or use --launcher torchrun or none")
 
 
 def find_launcher(name: str) -> Launcher:
@@ -343,7 +367,7 @@ def refuse_starter_program(command: tuple[Word, ...]) -> None:
         script = next((index for index, word in enumerate(words) if word.endswith(".py")), len(words))
         meant = " ".join(("python", *(words[script:] or ["train.py"])))
         raise UsageError(
-            f"{name} starts ranks itself, so each rank of this launch would be a complete run",
+            f"{name} starts ranks itself, so each rank of this launch would start all ranks again",
             evidence=f"-- {' '.join(words)}",
             hint=f"pass only the program: -- {meant}; or use --ranks 1 for one {name}, --launcher none for several",
         )
@@ -371,7 +395,7 @@ def choose_launcher(asked: str, image: Image, command: tuple[Word, ...], shape: 
     )
 
 
-def refuse_without_torch(launcher: str, image: Image, *, needed: bool = False) -> None:
+def refuse_without_torch(launcher: str, image: Image, *, needed: bool) -> None:
     """Refuse torchrun for an image that certainly does not contain torch: the job would fail after it waited.
 
     Parameters

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from argosy.core.records import replace
-from argosy.core.sbatch_options import join_dependencies, join_gres
 from argosy.launch.script.parts import resume_directives
 from argosy.launch.script.slurm_facts import SlurmFacts
+from argosy.slurm.sbatch_options import join_dependencies, join_gres
 
 
 def directives(facts: SlurmFacts) -> Iterator[str]:
@@ -27,9 +27,7 @@ def _directives(facts: SlurmFacts) -> Iterator[str]:
         yield f"--ntasks-per-node={tasks if shape.cpus_per_rank else shape.ranks_per_node}"
     if slurm.cpus_option and shape.cpus_per_rank:
         yield f"--cpus-per-task={shape.cpus_per_rank if facts.script.started.per_rank else facts.cores_per_node}"
-    if shape.gpus_per_node and slurm.gpu_option != "none":
-        kind = "gres=gpu:" if slurm.gpu_option == "gres" else "gpus-per-node="
-        yield f"--{kind}{f'{facts.gpu_type}:' if facts.gpu_type else ''}{shape.gpus_per_node}"
+    yield from slurm.request_gpus(shape.gpus_per_node, facts.gpu_type)
     if facts.resume:
         yield from resume_directives(facts.resume)
         options = replace(options, signal="", requeue=False)

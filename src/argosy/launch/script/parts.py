@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.model import Choice
 from argosy.core.shell import ShellExpr, Word, quote, read_shell
 from argosy.launch.script.helpers import render_call
-from argosy.sites.partitions import parse_minutes
 from argosy.sites.profile import Site
 from argosy.sites.software import Modules
 from argosy.slurm.option_checks import parse_warning
-from argosy.slurm.text import JobOptions, slurm_time
+from argosy.slurm.sbatch import JobOptions
+from argosy.slurm.times import parse_minutes, slurm_time
 
 BEFORE_SHELL = ("/bin/sh", "-e", "-c")
 
@@ -204,6 +205,19 @@ def resume_directives(resume: Resume) -> Iterator[str]:
     yield "--requeue"
     yield "--open-mode=append"
     yield f"--signal=B:{resume.signal}@{resume.grace}"
+
+
+def explain_resume(resume: Resume | None) -> tuple[Choice, ...]:
+    """Return the reasons of the sbatch options that ``--resume`` adds."""
+    if resume is None:
+        return ()
+    source = "option --resume"
+    again = "--resume: Slurm starts the job again at its time limit and after a node failure"
+    warned = f"--resume: the ranks are warned {resume.grace} s before the time limit"
+    return (
+        Choice("--requeue", "", again, source),
+        Choice("--signal", f"B:{resume.signal}@{resume.grace}", warned, source),
+    )
 
 
 def render_resume_check(resume: Resume) -> Iterator[str]:

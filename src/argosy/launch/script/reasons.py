@@ -54,7 +54,8 @@ def _is_explained(choice: Choice) -> bool:
 def _row(choice: Choice) -> str:
     """Return the longest form of a reason that fits; the user's own profile is always listed."""
     value = f"#   {choice.label} = {choice.value}"
-    forms = (as_comment(form) for form in (f"{value}: {choice.why}", f"{value}: {_first(choice.why)}"))
+    texts = f"{value}: {choice.why}", f"{value}: {_first(choice.why)}", f"#   {choice.label}: {choice.why}"
+    forms = map(as_comment, texts)
     return next(
         (form for form in forms if len(form) <= WIDTH), as_comment(value) if choice.key == ChoiceKey.PROFILE else ""
     )

@@ -32,7 +32,7 @@ from argosy.launch.script.parts import (
 )
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.sites.binding import render_core_list, render_mask_option
-from argosy.slurm.text import render_directive
+from argosy.slurm.sbatch import render_directive
 
 
 def render_slurm_script(facts: SlurmFacts) -> str:

@@ -9,7 +9,7 @@ from argosy.launch.script.local import ScriptFacts
 from argosy.launch.script.parts import Resume
 from argosy.sites.job_settings import SiteSettings
 from argosy.sites.profile import Site
-from argosy.slurm.text import JobOptions
+from argosy.slurm.sbatch import JobOptions
 
 
 class SlurmFacts(msgspec.Struct, frozen=True):

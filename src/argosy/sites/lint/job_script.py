@@ -10,11 +10,11 @@ from math import ceil
 from typing import NamedTuple
 
 from argosy.core.parse import parse_int
-from argosy.core.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
-from argosy.core.script_reader import Statement, read_commands, read_job_script
-from argosy.core.script_words import Part, Values, Word, expand, source_text
 from argosy.sites.conditions import Facts
 from argosy.sites.profile import Site
+from argosy.slurm.sbatch_options import SRUN_FLAGS, SRUN_SHORT, Option, complete_option, split_options
+from argosy.slurm.script_reader import Statement, read_commands, read_job_script
+from argosy.slurm.script_words import Part, Values, Word, expand, source_text
 
 INSIDE = re.compile(r"^(?:APPTAINERENV|SINGULARITYENV)_")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -55,7 +55,7 @@ class Call(NamedTuple):
     depth: int = 0
 
 
-class Variable(NamedTuple):
+class Assigned(NamedTuple):
     """A variable that the script sets, with its line; `depth` is that of `Call`."""
 
     line: int
@@ -184,20 +184,20 @@ def _text(words: Iterable[Word]) -> str:
     return " ".join(source_text(word) for word in words)
 
 
-def _read(commands: Iterable[Statement]) -> tuple[tuple[Call, ...], tuple[Variable, ...]]:
+def _read(commands: Iterable[Statement]) -> tuple[tuple[Call, ...], tuple[Assigned, ...]]:
     calls: list[Call] = []
-    variables: list[Variable] = []
+    variables: list[Assigned] = []
     for command in commands:
         _read_command(command, 0, 0, calls, variables)
     return tuple(calls), tuple(variables)
 
 
-def _read_command(command: Statement, offset: int, depth: int, calls: list[Call], variables: list[Variable]) -> None:
+def _read_command(command: Statement, offset: int, depth: int, calls: list[Call], variables: list[Assigned]) -> None:
     """Collect the argument lists and variables of one command, and those of the texts in its quotes."""
     line = command.line + offset
     nested: list[Word] = []
     for name, words in command.assigned:
-        variables += (Variable(line, INSIDE.sub("", name), source_text(word), word, depth) for word in words)
+        variables += (Assigned(line, INSIDE.sub("", name), source_text(word), word, depth) for word in words)
         inner = [word for word in words if _is_shell_text(word)]
         nested += inner
         calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
@@ -206,7 +206,7 @@ def _read_command(command: Statement, offset: int, depth: int, calls: list[Call]
         inner = [word for word in words if _is_shell_text(word)]
         nested += inner
         calls.append(Call(line, words, _text(word for word in words if word not in inner), depth))
-        variables += (Variable(line, INSIDE.sub("", n), v, w, depth) for n, v, w in _passed(words))
+        variables += (Assigned(line, INSIDE.sub("", n), v, w, depth) for n, v, w in _passed(words))
     for word in nested if depth < DEPTH else ():
         text = source_text(word)
         text = f"_ {text}" if text.lstrip().startswith("-") else text

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding
-from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_OPTIONS, complete_option
-from argosy.core.script_reader import SHELL
-from argosy.core.script_words import Part
 from argosy.core.suggest import suggest_word
 from argosy.sites.lint.job_script import NO_SITE, Job, Script, flat_parts, option_values
 from argosy.sites.lint.known_variables import DOCUMENTED, FALSE_FRIENDS, FAMILIES, KNOWN
 from argosy.sites.lint.rule import Fault, Rule, file_finding
 from argosy.sites.lint.site_rules import SITE_RULES, find_avoided
 from argosy.sites.profile import Site
+from argosy.slurm.sbatch_options import NATIVE_OPTIONS, SBATCH_LETTERS, SBATCH_OPTIONS, complete_option
+from argosy.slurm.script_reader import SHELL
+from argosy.slurm.script_words import Part
 
 EPHEMERAL = range(32768, 61000)
 """Ports that Linux uses for outgoing connections (default of ip_local_port_range)."""
@@ -62,10 +62,6 @@ def _meant_family(name: str) -> str:
     return f"{family}{rest}" if family and f"{family}{rest}" in KNOWN else ""
 
 
-LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
-"""Short options of sbatch (slurm_opt.c)."""
-
-
 NOT_OF_SBATCH = frozenset({"workdir", "share", "mpi", "cpu-bind", "label", "pty", "overlap", "exact", "multi-prog"})
 """Options that older versions of sbatch had, or that only srun has."""
 
@@ -76,7 +72,7 @@ TEMPLATE = re.compile(r"\{\{|\{%|<%|\$\$\{|@\w+@|^\s*@\(", re.MULTILINE)
 def _misspelt_option(job: Job) -> Iterator[Fault]:
     for each in (*job.script.written, *job.script.written_late):
         name, near = complete_option(each.name), ""
-        if name in SBATCH_OPTIONS or name in LETTERS:
+        if name in SBATCH_OPTIONS or name in SBATCH_LETTERS:
             continue
         if len(name) == 1:
             yield Fault(each.line, f"sbatch has no option -{name}")

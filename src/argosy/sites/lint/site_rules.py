@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from argosy.core.findings import FileFinding, State
-from argosy.core.sbatch_options import Option
 from argosy.sites.binding import parse_ranges, usable_cores
 from argosy.sites.conditions import evaluate_condition
 from argosy.sites.job_settings import full_address
 from argosy.sites.lint.job_script import Job, Script
 from argosy.sites.lint.rule import Fault, Rule
 from argosy.sites.partitions import Demand, demand_refusal
+from argosy.slurm.sbatch_options import Option
 
 PROFILE = "the site's profile: argosy sites show"
 

@@ -114,3 +114,15 @@ def test_options_that_are_replaced_for_one_reason_take_one_entry() -> None:
     imported = read("srun torchrun --nnodes=1 --rdzv_id=3 --max-restarts=1 --rdzv_backend=c10d t.py")
     replaced = [(each.text, each.note) for each in imported.translations if each.fate is Fate.REPLACED]
     assert replaced == [("--nnodes=1 --rdzv_id=3 --rdzv_backend=c10d", "Argosy chooses the rendezvous")]
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("apptainer run \N{EN DASH}nv x.sif python t.py", "\N{EN DASH}nv begins with a dash of a text, not with '-'"),
+        ("$SOLVER -i x.in", "the script does not say which program ${SOLVER} is: write its name"),
+    ],
+)
+def test_a_program_that_is_lost_has_the_reason(line: str, note: str) -> None:
+    [lost] = read(line).lost
+    assert note in lost.note

@@ -19,7 +19,6 @@ from argosy.cli.app import app
 from argosy.core.errors import CheckFailed, UsageError
 from argosy.core.locks import hold_lock
 from argosy.core.records import replace
-from argosy.core.script_reader import read_job_script
 from argosy.launch.import_script.importer import import_script
 from argosy.launch.import_script.model import Fate, ImportedScript
 from argosy.launch.import_script.read_text import read_script_text
@@ -28,6 +27,7 @@ from argosy.recipes.project_file import ProjectTable
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Setting
 from argosy.sites.read import read_site
+from argosy.slurm.script_reader import read_job_script
 
 LUMI = """#!/bin/bash
 #SBATCH --account=project_1
@@ -145,7 +145,9 @@ def test_variables_that_the_profile_sets_are_left_out() -> None:
         ("A=(--x 'y z')\npython a.py \"${A[@]}\"", {"command": ["python", "a.py", "--x", "y z"]}),
         ("python a.py --id $SLURM_ARRAY_TASK_ID",
          {"command": ["sh", "-c", "exec python a.py --id ${SLURM_ARRAY_TASK_ID}"]}),
-        ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run"; exec python a.py']}),
+        ("PYTHON=~/conda/bin/python\n$PYTHON -m mine.train --n 2",
+         {"command": ["sh", "-c", 'exec "${HOME}"/conda/bin/python -m mine.train --n 2']}),
+        ("cd $SCRATCH/run\npython a.py", {"command": ["sh", "-c", 'cd "${SCRATCH}/run" || exit; exec python a.py']}),
         ("source /p/venv/bin/activate\npython a.py", {"image": "bare:/p/venv", "command": ["python", "a.py"]}),
         ("mkdir -p out/$SLURM_JOB_ID\npython a.py", {"before": ["mkdir -p out/${SLURM_JOB_ID}"]}),
         ("numactl --cpunodebind=0 python a.py | tee log", {"command": ["python", "a.py"]}),

@@ -127,7 +127,7 @@ def test_variables_of_options_that_the_job_does_not_have_become_numbers(start: s
     use = "$SLURM_GPUS:$((SLURM_CPUS_PER_GPU * 2)):${SLURM_GPUS_PER_NODE}"
     lines = (*GPU_OPTIONS, start.replace("{}", use))
     assert shown(*lines, SLURM_GPUS="") == "8:16:4"
-    note = (Fate.REPLACED, "the script's number 8 is put where it is used")
+    note = (Fate.REPLACED, "the script's value 8 is put where it is used")
     assert outcomes(*lines)["$SLURM_GPUS"] == note
 
 

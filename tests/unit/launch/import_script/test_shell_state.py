@@ -72,7 +72,7 @@ def test_a_value_with_the_folder_of_its_line_stays_after_cd() -> None:
     start = "srun apptainer exec $W/i.sif python t.py $W $D"
     keys = job("export W=$PWD", "cd sub", "D=$(pwd)/data", "cd deep", start)
     assert keys["image"] == "./i.sif"
-    assert keys["command"][-1].startswith('export W="${SLURM_SUBMIT_DIR}"; cd "sub"; cd "deep"; ')
+    assert keys["command"][-1].startswith('export W="${SLURM_SUBMIT_DIR}"; cd "sub" || exit; cd "deep" || exit; ')
     assert keys["command"][-1].endswith(" t.py ${SLURM_SUBMIT_DIR} ${SLURM_SUBMIT_DIR}/sub/data")
 
 
@@ -135,7 +135,11 @@ def test_the_arguments_of_a_shell_text_are_kept() -> None:
 
 
 def test_cd_without_a_folder_leads_home() -> None:
-    assert job("cd", "srun apptainer exec /i.sif python t.py")["command"] == ["sh", "-c", "cd; exec python t.py"]
+    assert job("cd", "srun apptainer exec /i.sif python t.py")["command"] == [
+        "sh",
+        "-c",
+        "cd || exit; exec python t.py",
+    ]
 
 
 def test_each_task_of_an_array_job_chooses_its_element_of_the_scripts_array() -> None:
@@ -184,6 +188,8 @@ def test_torchrun_starts_the_python_that_path_names_first_and_the_report_says_so
         ("source /home/ada/.bashrc", "bare:"),
         ("source /opt/conda/etc/profile.d/conda.sh", "bare:"),
         ("source /opt/conda/bin/activate env", "bare:"),
+        ("source /opt/conda/bin/activate\nconda activate mine", "bare:"),
+        ("source /opt/conda/bin/activate\nconda activate", "bare:/opt/conda"),
         ("source /opt/conda/bin/activate /envs/own", "bare:/envs/own"),
         ("source /venv/bin/activate", "bare:/venv"),
         ("conda activate /envs/own", "bare:/envs/own"),

@@ -73,20 +73,23 @@ MASTER_PORT=$(sh -c "$argosy_helpers" free_port "$wish" || echo 0) MASTER_ADDR=$
 export MASTER_ADDR MASTER_PORT
 fact port.free "$MASTER_PORT" "first free port from $wish on; ephemeral ports: $(tr '\t' '-' < /proc/sys/net/ipv4/ip_local_port_range)"
 
+# Print the last line that is a list of numbers, else the last line: prologs and epilogs of tasks print lines, too.
+last_numbers() { awk '/^[0-9,: -]+$/ { numbers = $0 } { last = $0 } END { print (numbers == "" ? last : numbers) }'; }
+
 # ---- Cores: a task gets what srun requests.
 cores='cores=$(taskset -cp $$ 2>/dev/null) || cores=$(grep Cpus_allowed_list: /proc/self/status); echo "${cores##*[!0-9,:-]}"'
-mine=$(one --cpus-per-task=2 --ntasks-per-node=1 --exact sh -c "$cores" 2>/dev/null || :)
+mine=$(one --cpus-per-task=2 --ntasks-per-node=1 --exact sh -c "$cores" 2>/dev/null | last_numbers || :)
 fact cores.of_two "$mine" "a task of srun --cpus-per-task=2 reads its mask"
 lowest=${mine%%[!0-9]*}
 if [ -n "$lowest" ] && [ "$lowest" -lt 60 ]; then
     mask=$(printf '0x%x' $((1 << lowest)))
-    back=$(one --cpu-bind="mask_cpu:$mask" sh -c "$cores" 2>/dev/null || :)
+    back=$(one --cpu-bind="mask_cpu:$mask" sh -c "$cores" 2>/dev/null | last_numbers || :)
     fact mask.asked "$lowest" "srun --cpu-bind=mask_cpu:$mask"
     fact mask.read_back "$back" "by the task"
 fi
 if [ -n "$masks" ]; then
     back=$(unset SRUN_CPUS_PER_TASK; one --ntasks="$ranks_per_node" --cpu-bind="$masks" sh -c \
-        "sleep \"0.\$SLURM_LOCALID\"; $cores" 2>/dev/null | tr '\n' ' ' || :)
+        "sleep \"0.\$SLURM_LOCALID\"; $cores" 2>/dev/null | grep '^[0-9,:-]*$' | tr '\n' ' ' || :)
     fact mask.planned "$planned" "the profile's gpu_cpus"
     fact mask.planned_read_back "${back% }" "srun --cpu-bind=$masks"
 else
@@ -99,8 +102,8 @@ fact exit.killed "$(code_of one sh -c 'kill -9 $$')" "signal 9 ends one task"
 fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
     sh -c '[ "$SLURM_PROCID" != 1 ] || exit 3; sleep 20')" "task 1 exits with 3, and srun ends the others"
 big=$(head -c 131000 /dev/zero | tr '\0' x)
-fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | tail -n 1)" "bytes of one argument that the task gets, of 131000"
-fact arguments.all "$(one sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | tail -n 1)" \
+fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | last_numbers)" "bytes of one argument that the task gets, of 131000"
+fact arguments.all "$(one sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | last_numbers)" \
     "bytes of four arguments that the task gets, of 524000"
 
 # ---- Signals: which processes get a warning: the batch shell, a task, a child of the task.
@@ -118,7 +121,7 @@ heard() {  # OPTIONS-OF-SCANCEL, then the command that starts the listener
     scancel $words --signal=USR1 "$SLURM_JOB_ID" || :
     while kill -0 "$listener" 2>/dev/null; do wait "$listener" || :; done
     trap - USR1
-    got=$batch$(grep -v ready "$work/heard" | sort -u | tr '\n' ' ' || :)
+    got=$batch$(grep -xE 'task|child' "$work/heard" | sort -u | tr '\n' ' ' || :)
     if grep -q ready "$work/heard"; then got=${got% }; echo "${got:-nobody}" > "$work/got"
     else echo "the listener did not start" > "$work/got"; fi
 }
@@ -144,14 +147,14 @@ if [ -z "$image" ]; then
 fi
 at_first="--nodes=1 --ntasks=1 --nodelist=$first"
 fact image.starts "$(code_of inside "$at_first" true)" "exit code of 'true' in the container, with all options of a launch"
-map=$(inside "$at_first" cat /proc/self/uid_map 2>/dev/null | awk '{ print $1, $2, $3 }' || :)
+map=$(inside "$at_first" cat /proc/self/uid_map 2>/dev/null | grep -xE '( *[0-9]+){3}' | awk '{ print $1, $2, $3 }' || :)
 case $map in
     '') fact runtime.mode unknown "/proc/self/uid_map in the container" ;;
     '0 0 4294967295') fact runtime.mode setuid "the container has no user namespace: uid_map is $map" ;;
     *) fact runtime.mode "user namespace" "uid_map in the container: $map" ;;
 esac
 fact exit.container "$(code_of inside "$at_first" sh -c 'exit 3')" "a command in the container exits with 3"
-fact arguments.container "$(inside "$at_first" sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | tail -n 1)" \
+fact arguments.container "$(inside "$at_first" sh -c 'printf %s "$@" | wc -c' sh "$big" "$big" "$big" "$big" 2>&1 | last_numbers)" \
     "bytes of four arguments that the container gets, of 524000"
 in_container() { inside "$at_first" "$@"; }
 heard '' in_container; fact signal.in_container "$(cat "$work/got")" "scancel --signal=USR1 JOB: who receives it in the container"

@@ -17,7 +17,7 @@ output=$(readlink "/proc/$$/fd/2")
         for (i = 1; i <= n; i++) { split(list[i], pair, "="); signal[pair[1]] = pair[2] }
     }
     # The job script printed this at the end of a run: the lines before belong to an earlier run.
-    /^argosy: (a new checkpoint|job [0-9]+ ended)/ { first = ""; best = ""; others = 0 }
+    /^argosy: (the run wrote a new checkpoint|job [0-9]+ ended)/ { first = ""; best = ""; others = 0 }
     # From here on, Slurm ends the remaining ranks with signals.
     /srun: (.*_step_signal: )?(Terminating|forcing|Job step aborted)|CANCELLED AT / { others = 1 }
     /Root Cause \(first observed failure\)/ { root = 1 }

@@ -12,6 +12,7 @@ from tree_sitter import Language, Node, Parser, Query, QueryCursor
 NAME = re.compile(rb"[A-Za-z_]\w*|\d")
 NEW_LINE = re.compile(rb"(?<!\\)\n")
 HERE = re.compile(rb"")
+BACKQUOTE, IN_WORD = re.compile(rb"`"), re.compile(rb"[\w:/.,+%@}-]")
 
 Edit = tuple[int, re.Pattern[bytes], bytes]
 """A position in the text, what is replaced there, and by what."""
@@ -20,13 +21,14 @@ Edit = tuple[int, re.Pattern[bytes], bytes]
 def parse_bash(text: str) -> Node:
     """Return the root of the syntax tree of shell text.
 
-    tree-sitter-bash 0.25 misreads two forms, which are changed before the text is parsed again. It ends a word at the
+    tree-sitter-bash 0.25 misreads three forms, which are changed before the text is parsed again. It ends a word at the
     second variable of ``$A/$B/c``, and reads ``B/c`` as the next word: such a variable gets braces. And it joins a line
-    ``A=1 B=2`` with the next one, as if both were one command: the line gets a semicolon.
+    ``A=1 B=2`` with the next one, as if both were one command: the line gets a semicolon. And it ends a word at a
+    backquote, as in ``tcp:`hostname`:1``: the backquotes become ``$(…)``.
     """
     source = text.encode()
     root = _parser().parse(source).root_node
-    while edits := [*_cut_variables(root, source), *_joined_lines(root, source)]:
+    while edits := [*_cut_variables(root, source), *_joined_lines(root, source), *_backquotes(root, source)]:
         for at, pattern, new in sorted(edits, key=itemgetter(0), reverse=True):
             source = source[:at] + pattern.sub(new, source[at:], count=1)
         root = _parser().parse(source).root_node
@@ -48,6 +50,17 @@ def _joined_lines(root: Node, source: bytes) -> list[Edit]:
             after = after.next_named_sibling
         if after and NEW_LINE.search(source, node.end_byte, after.start_byte):
             found.append((node.end_byte, HERE, b";"))
+    return found
+
+
+def _backquotes(root: Node, source: bytes) -> list[Edit]:
+    """Return the edits of commands between backquotes behind other text, unless they contain a backslash."""
+    found = list[Edit]()
+    for node in captured(root, "(command_substitution) @it"):
+        start, end = node.start_byte, node.end_byte
+        inside = source[start + 1 : end - 1]
+        if source[start : start + 1] == b"`" and IN_WORD.match(source, start - 1) and not re.search(rb"[\\`]", inside):
+            found += [(start, BACKQUOTE, b"$("), (end - 1, BACKQUOTE, b")")]
     return found
 
 

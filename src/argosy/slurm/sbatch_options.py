@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 
 import msgspec
 
@@ -35,14 +34,15 @@ NATIVE_OPTIONS = frozenset(_OPTIONS.split())
 SBATCH_OPTIONS = NATIVE_OPTIONS | frozenset(_PLUGIN_OPTIONS.split())
 """Long options of sbatch, and of the plug-ins pyxis, uenv, shifter and Container Engine."""
 
-SHORT: Mapping[str, str] = MappingProxyType(
-    {
+SBATCH_LETTERS = frozenset("AaBbCcDdeFGHhIiJkLMmNnOopPQqRSstuUvVwWx")
+"""Short options of sbatch (slurm_opt.c)."""
+
+SHORT: Mapping[str, str] = {
         "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "G": "gpus", "J": "job-name", "A": "account",
         "p": "partition", "q": "qos", "t": "time", "C": "constraint", "w": "nodelist", "x": "exclude",
         "o": "output", "e": "error", "D": "chdir", "a": "array", "d": "dependency", "M": "clusters",
-    }
-)  # fmt: skip
-"""Short options of sbatch(1) -> their long names."""
+    }  # fmt: skip
+"""The usual short options of sbatch(1) -> their long names."""
 
 _FLAGS = """
     exclusive requeue no-requeue hold oversubscribe overcommit contiguous spread-job quiet verbose parsable wait
@@ -52,14 +52,12 @@ SBATCH_FLAGS = frozenset(_FLAGS.split())
 """Options of sbatch that work without a value (sbatch(1))."""
 
 
-SRUN_SHORT: Mapping[str, str] = MappingProxyType(
-    {
+SRUN_SHORT: Mapping[str, str] = {
         **SHORT, "m": "distribution", "l": "label", "u": "unbuffered", "O": "overcommit", "K": "kill-on-bad-exit",
         "v": "verbose", "Q": "quiet", "k": "no-kill", "E": "preserve-env", "W": "wait", "I": "immediate",
         "s": "oversubscribe", "r": "relative", "B": "extra-node-info", "i": "input", "T": "threads",
         "X": "disable-status", "L": "licenses", "Z": "no-allocate", "H": "hold", "b": "begin", "S": "core-spec",
-    }
-)  # fmt: skip
+    }  # fmt: skip
 """Short options of srun(1) -> their long names."""
 
 _SRUN_FLAGS = """
@@ -96,7 +94,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 def split_options(
-    words: Sequence[str], *, flags: frozenset[str] = frozenset(), short: Mapping[str, str] = SHORT, line: int = 0
+    words: Sequence[str], *, flags: frozenset[str], short: Mapping[str, str] = SHORT, line: int = 0
 ) -> tuple[tuple[Option, ...], int]:
     """Split the options at the beginning of an argument list from the arguments that follow.
 

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from argosy.core.bash_tree import parse_bash
-from argosy.core.script_reader import read_commands
-from argosy.core.script_words import expand, plain_text
+from argosy.slurm.bash_tree import parse_bash
+from argosy.slurm.script_reader import read_commands
+from argosy.slurm.script_words import expand, plain_text
 
 VALUES = {"A": "one", "B": "two", "C": "three"}
 

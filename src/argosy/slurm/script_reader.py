@@ -15,11 +15,11 @@ from typing import Literal
 import msgspec
 from tree_sitter import Node
 
-from argosy.core.ansi_text import decode_ansi_text
-from argosy.core.bash_tree import captured, parse_bash
 from argosy.core.records import replace
-from argosy.core.sbatch_options import SBATCH_FLAGS, Option, split_options
-from argosy.core.script_words import Part, Word, is_glob, without_quotes
+from argosy.slurm.ansi_text import decode_ansi_text
+from argosy.slurm.bash_tree import captured, parse_bash
+from argosy.slurm.sbatch_options import SBATCH_FLAGS, Option, split_options
+from argosy.slurm.script_words import Part, Word, is_glob, without_quotes
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -193,18 +193,20 @@ def _statement(node: Node) -> Statement:
         return _redirected(body, whole=node)
     if node.type == "pipeline":
         return _pipeline(node)
-    if node.type in ASSIGNMENTS or node.type == "unset_command":
-        return _simple(node)
-    if node.type != "command" or node.has_error or _has_document(node) or _is_misread(node):
+    is_simple = node.type in ASSIGNMENTS or node.type == "unset_command"
+    is_command = node.type == "command" and not (node.has_error or _has_document(node))
+    if _is_misread(node) or not (is_simple or is_command):
         return _compound(node)
-    return _redirected(node, whole=node)
+    return _redirected(node, whole=node) if is_command else _simple(node)
 
 
-def _is_misread(command: Node) -> bool:
+def _is_misread(node: Node) -> bool:
     r"""Return whether the grammar joined two lines, the second of which begins with ``\cp``, or cut ``A=$B\_$C``."""
-    children = command.named_children
-    return any((child.text or b"").startswith(b"\n") for child in children) or any(
-        each.type == "variable_assignment" and each.end_byte == after.start_byte for each, after in pairwise(children)
+    if node.type not in OWNERS:
+        return False
+    words = [each for each in node.named_children if not each.type.endswith("_redirect")]
+    return any((each.text or b"").startswith(b"\n") for each in words) or any(
+        each.end_byte == after.start_byte for each, after in pairwise(words)
     )
 
 

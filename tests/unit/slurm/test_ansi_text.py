@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from argosy.core.ansi_text import decode_ansi_text
+from argosy.slurm.ansi_text import decode_ansi_text
 
 
 @pytest.mark.parametrize("text", [r"a\tb\n", r"it\'s \"\\\?", r"\101\x41\u00e9\U0001F600", r"\e[0m\cA\z", "é"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from argosy.core.findings import State
 from argosy.diagnostics.report.compare import ARGUMENTS, IN_LOG
-from argosy.diagnostics.report.model import Case, Change, Comparison, Definition, Evidence, Frame, Setting
+from argosy.diagnostics.report.model import ArgumentUse, Case, Change, Clues, Comparison, Definition, Setting
 from argosy.diagnostics.report.source import NCCL, defined_names, find_argument_use, names_of
 
 CARDS = "NCCL_IB_HCA"
@@ -19,12 +19,12 @@ KNOWN_CAUSES = ("cause", "maybe", "end")
 """Levels of errors that explain a failure."""
 
 
-def find_evidence(case: Case) -> Evidence:
+def find_clues(case: Case) -> Clues:
     """Find what the facts about a job show together."""
     known = (each for each in case.errors if each.level in KNOWN_CAUSES and each.name != OF_PROGRAM)
     failed = (each for each in case.findings if each.state is State.FAIL and each.hint)
     found = {change.name: _find_setting(case, change) for change in case.compared.observed}
-    return Evidence(
+    return Clues(
         case,
         next(known, None),
         next(failed, None),
@@ -41,7 +41,7 @@ def changes_only_arguments(compared: Comparison) -> bool:
     return bool(compared.changes) and all(each.name == ARGUMENTS for each in compared.changes)
 
 
-def _find_use(case: Case) -> tuple[Frame, str] | None:
+def _find_use(case: Case) -> ArgumentUse | None:
     """Return the frame of the traceback that reads a changed argument, and how."""
     changes = case.compared.changes
     if case.raised and case.plan and changes and changes[0].name == ARGUMENTS:

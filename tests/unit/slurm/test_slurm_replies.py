@@ -10,25 +10,17 @@ from hypothesis import strategies as st
 
 from argosy.core.errors import ToolFailed, UsageError
 from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
-from argosy.slurm.text import (
-    ENDED,
-    RUNNING,
-    STATES,
-    WAITING,
-    JobOptions,
-    advise_waiting,
-    choose_defaults,
-    describe_state,
-    exit_code_of_state,
-    may_be_done,
+from argosy.slurm.calls import may_be_done, says_no_answer
+from argosy.slurm.queries import (
     parse_exit_code,
-    parse_job_id,
     parse_scontrol_job,
     parse_scontrol_jobs,
     parse_squeue,
-    render_directive,
-    says_no_answer,
+    plan_squeue,
+    plan_squeue_scripts,
 )
+from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
+from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (
@@ -259,10 +251,18 @@ def test_accounts_are_read() -> None:
 
 
 def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
-    text = "normal||||\nlong|2-00:00:00|gres/gpu=16|3|10\nothers|1:00:00|||\n"
+    text = "normal|||||\nlong|2-00:00:00|cpu=64,node=2|gres/gpu=16|3|10\nothers|1:00:00||||\n"
     found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
-    assert found == (Qos("normal", "", "", "", ""), Qos("long", "2-00:00:00", "gres/gpu=16", "3", "10"))
+    assert found == (
+        Qos("normal", "", "", "", "", ""),
+        Qos("long", "2-00:00:00", "cpu=64,node=2", "gres/gpu=16", "3", "10"),
+    )
     assert [qos.limits for qos in found] == [
         "no limits",
-        "up to 2-00:00:00, gres/gpu=16 in total, 3 running jobs, 10 jobs",
+        "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+def test_jobs_in_hidden_partitions_are_listed() -> None:
+    assert "--all" in plan_squeue()
+    assert "--all" in plan_squeue_scripts("ada")

@@ -1,0 +1,128 @@
+"""Plan queries to squeue, scontrol and sacct, and parse their replies; pure.
+
+Their parsable forms are read on every release: their JSON changed between 22.05 (``"COMPLETED"``) and 24.11
+(``["COMPLETED"]``), the columns did not.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from argosy.core.parse import parse_int
+from argosy.core.process import Argv
+
+
+def known_value(text: str) -> str:
+    """Return a value that Slurm shows; empty for its words for no value."""
+    return "" if text in {"(null)", "None", "N/A"} else text
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether a text is the number of a job, a task of an array or a component: ``7``, ``7_2``, ``7+1``."""
+    return bool(re.fullmatch(r"[1-9]\d*([_+]\d+)?", text))
+
+
+def base_number(job: str) -> str:
+    """Return the number of a job that a task of an array or a component belongs to; its own number for other jobs."""
+    return re.split("[_+]", job)[0]
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job as squeue lists it; times are in Slurm's notation."""
+
+    id: str
+    state: str
+    reason: str
+    start: str
+    nodes: str
+    elapsed: str
+    limit: str
+    partition: str
+    node_list: str
+    name: str
+
+
+SQUEUE_FORMAT = "%i|%T|%r|%S|%D|%M|%l|%P|%N|%j"
+"""The name is last, because it may contain a bar."""
+
+
+def plan_squeue(user: str = "") -> Argv:
+    """Return the command that lists the waiting and running jobs of a user; by default, of the user who starts it.
+
+    Without ``--all``, squeue omits jobs in hidden partitions, and in those that the user may not use (squeue(1)).
+    """
+    return ("squeue", "--all", "--noheader", "--format", SQUEUE_FORMAT, *(("--user", user) if user else ("--me",)))
+
+
+def parse_squeue(text: str) -> tuple[JobRow, ...]:
+    """Parse the rows of squeue."""
+    width = SQUEUE_FORMAT.count("|")
+    rows = (line.split("|", width) for line in text.splitlines() if line.count("|") >= width)
+    return tuple(JobRow(*(cell.strip() for cell in row)) for row in rows)
+
+
+PATIENCE_S = "10"
+"""Time limit of a query about scripts, in seconds: a user who stopped a command waits for the answer."""
+
+
+def plan_squeue_scripts(user: str, *, ended: bool = False) -> Argv:
+    """Return the command that lists the scripts of a user's jobs; with `ended`, also of those that just ended."""
+    states = ("--states=all",) if ended else ()
+    return ("timeout", PATIENCE_S, "squeue", "--all", "--noheader", *states, "--format=%F|%o", "--user", user)
+
+
+def parse_squeue_scripts(text: str, script: str) -> str:
+    """Return the number of the job that runs a script, from the reply to `plan_squeue_scripts`; empty without one."""
+    rows = (line.partition("|") for line in text.splitlines())
+    return next((number for number, _, command in rows if command.strip() == script), "")
+
+
+def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
+    """Parse ``scontrol show job --oneliner``: one job per line; its name or comment may contain line breaks."""
+    return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
+
+
+def parse_scontrol_job(text: str) -> dict[str, str]:
+    """Parse one row of ``scontrol show --oneliner``: ``Key=Value`` pairs; a value may contain blanks.
+
+    Arguments of the program (``lr=0.1``), the submit line (25.05) and comments follow after the command.  They do not
+    replace earlier values.
+    """
+    head, command, rest = text.strip().partition(" Command=")
+    form = re.compile(r"(?:^| )([A-Za-z][\w:/]*)=(.*?)(?= [A-Za-z][\w:/]*=|\Z)", re.DOTALL)
+    return dict(form.findall((command + rest).rstrip())) | dict(form.findall(head))
+
+
+SACCT_FIELDS = {"JobState": "State", "ExitCode": "ExitCode", "NodeList": "NodeList", "JobId": "JobIDRaw"}
+"""Key of scontrol -> field of sacct."""
+
+
+def plan_sacct(job: str) -> Argv:
+    """Return the command that asks the accounting about the last run of a job."""
+    columns = ",".join(("JobID", *SACCT_FIELDS.values()))
+    return ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", f"--format={columns}")
+
+
+def parse_sacct(text: str, job: str) -> dict[str, str]:
+    """Parse the reply to `plan_sacct` into scontrol's keys; empty for an unknown job.
+
+    The tasks of an array have rows of their own; the row of a failed task is preferred.
+    """
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(SACCT_FIELDS)]
+    whole = [row for row in rows if job in (row[0], row[-1]) and not row[0].startswith(f"{job}_")]
+    tasks = [row for row in rows if row[0].startswith(f"{job}_")]
+    preferred = [*whole[-1:], *(row for row in tasks if row[1] != "COMPLETED"), *tasks]
+    if not preferred:
+        return {}
+    array, _, task = preferred[0][0].partition("_")
+    number = {"ArrayJobId": array, "ArrayTaskId": task} if task else {}
+    return dict(zip(SACCT_FIELDS, preferred[0][1:], strict=True)) | number
+
+
+def parse_exit_code(text: str) -> int:
+    """Parse Slurm's ``code:signal`` into a shell's exit code: 128 + signal if a signal ended the job."""
+    code, _, number = text.partition(":")
+    ended_by = parse_int(number)
+    return 128 + ended_by if ended_by else parse_int(code, 1)

@@ -1,0 +1,100 @@
+"""The states of a job, its exit code, and the reasons why it waits; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+WAITING, RUNNING, ENDED = "waiting", "running", "ended"
+
+
+STATES: Mapping[str, tuple[str, str]] = {
+    "PENDING": (WAITING, "waits in the queue"),
+    "REQUEUED": (WAITING, "was requeued"),
+    "REQUEUE_HOLD": (WAITING, "was requeued and is held: scontrol release"),
+    "REQUEUE_FED": (WAITING, "was requeued in the federation"),
+    "SPECIAL_EXIT": (WAITING, "was requeued with a special exit code, and is held"),
+    "RESV_DEL_HOLD": (WAITING, "is held: its reservation was deleted"),
+    "CONFIGURING": (RUNNING, "its nodes are getting ready"),
+    "RUNNING": (RUNNING, "runs"),
+    "COMPLETING": (RUNNING, "is ending"),
+    "STAGE_OUT": (RUNNING, "copies its files out"),
+    "SIGNALING": (RUNNING, "is being signalled"),
+    "STOPPED": (RUNNING, "is stopped, and keeps its nodes"),
+    "SUSPENDED": (RUNNING, "is suspended"),
+    "RESIZING": (RUNNING, "changes its size"),
+    "COMPLETED": (ENDED, "ended well"),
+    "FAILED": (ENDED, "ended with an error"),
+    "CANCELLED": (ENDED, "was cancelled"),
+    "TIMEOUT": (ENDED, "reached its time limit: request more with --time"),
+    "OUT_OF_MEMORY": (ENDED, "ran out of memory: request more with --mem"),
+    "NODE_FAIL": (ENDED, "lost a node: launch it again; with --resume it continues automatically"),
+    "BOOT_FAIL": (ENDED, "a node did not boot"),
+    "DEADLINE": (ENDED, "reached its deadline"),
+    "PREEMPTED": (ENDED, "was preempted by another job"),
+    "LAUNCH_FAILED": (ENDED, "could not be started on its nodes"),
+    "RECONFIG_FAIL": (ENDED, "its nodes could not be reconfigured"),
+    "REVOKED": (ENDED, "runs on another cluster of the federation"),
+}
+"""State of Slurm 22.05 to 25.05 (squeue(1)) -> its kind, and its meaning for users."""
+
+
+def describe_state(state: str) -> tuple[str, str]:
+    """Return kind and meaning of a state; a state that is not in the table counts as running."""
+    # For example "CANCELLED by 2001" or "CANCELLED+".
+    word = next(iter(state.split(maxsplit=1)), "").rstrip("+")
+    return STATES.get(word, (RUNNING, f"is {state}"))
+
+
+FROM_OUTSIDE = frozenset({"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"})
+
+
+OUT_OF_MEMORY_SIGNAL = 125
+"""The signal number that Slurm invents for a job that ran out of memory: ``0:125`` (SIG_OOM in its slurm.h)."""
+
+
+def exit_code_of_state(state: str, code: int) -> int:
+    """Return the exit code of an ended job, which is never 0 for a failed one, unlike Slurm's ExitCode."""
+    name = state.partition(" ")[0]
+    if code == 128 + OUT_OF_MEMORY_SIGNAL and name == "OUT_OF_MEMORY":
+        return 137  # the kernel sent SIGKILL
+    if code or name == "COMPLETED":
+        return code
+    return 143 if name in FROM_OUTSIDE else 1
+
+
+CLOSED = "the partition is closed: wait, or use another --partition"
+NOT_TAKEN = "the partition does not accept its account or QOS: 'argosy queues' shows yours"
+
+
+STUCK = (
+    (r"DependencyNeverSatisfied", "it will never start: the job that it waits for failed; argosy cancel {job}"),
+    (r"JobHeldUser", "it is held: scontrol release {job}"),
+    (r"JobHeldAdmin", "an administrator holds it: ask the support team"),
+    (r"launch.failed.requeued.held", "its start failed on a node, and it is held: scontrol release {job}"),
+    (r"BadConstraints", "no node has the requested resources: cancel it, and request less"),
+    (r"PartitionTimeLimit", "its --time is above the limit of the partition: argosy cancel {job}, and request less"),
+    (r"PartitionNodeLimit", "its --nodes are above the limit of the partition: argosy cancel {job}, and request fewer"),
+    (r"Partition(Down|Inactive)", CLOSED),
+    (
+        r"uid[ _]\d+[ _]not[ _]in[ _]group[ _].*",
+        "you may not use that partition: argosy cancel {job}, and use another",
+    ),
+    (r"Invalid(Account|QOS)|(Account|QOS)NotAllowed", NOT_TAKEN),
+    (
+        r"(QOS|Assoc)Max\w+Per(Job|Node)\w*",
+        "it requests more than its QOS or account allows for one job: 'argosy queues'",
+    ),
+    (
+        r"(QOS|Assoc)Grp(?!\w*Run)\w*Minutes\w*",
+        "the account's budget is used up: ask its owner, or use another account",
+    ),
+)
+"""Pattern of a reason that does not resolve itself (squeue(1), JOB REASON CODES) -> hint."""
+
+
+def advise_waiting(reason: str, job: str) -> str:
+    """Return the hint for a waiting job whose reason does not resolve itself; empty for other reasons."""
+    word = reason.partition(",")[0]
+    advice = next((text for pattern, text in STUCK if re.fullmatch(pattern, word)), "")
+    return advice.replace("{job}", job)

@@ -1,0 +1,79 @@
+"""Programs that hang: the last line tells what they wait for, only if they did not end by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from argosy.diagnostics.why.find import find_errors
+from argosy.diagnostics.why.lines import last_output, lines_of_last_job, split_lines
+from argosy.diagnostics.why.signatures import read_signatures
+
+SIGNATURES = read_signatures()
+LIMIT = "slurmstepd: error: *** JOB 4242 ON nid001 CANCELLED AT 2026-11-20T12:54:54 DUE TO TIME LIMIT ***"
+CANCELLED = "slurmstepd: error: *** JOB 4242 ON nid001 CANCELLED AT 2026-11-20T12:54:54 ***"
+STEP = "slurmstepd: error: *** STEP 4242.0 ON nid001 CANCELLED AT 2026-11-20T12:54:54 ***"
+JOINING = "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/8"
+SHUT_DOWN = "W1120 12:54:54.123000 812 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal"
+
+
+def names(text: str, *, is_running: bool = False) -> list[str]:
+    return [each.name for each in find_errors(text, SIGNATURES, is_running=is_running)]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        LIMIT,
+        CANCELLED,
+        "slurmstepd-node1: error: *** JOB 1 ON node1 CANCELLED AT 2026-11-28T12:57:19 ***",
+        f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{LIMIT}",
+    ],
+)
+def test_the_last_line_before_a_job_was_stopped_tells_what_it_waited_for(end: str) -> None:
+    assert names(f"epoch 1\n{JOINING}\n\n{end}\n{SHUT_DOWN}\n")[0] == "waits-for-ranks-lightning"
+
+
+def test_the_last_line_of_a_running_job_tells_what_it_waits_for() -> None:
+    assert names(f"epoch 1\n{JOINING}\n", is_running=True) == ["waits-for-ranks-lightning"]
+
+
+@pytest.mark.parametrize(
+    "log", [f"{JOINING}\n", f"{JOINING}\nepoch 1\n{LIMIT}\n", f"{JOINING}\n{STEP}\n", f"{JOINING}\nMemoryError\n"]
+)
+def test_a_line_on_the_way_or_of_a_program_that_ended_by_itself_is_no_cause(log: str) -> None:
+    assert "waits-for-ranks-lightning" not in names(log)
+
+
+def test_a_question_is_found_although_the_message_of_slurm_follows_in_the_same_line() -> None:
+    first, second = find_errors(f"Solving environment: done\nProceed ([y]/n)? {LIMIT}\n", SIGNATURES)
+    assert (first.name, first.line, second.name, second.line) == ("waits-for-an-answer", 2, "time-limit", 2)
+    assert "Proceed ([y]/n)" in first.cause
+
+
+def test_an_exception_of_a_rank_for_which_the_others_waited_comes_before_the_time_limit() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/home/ada/train.py", line 4, in <module>\nKeyError: 3\n'
+    assert names(f"epoch 1\n{raised}{LIMIT}\n") == ["program-error", "time-limit"]
+    assert names(f"epoch 1\nERROR: the solver takes long\nstep 2\n{LIMIT}\n") == ["time-limit"]
+
+
+def test_a_limit_of_the_command_timeout_is_named_with_the_reasons_of_a_hang() -> None:
+    (found,) = find_errors("halo 100: ok\ntimeout: sending signal TERM to command 'mpirun'\n", SIGNATURES)
+    assert found.name == "timeout-command"
+    assert any("sends before it receives" in reason for reason in found.often)
+
+
+def test_the_label_of_a_rank_is_no_question() -> None:
+    assert [line.rank for line in split_lines(f"0: a\n1: b\n1: {LIMIT}")] == ["0", "1", "1"]
+
+
+def test_the_runs_of_a_log_are_split_also_where_slurm_names_the_node() -> None:
+    first, second = (
+        f"slurmstepd-n1: error: *** JOB {job} ON n1 CANCELLED AT 2026-11-28T12:57:19 ***" for job in (1, 2)
+    )
+    assert [line.number for line in lines_of_last_job(split_lines(f"a\n{first}\nb\n{second}"))] == [3, 4]
+
+
+def test_a_program_that_ended_by_itself_has_no_last_output() -> None:
+    assert last_output(split_lines("a\nb\n"), is_running=False) is None
+    assert last_output(split_lines("a\nb\n\n"), is_running=True) == 1
+    assert last_output(split_lines("srun: queued\n"), is_running=True) is None

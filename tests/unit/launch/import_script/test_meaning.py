@@ -1,0 +1,136 @@
+"""A job does what the script does, or the import reports the part that it does not translate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from argosy.launch.import_script.importer import import_script
+from argosy.launch.import_script.model import Fate, ImportedScript
+
+COMPUTED = "the script computes it: write its value, or set it in the program"
+ENDS = "the script can end here: check the condition before the launch, or in the program"
+SIGNS = "it changes how the shell reads * and other signs"
+
+
+def read(*lines: str) -> ImportedScript:
+    return import_script("job.sh", "\n".join(("#!/bin/bash", *lines, "")))
+
+
+def jobs(*lines: str) -> list[dict[str, Any]]:
+    return [dict(job.keys) for job in read(*lines).jobs]
+
+
+def commands(*lines: str) -> list[list[str]]:
+    return [keys["command"] for keys in jobs(*lines)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reported"),
+    [
+        (("N=1", "srun ./a $((N++))", "srun ./b $N"), ("$N", COMPUTED)),
+        (("N=1", "echo $((N += 2))", "srun ./b $N"), ("$N", COMPUTED)),
+        (("f() { echo x; A=2; }", "A=3", "f", "srun ./b $A"), ("f", COMPUTED)),
+        (("L=(1 ${L[0]})", 'srun ./b "${L[@]}"'), ("${L[0]}", COMPUTED)),
+        (("if [ -e done ]; then", "exit 0", "fi", "srun ./a"), ("if [ -e done ]; then", ENDS)),
+        (("[ -e done ] && exit", "srun ./a"), ("exit", ENDS)),
+        (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
+        (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
+        (("shopt -s nullglob", "srun ./a *.x"), ("shopt -s nullglob", SIGNS)),
+        (("set -f", "srun ./a *.x"), ("set -f", SIGNS)),
+        (("mkdir -p out/{a,b}", "srun ./a"),
+         ("mkdir -p out/{a,b}", "a command computes a part of it: do it in the program")),
+        (("echo x | tee note.txt", "srun ./a note.txt"),
+         ("echo x | tee note.txt", "it writes a file: if the job needs the file, write it before the launch")),
+        (("srun --chdir=sub ./a",),
+         ("--chdir=sub", "the folder of this step: set chdir to its path from the folder of the launch")),
+        (("if true; then export A=$(hostname); fi", "srun ./a"),
+         ("if true; then export A=$(hostname); fi", "translate this line yourself")),
+        (("export B=x`echo \\`hostname\\``z", "srun ./a"),
+         ("export B=x`echo \\`hostname\\``z", "translate this line yourself")),
+        (("if [ $N -gt 1 ]; then export A=1; fi", "srun ./a"),
+         ("if [ $N -gt 1 ]; then export A=1; fi", "translate this line yourself")),
+        (("export A=1", "if [ -e x ]; then A=2; fi", "srun ./a"),
+         ("if [ -e x ]; then A=2; fi", "translate this line yourself")),
+        (("f() { echo x; export A=2; }", "f", "srun ./a"),
+         ("f", "the function sets variables: set those that the program needs")),
+        (("for i in 1 2; do echo $i; done", "srun ./a $i"),
+         ("for i in 1 2; do echo $i; done", "translate this line yourself; a loop over runs is a job array: --array")),
+        (("srun apptainer exec --pwd /w i.sif python a.py < in.txt",),
+         ("< in.txt", "the container starts in another folder: write the whole path")),
+        (("export A=1", "export -n A", "srun ./a"),
+         ("export -n A", "the program does not get the variable: unset it in the program")),
+    ],
+)  # fmt: skip
+def test_what_a_job_does_not_do_is_reported(lines: tuple[str, ...], reported: tuple[str, str]) -> None:
+    assert reported in [(each.text, each.note) for each in read(*lines).untranslated]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("cd sub || exit 1", "srun ./a"),
+        ("mkdir -p x || { echo no; exit 1; }", "srun ./a"),
+        ("for i in 1 2; do export MASTER_ADDR=$(hostname); done", "srun ./a"),
+        ("N=1", "srun ./a $((N++))"),
+    ],
+)
+def test_a_guard_is_not_reported(lines: tuple[str, ...]) -> None:
+    assert not read(*lines).untranslated
+
+
+def test_a_job_stops_if_it_cannot_change_the_folder() -> None:
+    assert commands("cd sub", "srun ./a") == [["sh", "-c", 'cd "sub" || exit; exec ./a']]
+
+
+def test_what_follows_the_end_of_the_script_is_left_out() -> None:
+    imported = read("srun ./a", "exit 0", "export A=1", "srun ./b")
+    assert [job.line for job in imported.jobs] == [2]
+    assert {each.note for each in imported.translations if each.line > 3} == {"the script ends before it"}
+    assert commands("exec ./a", "./b") == [["./a"]]
+    assert commands("exec > all.log", "./b") == [["./b"]]
+
+
+def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
+    (keys,) = jobs("export A=tcp:`hostname -s`:1", "srun ./a x`hostname`y")
+    assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x$(hostname)y']
+
+
+def test_a_program_with_the_name_of_a_function_is_a_program() -> None:
+    script = ("prog() { echo x; }", "srun prog", "bash -c 'prog 1'", "prog")
+    imported = read(*script)
+    assert [job.line for job in imported.jobs] == [3, 4]
+    outcomes = {each.line: (each.fate, each.note) for each in imported.translations if each.text == "prog"}
+    assert outcomes[5] == (Fate.LEFT_OUT, "the function prog starts no program")
+
+
+def test_popd_leads_back() -> None:
+    lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
+    assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
+    assert [keys["before"] for keys in jobs(*lines)] == [['cd "sub"', "touch x"], ["touch y"]]
+    nested = ("cd sub", "pushd deep", "popd", "srun ./b")
+    assert [(keys["command"], keys["chdir"]) for keys in jobs(*nested)] == [(["./b"], "./sub")]
+    assert [each.text for each in read("popd", "srun ./a").untranslated] == ["popd"]
+
+
+def test_the_folder_of_a_container_is_not_that_of_the_script() -> None:
+    (keys,) = jobs("cd sub", "touch x", "srun apptainer exec --pwd /work i.sif python a.py")
+    assert keys["command"] == ["python", "a.py"]
+    assert keys["before"] == ['cd "${SLURM_SUBMIT_DIR}"', 'cd "sub"', "touch x"]
+
+
+def test_arrays_are_not_exported() -> None:
+    (keys,) = jobs("set -a", "E=()", "L=(1 2)", "A=1", "srun ./a")
+    assert keys["env"] == {"A": "1"}
+
+
+def test_a_variable_of_every_environment_stays_exported() -> None:
+    (keys,) = jobs("TMPDIR=/fast", "TMP=/fast", "srun ./a")
+    assert keys["env"] == {"TMPDIR": "/fast"}
+
+
+def test_the_name_of_the_job_is_that_of_the_script() -> None:
+    assert commands("srun ./a $SLURM_JOB_NAME") == [["./a", "job.sh"]]
+    (keys,) = jobs("#SBATCH -J train", "srun ./a $SLURM_JOB_NAME")
+    assert keys["command"] == ["sh", "-c", "exec ./a ${SLURM_JOB_NAME}"]
