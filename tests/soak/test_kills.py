@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 import pytest
 
 from argosy.images.sif.read import verify_sif
-from argosy.images.sif.write import plan_system_part, whole_of, write_sif
 from tests.real.registry import Registry, running
 from tests.real.test_kills import wait_until_all_have_ended
 
@@ -68,15 +66,6 @@ class Case(NamedTuple):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with running(tmp_path_factory.mktemp("kills") / "registry") as it:
         yield it
-
-
-@pytest.fixture
-def image(shop: Shop, tiny: Path) -> Path:
-    """Give a SIF with one static program."""
-    out = shop.folder / "tiny.sif"
-    write_sif(out, [plan_system_part(whole_of(tiny), arch="amd64")], uuid=UUID(int=7), time=1, arch="amd64")
-    out.chmod(0o644)
-    return out
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import USER_PROGRAM_FAILURE, ArgosyError, CheckFailed, Interrupted, Stopped, UsageError
+from argosy.core.render import escape_controls
 from argosy.core.wakeup import wake_on_signals
 
 SIGPIPE_CODE = 141
@@ -170,7 +171,7 @@ def _report(error: ArgosyError, arguments: list[str]) -> int:
             facts = {"message": error.what, "evidence": error.evidence, "hint": error.hint, "exit_code": code}
             print_json({"error": facts})
         details = getattr(error, "__notes__", ()) if VERBOSE.intersection(own) else ()
-        click.echo("\n".join((f"argosy: {error}", *(f"  {detail}" for detail in details))), err=True)
+        click.echo(escape_controls("\n".join((f"argosy: {error}", *(f"  {detail}" for detail in details)))), err=True)
     except BrokenPipeError:
         _discard_output()
     return code

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from argosy.core.render import escape_controls
 from argosy.core.session import Step
 
 
@@ -24,7 +25,7 @@ class TerminalReporter:
         self._step = step.name
         text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
         self._moving = Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=self._console, transient=True)
-        self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(step.what)}")
+        self._moving.add_task(f"[bold]{step.name:<9}[/] {escape(escape_controls(step.what))}")
         self._moving.start()
 
     def end(self, step: Step, *, failed: bool) -> None:
@@ -32,7 +33,7 @@ class TerminalReporter:
         self._stop()
         mark = "[red]✗[/]" if failed else "[green]✓[/]"
         text = "failed" if failed else step.result or step.what
-        line = f"{mark} [bold]{step.name:<9}[/] {escape(text)} [dim]{step.seconds:.1f} s[/]"
+        line = f"{mark} [bold]{step.name:<9}[/] {escape(escape_controls(text))} [dim]{step.seconds:.1f} s[/]"
         self._console.print(line, soft_wrap=True)
 
     def progress(self, step: Step, text: str) -> None:
@@ -45,11 +46,13 @@ class TerminalReporter:
 
     def _show(self, name: str, text: str) -> None:
         if self._moving is not None:
-            self._moving.update(self._moving.task_ids[0], description=f"[bold]{name:<9}[/] [dim]{escape(text)}[/]")
+            self._moving.update(
+                self._moving.task_ids[0], description=f"[bold]{name:<9}[/] [dim]{escape(escape_controls(text))}[/]"
+            )
 
     def note(self, text: str) -> None:
         """Print a line above the spinner."""
-        self._console.print(escape(text), soft_wrap=True)
+        self._console.print(escape(escape_controls(text)), soft_wrap=True)
 
     def _stop(self) -> None:
         if self._moving is not None:

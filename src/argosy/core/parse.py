@@ -37,6 +37,18 @@ def parse_int(text: str, default: int = 0) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else default
 
 
+def parse_path(text: str) -> Path:
+    """Return the path that a user typed: ``~`` and ``~USER`` at its beginning are a home folder.
+
+    ``./~x``, and ``~x`` if there is no user x, are files.
+    """
+    path = Path(text)
+    try:
+        return path.expanduser() if text.startswith("~") else path
+    except RuntimeError:
+        return path
+
+
 def parse_float(text: str) -> float | None:
     """Return the number that a text contains; None for other texts."""
     try:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 KILO, TWO_DIGITS = 1000, 10
+
+
+CONTROLS = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]")
+"""Control characters, which could change the terminal. Bytes that are not UTF-8 are not among them."""
+
+
+def escape_controls(text: str) -> str:
+    """Replace control characters, for example in the name of a file, by their escapes."""
+    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def count(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from argosy.core.model import Host
 from argosy.core.mounts import in_memory
 from argosy.core.process import Runner
 from argosy.core.progress import BYTES, Meter
+from argosy.core.render import escape_controls
 
 if TYPE_CHECKING:
     from argosy.core.locks import Owner
@@ -163,7 +164,7 @@ class PlainReporter(msgspec.Struct):
         self._line(text)
 
     def _line(self, text: str) -> None:
-        self.stream.write(text + "\n")
+        self.stream.write(escape_controls(text) + "\n")
         self.stream.flush()
         self.silent_since = time.monotonic()
 

@@ -20,6 +20,7 @@ import msgspec
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.shell import quote
@@ -274,7 +275,7 @@ def tag_image(image: str, alias: str, session: Session) -> tuple[Path, Path]:
 
 
 def _image_file(image: str, session: Session) -> Path:
-    path = Path(image).expanduser()
+    path = parse_path(image)
     found = path.absolute() if path.is_file() else find_in_catalog(image, session)
     if found is None or found.is_dir():
         otherwise = "'argosy images ls' lists images; 'argosy images pull' adds one"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
+from argosy.core.parse import parse_path
 from argosy.core.session import Session
 from argosy.images.catalog import catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
@@ -29,7 +30,7 @@ def find_image(reference: str, session: Session) -> Path:
     """
     if not reference:
         raise UsageError("the image argument is empty", hint="check that the shell variable in it is set")
-    path = Path(reference).expanduser()
+    path = parse_path(reference)
     if path.exists():
         return _local(path.absolute(), session)
     from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - most images are files

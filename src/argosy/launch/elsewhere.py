@@ -20,6 +20,7 @@ from argosy.core.model import (
     ImageKind,
     Mark,
 )
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.images.catalog import IMAGE_SUFFIXES
@@ -48,7 +49,7 @@ def is_here(reference: str, runtime: str, session: Session) -> bool:
         return fileless_image(reference, runtime) is not None or "sbatch" in session.host.programs
     if reference.startswith(BARE_PREFIX) or not ("/" in reference or reference.endswith(IMAGE_SUFFIXES)):
         return True
-    return any((at / Path(reference).expanduser()).exists() for at in (Path(), *session.paths.images))
+    return any((at / parse_path(reference)).exists() for at in (Path(), *session.paths.images))
 
 
 def from_submit_folder(request: LaunchRequest, folder: str) -> LaunchRequest:

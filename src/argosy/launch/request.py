@@ -12,6 +12,7 @@ from typing import Any
 
 from argosy.core.errors import UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.render import count
 from argosy.launch.model import LaunchRequest, Wanted, as_pattern
@@ -134,10 +135,10 @@ def _convert(name: str, row: Row, options: Mapping[str, Any], host: Host) -> Any
 
 def _absolute(name: str, options: Mapping[str, Any], host: Host) -> str:
     """Return a path from the current folder; that of an output file from the job's folder, as sbatch resolves it."""
-    path = Path(options[name]).expanduser()
+    path = parse_path(options[name])
     if name not in PATTERNS:
         return str(Path(host.cwd, path))
-    folder = str(Path(host.cwd, Path(options.get("chdir", "")).expanduser()))
+    folder = str(Path(host.cwd, parse_path(options.get("chdir", ""))))
     return str(Path(as_pattern(folder), path))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from argosy.core.errors import ArgosyError, CheckFailed
 from argosy.core.model import Choice, ChoiceKey, ContainerRequest, GpuMode, Image, ImageKind, Mark
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session
 from argosy.core.store import remember_text
@@ -120,7 +121,7 @@ def _vendor_of_name(reference: str) -> str:
 
 def _look(image: Image, session: Session) -> Mapping[str, str]:
     """Return the build of the image's torch, which is cached per file; empty, with a note, if unknown."""
-    file = Path(image.path).expanduser()
+    file = parse_path(image.path)
     if image.kind not in FILES or not file.exists():
         session.reporter.note(f"torch in {image.path} was not checked: the image is not a file on this machine")
         return {}

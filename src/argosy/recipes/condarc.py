@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.recipe import Channel, bad_line
@@ -182,7 +183,7 @@ def channel_address(name: str, condarc: Condarc, cwd: Path) -> str:
     if _URL.match(name):
         return name
     if _is_path(name):
-        return f"file://{(cwd / Path(name).expanduser()).resolve()}"
+        return f"file://{(cwd / parse_path(name)).resolve()}"
     first = name.partition("/")[0]
     return f"{dict(condarc.custom).get(name) or dict(condarc.custom).get(first) or condarc.alias}/{name}"
 

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from argosy.core.errors import UsageError
+from argosy.core.parse import parse_path
 
 _PIP_NAMES = {
     "UV_INDEX_URL": "index-url",
@@ -53,7 +54,7 @@ def _address(word: str, environment: Mapping[str, str]) -> str:
     found = _NAMED.fullmatch(word)
     if found is None:
         # pip splits lists at blanks, so a folder with a blank in its path becomes a file:// address.
-        return f"file://{quote(str(Path(word).expanduser().absolute()))}" if " " in word else word
+        return f"file://{quote(str(parse_path(word).absolute()))}" if " " in word else word
     key = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", found["name"].upper())
     login = [quote(environment.get(f"{key}_{each}", ""), safe="") for each in ("USERNAME", "PASSWORD")]
     parts = urlsplit(found["address"])

@@ -13,6 +13,7 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import ROOT
 from argosy.core.model import Attach, Bind, Choice, ChoiceKey, ContainerRequest, GpuMode, Host, Image, ImageKind
 from argosy.core.os_errors import translate_os_errors
+from argosy.core.parse import parse_path
 from argosy.core.process import Command
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -178,7 +179,7 @@ def _present(plan: ContainerPlan) -> ContainerPlan:
 
 def _checked(image: Image) -> Image:
     """Parse an existing EDF, so that its errors are reported before a job starts."""
-    path = Path(image.path).expanduser().absolute()
+    path = parse_path(image.path).absolute()
     if image.kind is not ImageKind.EDF or not path.is_file():
         return image
     from argosy.runtimes.edf import parse_edf  # noqa: PLC0415 - only for EDF files

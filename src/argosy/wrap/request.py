@@ -10,6 +10,7 @@ from typing import Any
 from argosy.builder.resolve import named_project
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.images.identify import Kind, identify_file, read_tar_names
 from argosy.images.prefix import current_version
@@ -39,7 +40,7 @@ def plan_recipe(
         If a file is missing, files and an image are mixed, an option does not fit the sources, or a source is a
         project file.
     """
-    paths = [Path(source).expanduser() for source in sources]
+    paths = [parse_path(source) for source in sources]
     if project := named_project(paths):
         raise UsageError(
             f"cannot wrap {project.shown}: it is a project file",
@@ -64,7 +65,7 @@ def plan_recipe(
 
 def _plan_single(source: str, base: str, *, copy: bool, at: str) -> PrefixRecipe:
     """Return the recipe for a prefix, an installation or an image."""
-    path = Path(source).expanduser()
+    path = parse_path(source)
     if current_version(path) is not None and not at and not base:
         # Copy it: a prune of the other prefix may remove the file.
         return PrefixRecipe(SourceKind.IMAGE, (str(path.absolute()),), copy=True)

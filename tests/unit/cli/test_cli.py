@@ -20,6 +20,7 @@ from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
 from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
+from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
 from argosy.wrap.versions import switch, write_version
@@ -670,3 +671,13 @@ def test_options_of_run_end_at_the_command() -> None:
     assert context.params["command"] == ("python", "-c", "print(1)", "--gpu", "nv")
     assert (context.params["image"], context.params["bind"], context.params["gpu"]) == ("x.sif", ("/a",), "none")
     assert run.make_context("run", ["x.sif", "--", "--gpu"]).params["command"] == ("--gpu",)
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    name = str(tmp_path / f"{CONTROL}[31m\xe9\udcff.sif")
+    said = argosy("images", "info", name).stderr
+    assert CONTROL not in said
+    assert "\\x1b[31m" in said
+    stream = io.StringIO()
+    PlainReporter(stream).note(f"{name}\tand\x07\n")
+    assert stream.getvalue() == f"{tmp_path}/\\x1b[31m\xe9\udcff.sif\tand\\x07\n\n"

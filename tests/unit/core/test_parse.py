@@ -11,7 +11,7 @@ import pytest
 from argosy.bench.collectives_output import parse_bandwidth
 from argosy.builder.freeze import parse_conda, parse_record
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, SiteError, UsageError
-from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_toml
+from argosy.core.parse import decode_json, parse_cpulist, parse_int, parse_json, parse_path, parse_toml
 from argosy.core.process import FakeRunner, Reply
 from argosy.core.redact import redact
 from argosy.diagnostics.check.contents import parse_contents
@@ -188,3 +188,14 @@ def test_a_list_of_cores_or_a_path_with_too_many_characters_is_refused(tmp_path:
     (tmp_path / "requirements.txt").write_text(f"./{LONG}\n")
     with pytest.raises(UsageError, match=r"requirements\.txt"):
         read_recipe(["requirements.txt"], cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("~/x", "/home/ada/x"), ("~nobody-here/x", "~nobody-here/x"), ("./~x", "~x"), ("./~root", "~root"), ("a~", "a~")],
+)
+def test_a_tilde_is_a_home_only_at_the_beginning_and_for_a_user(
+    text: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert parse_path(text) == Path(path)

@@ -17,6 +17,7 @@ from argosy.core.errors import ImageError, UsageError
 from argosy.core.layout import APPTAINER_ENV, ENV_PREFIX, PROFILE_SCRIPT, ROOT
 from argosy.core.model import Image, ImageKind
 from argosy.core.os_errors import suggest_file
+from argosy.core.parse import parse_path
 from argosy.core.records import replace
 from argosy.core.session import Session, Step
 from argosy.core.store import remove_path
@@ -206,7 +207,7 @@ def base_file(reference: str, session: Session) -> Path:
     UsageError
         If it does not exist; the hint suggests a similar name.
     """
-    path = Path(reference).expanduser()
+    path = parse_path(reference)
     if path.exists():
         return path
     held = find_in_catalog(reference, session)
