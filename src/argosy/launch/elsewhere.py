@@ -161,7 +161,7 @@ def assume_container(
     plan = plan_entry(plan, wanted, reference, (site,))
     assumed = (
         *_assumptions(path, image, request, site, fetched_first=unfetched),
-        Choice(ChoiceKey.ASSUMED, "home, current folder", f"those of {site.name}, instead of those of this machine", "assumed"),
+        Choice("home and current folder", f"those of {site.name}", "instead of those of this machine", "assumed"),
     )
     return replace(plan, choices=(*plan.choices, *signed, *assumed))
 
@@ -194,7 +194,7 @@ def _assumptions(
     elif is_file and request.options.chdir.startswith("/") and not path.startswith("/"):
         doubt = f"; the job looks for it in {request.options.chdir} (--chdir): write its absolute path"
     mark = Mark.DOUBTFUL if doubt else Mark.NONE
-    why = f"not on this machine; assumed to contain PyTorch, without a separate layer{doubt}"
+    why = f"the image is not on this machine, and is assumed to contain PyTorch{doubt}"
     yield Choice(ChoiceKey.ASSUMED, path, why, "assumed", mark=mark)
 
 

@@ -11,6 +11,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: found on PATH
 #   gpu = rocm: 8 amd GPUs; apptainer finds the driver
+#   cores of each rank: nearest to the rank's GPU, on whole nodes
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -12,6 +12,7 @@
 #   launcher = torchrun: a Python program, and the image has torch
 #   runtime = apptainer: found on PATH
 #   gpu = rocm: 8 amd GPUs; apptainer finds the driver
+#   cores of each rank: nearest to the rank's GPU, on whole nodes
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -11,10 +11,10 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   mode = FLAT: each stack is a root device: 8 ranks on a node
 #   partition = pvc9: the job uses whole nodes; no partition was given
+#   launcher = mpi: the host's mpiexec starts a container for each rank
 #   runtime = apptainer: the site's runtime
 #   gpu = by /dev: the GPUs need only their device files
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of dawn, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = Slurm's choice: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

@@ -14,8 +14,8 @@
 #   launcher = srun: torchrun does not map tasks to NUMA nodes, and starts slowly there
 #   runtime = apptainer: the site's runtime; the site documents 1.3.6
 #   gpu = rocm: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of frontier, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
+#   cores of each rank: nearest to the rank's GPU, on whole nodes
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

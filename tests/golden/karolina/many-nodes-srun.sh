@@ -13,8 +13,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = qgpu: the job uses whole nodes; no partition was given
 #   gpu = nv: 8 nvidia GPUs; apptainer finds the driver
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of karolina, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = an equal share: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

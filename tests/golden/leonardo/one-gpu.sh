@@ -12,8 +12,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   gpu = nv: 1 nvidia GPU; apptainer finds the driver
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of leonardo, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -13,8 +13,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   partition = small: the job uses parts of nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of lumi-c, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

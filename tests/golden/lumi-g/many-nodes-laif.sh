@@ -18,7 +18,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: the GPUs need only their device files
-#   assumed = /project/images/train.sif: not on this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

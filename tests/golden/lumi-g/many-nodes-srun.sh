@@ -17,8 +17,8 @@
 #   partition = standard-g: the job uses whole nodes; no partition was given
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: the GPUs need only their device files
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of lumi-g, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
+#   cores of each rank: nearest to the rank's GPU, on whole nodes
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -18,7 +18,7 @@
 #   runtime = singularity: the site's runtime; the site documents 4.1.3
 #   gpu = by /dev: the GPUs need only their device files
 #   enter = run: an image of the site, entered by its start script (run)
-#   assumed = /appl/local/laifs/containers/lumi-multitorch-latest.sif: not on this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -15,8 +15,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = singularity: the site's runtime; the site documents 3.11.5
 #   gpu = nv: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of mn5-acc, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = not bound: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

@@ -11,8 +11,7 @@
 # Written by Argosy 0.1.0; it runs without Argosy. The reason for each value: argosy explain
 #   runtime = apptainer: the site's runtime
 #   gpu = nv: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of nvidia-apptainer, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 #   cores of each rank = an equal share: the profile has no gpu_cpus
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 

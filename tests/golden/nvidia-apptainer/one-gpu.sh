@@ -12,8 +12,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = apptainer: the site's runtime
 #   gpu = nv: the site's way to pass GPUs to containers
-#   assumed = /project/images/train.sif: not on this machine
-#   assumed = home, current folder: those of nvidia-apptainer, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -12,8 +12,7 @@
 #   launcher = torchrun: a Python program, and the image is assumed to have torch
 #   runtime = pyxis: the site's runtime
 #   gpu = nv: 1 nvidia GPU; pyxis finds the driver
-#   assumed = /project/images/train.sqsh: not on this machine
-#   assumed = home, current folder: those of nvidia-pyxis, instead of those of this machine
+#   assumed: the image is not on this machine, and is assumed to contain PyTorch
 # shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2317,SC2329
 
 main() {

@@ -178,7 +178,7 @@ def test_no_golden_script_is_left_that_no_case_makes() -> None:
 def test_an_image_that_only_the_site_has_may_be_named_without_its_folder() -> None:
     script = script_of(Case("lumi-g", "one-gpu", Wanted(gpus=1), image="train.sif"))
     assert "argosy_image=train.sif\n" in script
-    assert "not on this machine" in script
+    assert "is not on this machine" in script
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argosy.core.model import Choice, Mark, Variable
+from argosy.core.model import Choice, ChoiceKey, Mark, Variable
 from argosy.launch.script.reasons import render_choices, render_exports, split_choices
 
 EXPORTS = (Variable("APPTAINERENV_ADDR", "a"), Variable("APPTAINERENV_X", "1"), Variable("APPTAINERENV_Y", "2"))
@@ -59,6 +59,11 @@ def test_a_reason_that_is_too_long_is_shortened_to_its_first_clause_or_left_out(
     )
     assert list(render_choices([clause])) == ["#   mode = cray: usual"]
     assert list(render_choices([word])) == []
+
+
+def test_a_long_value_does_not_hide_its_reason() -> None:
+    row = Choice(ChoiceKey.ASSUMED, "/appl/" + "x" * 80, "the image is not on this machine", "assumed")
+    assert list(render_choices([row])) == ["#   assumed: the image is not on this machine"]
 
 
 def test_a_doubtful_choice_comes_first_and_is_never_shortened() -> None:

@@ -146,7 +146,7 @@ def test_values_that_are_known_when_planning_are_filled_in() -> None:
 
 def test_undecided_values_are_explained_last() -> None:
     rows = {row.what: row for row in explained_rows() if row.group == "assumed or not set"}
-    assert set(rows) == {"assumed", "NCCL_NET_GDR_LEVEL"}
+    assert set(rows) == {"assumed", "home and current folder", "NCCL_NET_GDR_LEVEL"}
 
 
 def test_a_laptop_keeps_a_script_for_another_site_without_its_image_or_tools(
