@@ -539,4 +539,7 @@ def test_a_failed_job_with_a_checkpoint_tells_how_to_continue(tmp_path: Path) ->
     (record / "job.sh").write_text("main() {\n    resume_from snap.pt 5\n}\n")
     runner = Telling(output, [(shown("FAILED", output, code="3:0"), "")])
     facts = follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=io.BytesIO())
-    assert facts.advice == "to continue from snap.pt, launch the job again with the same --checkpoint"
+    assert (
+        facts.advice
+        == "to continue from snap.pt, if the program wrote it, launch the job again with the same --checkpoint"
+    )
