@@ -178,6 +178,17 @@ def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tm
     assert "rank-2.log" in refused.value.evidence
 
 
+def test_a_rank_that_an_ended_job_did_not_have_is_not_said_to_come(tmp_path: Path) -> None:
+    (tmp_path / "logs/7").mkdir(parents=True)
+    shape = {"nodes": 1, "ranks_per_node": 2}
+    (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs"), "shape": shape}))
+    facts = facts_of("", tmp_path, kind="ended", meaning="ended well")
+    with pytest.raises(UsageError, match="rank 5 of job 7 wrote nothing") as refused:
+        list(read_output(facts, rank=5))
+    assert refused.value.evidence.endswith("; the job had 2 ranks")
+    assert "wait" not in refused.value.hint
+
+
 def test_one_rank_is_followed_alone(tmp_path: Path) -> None:
     output = tmp_path / "out"
     going = shown("RUNNING", output)
