@@ -9,7 +9,7 @@ import click
 from argosy.cli.app import COMMAND_GROUPS, app
 from tools.reference.tables import render_row
 
-WIDTH = 110
+WIDTH = 81
 CLI = """\
 # The command line
 

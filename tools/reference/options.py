@@ -16,7 +16,7 @@ from argosy.recipes.project_file import project_schema
 from argosy.recipes.user_config import KEYS, variable_name
 from tools.reference.tables import render_row
 
-WIDTH = 110
+WIDTH = 81
 
 OPTIONS = """\
 # Options

@@ -295,7 +295,7 @@ def compare(results: tuple[str, ...], html: Path | None, svg: Path | None, *, as
     jobs of that list. Ratios compare with the first result.
 
     \b
-    argosy bench compare 1234                          # nodes, bus bandwidth, algorithm bandwidth in GB/s and Gb/s
+    argosy bench compare 1234
     argosy bench compare 1234 earlier --svg plot.svg
     argosy bench compare 1234 other-site.json --html compare.html
     """
@@ -326,8 +326,8 @@ _launch_command(
     "Takes the options of 'argosy launch'. With --follow, it verifies the run at the end, and the exit code is 7 if "
     "the network is slower than in earlier measurements at the site.\n\n"
     "\b\nargosy bench collectives my.sif --ranks 2\n"
-    "argosy bench collectives my.sif --site my-site --nodes 2 --gpus-per-node 4 --max-size 4G --follow\n"
-    "argosy bench collectives my.sif --site my-site --nodes 1,2,4,8,16 --gpus-per-node 4 --follow --svg nodes.svg",
+    "argosy bench collectives my.sif --site my-site --nodes 2 --max-size 4G --follow\n"
+    "argosy bench collectives my.sif --site my-site --nodes 1,2,4,8 --follow",
     (*NOT_MEASURED, "nodes"),
     picture_options,
     option(
@@ -350,7 +350,7 @@ _launch_command(
     "Takes the options of 'argosy launch'; IMAGE must contain PyTorch. Nodes do not communicate, so a bad node "
     "does not stop the others. With --follow, the nodes to exclude are listed at the end, and the exit code is 7 if "
     "there are any. 'argosy launch --exclude @JOB' excludes them.\n\n"
-    "\b\nargosy bench nodes my.sif --site my-site --nodes 16 --gpus-per-node 4 --time 10:00 --follow",
+    "\b\nargosy bench nodes my.sif --site my-site --nodes 16 --time 10m --follow",
     (*NOT_MEASURED, *NOT_TESTED),
     picture_options,
 )
@@ -360,8 +360,8 @@ _launch_command(
     "Compare settings of your own program: run COMMAND alternately with and without them.\n\n"
     "All runs are steps of one job, on the same nodes; --time is the limit for all of them. Each setting is compared "
     "with the unchanged plan, round by round, with a confidence interval of 95 %.\n\n"
-    "\b\nargosy bench settings my.sif --site my-site --nodes 2 --gpus-per-node 4 --time 1:00:00 --follow "
-    "--try NCCL_PROTO=LL \\\n    --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' --metric 'training:' -- python train.py",
+    "\b\nargosy bench settings my.sif --site my-site --nodes 2 --time 1h --follow \\\n"
+    "    --try NCCL_PROTO=LL --try 'NCCL_ALGO=Ring NCCL_PROTO=Simple' \\\n    --metric 'training:' -- python train.py",
     NOT_COMPARED,
     click.argument("image", type=IMAGE, required=False, default=""),
     picture_options,

@@ -86,7 +86,7 @@ def build(
     argosy build Dockerfile --build-arg VERSION=2 -o my.sif
     argosy build requirements.txt --base vendor-pytorch.sif -o mine.sif
     argosy build --locked my.sif -o the-same-again.sif
-    argosy build my.sif --system=NAME --conda-env=environment.yml      (syntax of cotainr)
+    argosy build my.sif --system=NAME --conda-env=env.yml    (as cotainr)
     """
     _refuse_job_options(given)
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])

@@ -80,7 +80,7 @@ def compat() -> None:
 
     \b
     argosy compat ls
-    argosy compat install ~/.local/bin          then: cotainr build my.sif --system=NAME …
+    argosy compat install ~/.local/bin       then: cotainr build my.sif …
     argosy compat run cotainr build --help      without installing anything
     """
 

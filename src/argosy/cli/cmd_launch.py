@@ -81,9 +81,9 @@ def launch(ctx: click.Context, /, **options: Any) -> None:
 
     \b
     argosy launch my.sif --ranks 2 -- python train.py --epochs 20
-    argosy launch my.sif --site my-site.toml --nodes 2 --gpus-per-node 8 --time 1:00:00 -- python train.py
-    argosy launch my.sif --ranks 2 --dry-run -- python train.py     # the exact script
-    argosy launch train --nodes 4                                   # [job.train] of argosy.toml, on 4 nodes
+    argosy launch my.sif --site lumi-g --nodes 2 --time 1h -- python train.py
+    argosy launch my.sif --ranks 2 --dry-run -- python train.py    # the script
+    argosy launch train --nodes 4          # [job.train] of argosy.toml, 4 nodes
     """
     ctx.exit(_launch(**options))
 

@@ -89,9 +89,9 @@ def bundle(
     the bases of stages.
 
     \b
-    argosy bundle environment.yml --base docker://nvcr.io/nvidia/pytorch:25.06-py3 -o mine.tar
-    argosy bundle -o mine.tar                           (the argosy.toml of this folder)
-    argosy build --bundle mine.tar -o mine.sif          (elsewhere, without a network)
+    argosy bundle environment.yml --base vendor-pytorch.sif -o mine.tar
+    argosy bundle -o mine.tar                    (the argosy.toml of this folder)
+    argosy build --bundle mine.tar -o mine.sif   (elsewhere, without a network)
     """
     session = open_session(verbose=verbose, quiet=quiet, work=given["work_dir"])
     asked = make_build_request(sources, output, given, session.host.environment)

@@ -55,7 +55,7 @@ def wrap() -> None:
     """Wrap the commands of an environment or image as plain programs.
 
     \b
-    argosy wrap environment.yml --prefix /project/me/env         short for 'wrap new'
+    argosy wrap environment.yml --prefix /project/me/env    short for 'wrap new'
     argosy wrap vendor.sif -w /opt/venv/bin --prefix /project/me/torch
     export PATH=/project/me/env/bin:$PATH
     """

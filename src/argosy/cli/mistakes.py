@@ -9,6 +9,7 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
+from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_FLAGS
 from argosy.core.suggest import suggest_word
 from argosy.slurm.sbatch import HETEROGENEOUS_HINT
 
@@ -210,8 +211,13 @@ def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence
         return UsageError(what, hint=answer)
     options = [each for each in error.ctx.command.params if isinstance(each, click.Option)] if error.ctx else []
     by_name = {text: each for each in options for text in each.opts if text.startswith("--")}
+    plain = name.lstrip("-")
+    if "--sbatch-arg" in by_name and plain in NATIVE_OPTIONS:
+        return UsageError(
+            what, hint=f"pass it to Slurm: --sbatch-arg={name}{'' if plain in SBATCH_FLAGS else '=VALUE'}"
+        )
     # Without the dashes, which would make every pair of short names similar: --epochs and --qos.
-    word = suggest_word(name.lstrip("-"), [text.removeprefix("--") for text in by_name])
+    word = suggest_word(plain, [text.removeprefix("--") for text in by_name])
     near = f"--{word}" if word else ""
     if near and error.ctx:
         return UsageError(what, hint=f"did you mean {near}? For example: {_example(error.ctx, by_name[near], near)}")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from argosy.core.errors import CheckFailed, UsageError
+from argosy.core.render import count
 from argosy.core.session import Session
+from argosy.jobs.launch_plan import parse_shape
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts, describe_waiting, find_job, is_output_elsewhere, polling_seconds
 from argosy.jobs.record import ENDS, read_plan
@@ -94,13 +96,24 @@ def _blocks(file: str) -> Iterator[bytes]:
 
 
 def _nothing(facts: JobFacts, files: tuple[str, ...], who: str) -> UsageError:
-    over = is_output_elsewhere(facts)
+    if is_output_elsewhere(facts):
+        return UsageError(
+            f"the output of {who} is not on this machine",
+            evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
+            hint=f"the folder may be local to {facts.nodes}: launch from a shared folder",
+        )
+    if facts.kind == ENDED:
+        shape = parse_shape(read_plan(facts.record))
+        ranks = f"; the job had {count(shape.nodes * shape.ranks_per_node, 'rank')}" if shape else ""
+        return UsageError(
+            f"{who} wrote nothing",
+            evidence=f"the job {facts.meaning}; there is no output in {files[0]}{ranks}",
+            hint=f"see what the job did: argosy jobs show {facts.id}",
+        )
     return UsageError(
-        f"the output of {who} is not on this machine" if over else f"{who} has written nothing yet",
+        f"{who} has written nothing yet",
         evidence=f"the job {facts.meaning}; its output goes to {files[0]}",
-        hint=f"the folder may be local to {facts.nodes}: launch from a shared folder"
-        if over
-        else f"follow it with: argosy logs -f {facts.id}; or see why it waits: argosy jobs show {facts.id}",
+        hint=f"follow it with: argosy logs -f {facts.id}; or see why it waits: argosy jobs show {facts.id}",
     )
 
 

@@ -383,7 +383,11 @@ def _advise_from_record(state: str, record: Path | None) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     checkpoint = find_checkpoint(script)
-    again = f"to continue from {checkpoint}, launch the job again with the same --checkpoint" if checkpoint else ""
+    again = (
+        f"to continue from {checkpoint}, if the program wrote it, launch the job again with the same --checkpoint"
+        if checkpoint
+        else ""
+    )
     return "; ".join(filter(None, (advise_end(state, script, sources), again)))
 
 

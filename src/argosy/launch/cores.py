@@ -97,9 +97,7 @@ def plan_job_threads(site: Site, shape: Shape) -> tuple[Word, Choice]:
         return CORES_PER_RANK, Choice(THREADS, "cores / ranks", why, f"site {site.name}")
     if choose_masks(shape, site):
         return str(cores), Choice(THREADS, str(cores), "one thread per core", "default")
-    return CORES_PER_RANK, Choice(
-        THREADS, str(cores), "one thread per core of the rank; the job script computes it", "default"
-    )
+    return CORES_PER_RANK, Choice(THREADS, str(cores), "one thread per core of the rank", "default")
 
 
 CORES_PER_RANK = ShellExpr("$argosy_cores_per_rank")

@@ -40,7 +40,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    # one thread per core of the rank; the job script computes it
+    # one thread per core of the rank
     export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"
     # MIOpen writes an SQLite file, whose locks fail on Lustre if several nodes share it
     export SINGULARITYENV_MIOPEN_USER_DB_PATH="/tmp/${USER:-$SLURM_JOB_USER}-miopen-$SLURM_JOB_ID"

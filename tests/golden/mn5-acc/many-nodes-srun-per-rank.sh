@@ -35,7 +35,7 @@ main() {
     unset CONDA_PREFIX APPTAINER_BIND APPTAINER_BINDPATH SINGULARITY_BIND SINGULARITY_BINDPATH
     # Set for the container by name: the image would override a plain export.
     export SINGULARITYENV_MASTER_ADDR="$MASTER_ADDR" SINGULARITYENV_MASTER_PORT="$MASTER_PORT"
-    # one thread per core of the rank; the job script computes it
+    # one thread per core of the rank
     export SINGULARITYENV_OMP_NUM_THREADS="$argosy_cores_per_rank"
     enable_modules
     module purge

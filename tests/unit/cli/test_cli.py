@@ -608,6 +608,19 @@ def test_an_option_of_slurm_is_answered_by_the_option_to_use(words: str, answer:
 SHORT = "launch /p/x.sif --site lumi-g -A p -N 2 --ntasks-per-node=8 -c 7 -p standard-g -t 1h -J test -q normal"
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--begin", "--sbatch-arg=--begin=VALUE"),
+        ("--hold", "--sbatch-arg=--hold"),
+        ("--comment=x", "--sbatch-arg=--comment=VALUE"),
+    ],
+)
+def test_an_option_that_only_slurm_has_is_passed_to_slurm(option: str, hint: str) -> None:
+    said = argosy("launch", "/p/x.sif", option, "--", "true").stderr
+    assert f"-> pass it to Slurm: {hint}" in said
+
+
 def test_the_options_of_slurm_and_torchrun_are_accepted() -> None:
     said = argosy(*SHORT.split(), "--launcher", "srun", "--dry-run", "--", "./a.out")
     assert said.returncode == 0, said.stderr

@@ -187,6 +187,17 @@ def test_one_rank_is_read_from_its_own_file_or_from_labelled_lines_or_refused(tm
     assert "rank-2.log" in refused.value.evidence
 
 
+def test_a_rank_that_an_ended_job_did_not_have_is_not_said_to_come(tmp_path: Path) -> None:
+    (tmp_path / "logs/7").mkdir(parents=True)
+    shape = {"nodes": 1, "ranks_per_node": 2}
+    (tmp_path / "job.json").write_text(json.dumps({"logs": str(tmp_path / "logs"), "shape": shape}))
+    facts = facts_of("", tmp_path, kind="ended", meaning="ended well")
+    with pytest.raises(UsageError, match="rank 5 of job 7 wrote nothing") as refused:
+        list(read_output(facts, rank=5))
+    assert refused.value.evidence.endswith("; the job had 2 ranks")
+    assert "wait" not in refused.value.hint
+
+
 def test_one_rank_is_followed_alone(tmp_path: Path) -> None:
     output = tmp_path / "out"
     going = shown("RUNNING", output)
@@ -548,4 +559,7 @@ def test_a_failed_job_with_a_checkpoint_tells_how_to_continue(tmp_path: Path) ->
     (record / "job.sh").write_text("main() {\n    resume_from snap.pt 5\n}\n")
     runner = Telling(output, [(shown("FAILED", output, code="3:0"), "")])
     facts = follow_job(make_session(tmp_path, HOST, runner), "7", pause=0.01, stream=io.BytesIO())
-    assert facts.advice == "to continue from snap.pt, launch the job again with the same --checkpoint"
+    assert (
+        facts.advice
+        == "to continue from snap.pt, if the program wrote it, launch the job again with the same --checkpoint"
+    )

@@ -170,7 +170,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
         if log and path.is_dir():
             raise UsageError(f"{log!r} is a folder, not a log", hint="name a file in it")
         near = suggest_word(log, (LAST, *recorded_names(session)))
-        hint = "give a file, the number or name of a job, last, or - for standard input"
+        hint = "give a file, the number or name of a job, 'last', or - for standard input"
         raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)

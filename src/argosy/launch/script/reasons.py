@@ -52,13 +52,11 @@ def _is_explained(choice: Choice) -> bool:
 
 
 def _row(choice: Choice) -> str:
-    """Return the longest form of a reason that fits; the user's own profile is always listed."""
+    """Return the longest form of a reason that fits; the path of the user's own profile is always listed."""
     value = f"#   {choice.label} = {choice.value}"
-    texts = f"{value}: {choice.why}", f"{value}: {_first(choice.why)}", f"#   {choice.label}: {choice.why}"
-    forms = map(as_comment, texts)
-    return next(
-        (form for form in forms if len(form) <= WIDTH), as_comment(value) if choice.key == ChoiceKey.PROFILE else ""
-    )
+    alone = value if choice.key == ChoiceKey.PROFILE else f"#   {choice.label}: {choice.why}"
+    forms = [as_comment(text) for text in (f"{value}: {choice.why}", f"{value}: {_first(choice.why)}", alone)]
+    return next((form for form in forms if len(form) <= WIDTH), forms[-1] if choice.key == ChoiceKey.PROFILE else "")
 
 
 def _first(why: str) -> str:
