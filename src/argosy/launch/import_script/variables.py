@@ -106,7 +106,7 @@ class Variables:
         if reason := reason_to_replace(inside, value):
             is_cores = inside == CORES_OF_SRUN
             return self._add(statement, self._set_cores(value, words) if is_cores else (Fate.REPLACED, reason))
-        if name not in state.values and words == ((Part("variable", name, quoted=True),),):
+        if is_exported and name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self._add(statement, self._fate_of_inherited(name))
         if name not in state.values and len(words) > 1 and any(name in used_names(word) for word in words):
             state.conditional.add(name)  # elements that the shell has before, in which a rank would see the new ones

@@ -125,6 +125,15 @@ def test_arrays_are_not_exported() -> None:
     assert keys["env"] == {"A": "1"}
 
 
+def test_a_variable_that_is_itself_is_not_exported() -> None:
+    assert "env" not in jobs("N=$N", "N=3", "srun ./a")[0]
+
+
+def test_all_elements_between_quotes_are_one_argument() -> None:
+    (keys,) = jobs("L=(1 'b c')", "E=()", 'srun ./a "${L[*]}" "${L[@]}" "${E[*]}"')
+    assert keys["command"] == ["bash", "-c", "L=(1 'b c'); exec ./a \"${L[*]}\" 1 'b c' \"${E[*]}\""]
+
+
 def test_a_variable_of_every_environment_stays_exported() -> None:
     (keys,) = jobs("TMPDIR=/fast", "TMP=/fast", "srun ./a")
     assert keys["env"] == {"TMPDIR": "/fast"}
