@@ -105,6 +105,12 @@ def test_a_program_with_the_name_of_a_function_is_a_program() -> None:
     assert outcomes[5] == (Fate.LEFT_OUT, "the function prog starts no program")
 
 
+@pytest.mark.parametrize("start", ["mpirun -np 4 ./sort", "./test", "mpirun -np 4 hash", "/home/ada/bin/stat x"])
+def test_a_program_with_the_name_of_a_tool_is_a_program(start: str) -> None:
+    assert len(jobs(start)) == 1
+    assert jobs("srun ./a", "/usr/bin/date", "srun hostname", "test -e x")[1:] == []
+
+
 def test_popd_leads_back() -> None:
     lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
     assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
