@@ -38,7 +38,7 @@ def make_job(
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
-    numbers = {**state.numbers, **({} if program.launcher else task_numbers(state.shape))}
+    numbers = {**state.numbers, **task_numbers(state.shape, program.launcher)}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     own_folder = bool(program.keys.get("workdir"))  # so that the folder of the script's shell does not matter

@@ -111,6 +111,14 @@ def test_a_program_with_the_name_of_a_tool_is_a_program(start: str) -> None:
     assert jobs("srun ./a", "/usr/bin/date", "srun hostname", "test -e x")[1:] == []
 
 
+def test_the_tasks_of_the_script_are_not_those_of_torchrun() -> None:
+    numbers = "$SLURM_NTASKS $SLURM_NTASKS_PER_NODE $SLURM_CPUS_PER_TASK"
+    options = ("#SBATCH -N 2", "#SBATCH --ntasks-per-node=4", "#SBATCH -c 8")
+    assert commands(*options, f"srun torchrun t.py {numbers}") == [["python", "t.py", "8", "4", "8"]]
+    (job,) = commands("#SBATCH -N 2", "#SBATCH -n 2", "srun torchrun t.py $SLURM_NTASKS")
+    assert job == ["sh", "-c", "exec python t.py ${SLURM_NTASKS}"]
+
+
 def test_popd_leads_back() -> None:
     lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
     assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
