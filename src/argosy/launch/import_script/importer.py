@@ -215,13 +215,20 @@ class _Reader:
                     self.order.note_assignment(name, words)
                     self.variables.assign(statement, name, words)
                 if not statement.assigned:
-                    self.found.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
+                    self.set_elements(statement)
             case "command":
                 self.read_command(statement)
             case "compound":
                 self.read_compound(statement)
         if statement.kind != "compound":
             self.count(statement)
+
+    def set_elements(self, statement: Statement) -> None:
+        """Note the arrays of which a statement sets an element: ``LIST[0]=x``."""
+        names = set(re.findall(r"(\w+)\[", statement.text))
+        self.state.compute(names)
+        outcome = self.variables.computed(statement, names, "it sets no variable")
+        self.found.add(statement.line, statement.text, *outcome)
 
     def count(self, statement: Statement) -> None:
         """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
@@ -465,6 +472,8 @@ def _effect(program: Program) -> str:
     """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
     if PATTERNS.match(" ".join(program.texts)):
         return "it changes how the shell reads * and other signs"
+    if program.name == "alias" and program.words[1:]:
+        return "it gives a command another name: write the command where the script uses the name"
     signals = handled_signals(program.texts[1:]) if program.name == "trap" else ""
     return f"the job passes {signals} to each rank: handle it in the program" if signals else ""
 

@@ -57,6 +57,11 @@ def task_numbers(shape: Shape, launcher: str) -> Mapping[str, str]:
     return {name: str(number) for name, number in numbers.items() if number}
 
 
+def node_numbers(nodes: int, of_job: int) -> Mapping[str, str]:
+    """Return the variables for the number of nodes if the job of a program needs fewer nodes than the script has."""
+    return dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes)) if of_job < nodes else {}
+
+
 def numbered_words(words: Iterable[Word], numbers: Mapping[str, str], *, has_script: bool) -> tuple[Word, ...]:
     """Return words with the numbers in place of their variables, also in the text of ``bash -c``."""
     return tuple(tuple(_numbered(part, numbers, is_script=has_script) for part in word) for word in words)

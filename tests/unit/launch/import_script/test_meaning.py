@@ -38,6 +38,9 @@ def commands(*lines: str) -> list[list[str]]:
         (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
         (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
         (("shopt -s nullglob", "srun ./a *.x"), ("shopt -s nullglob", SIGNS)),
+        (("alias go='srun ./a'", "go x"),
+         ("alias go='srun ./a'", "it gives a command another name: write the command where the script uses the name")),
+        (("L=(1 2)", "L[0]=z", 'srun ./a "${L[@]}"'), ("L[0]=z", COMPUTED)),
         (("set -f", "srun ./a *.x"), ("set -f", SIGNS)),
         (("mkdir -p out/{a,b}", "srun ./a"),
          ("mkdir -p out/{a,b}", "a command computes a part of it: do it in the program")),
@@ -117,6 +120,11 @@ def test_the_tasks_of_the_script_are_not_those_of_torchrun() -> None:
     assert commands(*options, f"srun torchrun t.py {numbers}") == [["python", "t.py", "8", "4", "8"]]
     (job,) = commands("#SBATCH -N 2", "#SBATCH -n 2", "srun torchrun t.py $SLURM_NTASKS")
     assert job == ["sh", "-c", "exec python t.py ${SLURM_NTASKS}"]
+
+
+@pytest.mark.parametrize("start", ["srun -n 2 ./a", "mpirun -np 2 ./a", "./a"])
+def test_the_nodes_of_the_script_are_not_those_of_a_smaller_job(start: str) -> None:
+    assert commands("#SBATCH -N 4", f"{start} $SLURM_NNODES ${{SLURM_JOB_NUM_NODES}}") == [["./a", "4", "4"]]
 
 
 def test_popd_leads_back() -> None:
