@@ -409,13 +409,15 @@ class _Reader:
             return change_folder(self.state, program.words[1:])
         if any(part.kind == "shell" for word in program.words for part in word):
             return Fate.UNTRANSLATED, "a command computes a part of it: do it in the program"
+        if program.name == "unset" and "-f" in program.texts:
+            return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
         names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
         unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
         for name in names:
             self.state.keep_old_value(name)
-            self.state.values.pop(name, None)
+            self.state.values[name] = ()
             self.state.forget(name)
-        if names and (not unknown or "-f" in program.texts):
+        if names and not unknown:
             return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
         self.state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
         return Fate.KEPT, "the shell of each rank runs it"

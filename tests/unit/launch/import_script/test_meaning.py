@@ -156,6 +156,14 @@ def test_all_elements_between_quotes_are_one_argument() -> None:
     assert keys["command"] == ["bash", "-c", "L=(1 'b c'); exec ./a \"${L[*]}\" 1 'b c' \"${E[*]}\""]
 
 
+def test_a_variable_that_was_unset_has_no_value() -> None:
+    lines = ("unset A", 'export A="$A more"', 'srun ./a "$A" ${B:-x}')
+    (keys,) = jobs(*lines)
+    assert (keys["command"], keys["env"]) == (["./a", " more", "x"], {"A": " more"})
+    assert commands("A=1", "unset A", "srun ./a ${A:-gone} $A") == [["./a", "gone"]]
+    assert commands("A=1", "unset -f A", "srun ./a $A") == [["./a", "1"]]
+
+
 def test_a_variable_of_every_environment_stays_exported() -> None:
     (keys,) = jobs("TMPDIR=/fast", "TMP=/fast", "srun ./a")
     assert keys["env"] == {"TMPDIR": "/fast"}
