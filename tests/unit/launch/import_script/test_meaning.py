@@ -41,6 +41,8 @@ def commands(*lines: str) -> list[list[str]]:
         (("alias go='srun ./a'", "go x"),
          ("alias go='srun ./a'", "it gives a command another name: write the command where the script uses the name")),
         (("L=(1 2)", "L[0]=z", 'srun ./a "${L[@]}"'), ("L[0]=z", COMPUTED)),
+        (("mpirun -wdir /x -np 2 ./a",), ("-wdir /x", "the folder of the program: set chdir")),
+        (("mpirun --map-by ppr:2:socket ./a",), ("--map-by ppr:2:socket", "set ranks_per_node")),
         (("set -f", "srun ./a *.x"), ("set -f", SIGNS)),
         (("mkdir -p out/{a,b}", "srun ./a"),
          ("mkdir -p out/{a,b}", "a command computes a part of it: do it in the program")),
