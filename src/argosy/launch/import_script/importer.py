@@ -168,7 +168,7 @@ class _Reader:
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
-        self.state.first = self.state.keys.get("chdir", "")
+        self.state.first = self.state.folder = self.state.keys.get("chdir", "")
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
         stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
         self.name = self.name or own_name or stem

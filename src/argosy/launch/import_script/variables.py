@@ -114,7 +114,9 @@ class Variables:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
         words = self._with_old_value(name, with_first_node(words, state.values))
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, state.values))
+        own = {name: state.values[name]} if name in state.values else {}
+        values = {**state.rank_values, **own} if is_exported else state.values
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)

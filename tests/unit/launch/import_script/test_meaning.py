@@ -144,6 +144,20 @@ def test_the_folder_of_a_container_is_not_that_of_the_script() -> None:
     assert keys["before"] == ['cd "${SLURM_SUBMIT_DIR}"', 'cd "sub"', "touch x"]
 
 
+def test_a_relative_path_begins_in_the_folder_of_the_option_chdir() -> None:
+    (keys,) = jobs("#SBATCH -D sub", "srun apptainer exec -B data:/d my.sif python a.py")
+    assert (keys["chdir"], keys["image"], keys["bind"]) == ("sub", "sub/my.sif", ["sub/data:/d"])
+    (keys,) = jobs("#SBATCH -D sub", "cd deep", "srun apptainer exec my.sif python a.py")
+    assert (keys["image"], keys["command"][-1]) == ("sub/deep/my.sif", 'cd "deep" || exit; exec python a.py')
+
+
+def test_a_value_with_a_variable_that_adds_to_itself_is_computed_once() -> None:
+    (command,) = commands('export A="$A more"', 'export B="$A/x"', "srun ./a $B")
+    assert command[-1] == 'export A="${A} more"; export B="${A}/x"; exec ./a ${A}/x'
+    (command,) = commands('export A="$A 1"', 'export A="$A 2"', ": ${A:=3}", "srun ./a")
+    assert command[-1] == 'export A="${A} 1 2"; exec ./a'
+
+
 def test_arrays_are_not_exported() -> None:
     (keys,) = jobs("set -a", "E=()", "L=(1 2)", "A=1", "srun ./a")
     assert keys["env"] == {"A": "1"}
