@@ -123,13 +123,17 @@ def compare(text: str, files: Mapping[str, str], world: World) -> Outcome:
             if any(job.line in call.lines for call in original)
         ),
     ]
+    found = [each for each in found if files or "files" not in each.names]  # a script of a folder writes any file
     reports = _Reports(text, files, imported)
     silent = tuple(each for each in found if each.line not in stopped and not reports.covers(each))
     return Outcome(calls=len(original), silent=silent, reported=tuple(each for each in found if each not in silent))
 
 
-STOPS = re.compile("what runs before the ranks failed|can't cd to|OLDPWD not set")
+STOPS = re.compile("--before failed|can't cd to|OLDPWD not set|cannot open .*: No such file")
 """A job stops with one of these messages if a command on files or ``cd`` fails; a script goes on without ``set -e``."""
+
+USELESS = re.compile(rf"unbound variable|syntax error|{NO_END}")
+"""Messages of scripts that end too early or never."""
 
 TRIES = 12
 
@@ -141,8 +145,8 @@ def _run_original(text: str, files: Mapping[str, str], world: World) -> list[Cal
     for _ in range(TRIES):
         world.create(files)
         calls, messages = world.run(text, _environment(text), program="bash", folder=_folder(text))
-        if "unbound variable" in messages or messages == NO_END:
-            raise UsageError("the script did not end" if messages == NO_END else "a variable has no value")
+        if found := USELESS.search(messages):
+            raise UsageError(found[0])
         if not world.supply(messages):
             break
     if re.search(r"(cd|pushd): .*No such file", messages):
@@ -162,8 +166,10 @@ def _run_jobs(
     (project / "argosy.toml").write_text(render_jobs([_without_gpus(each) for each in imported.jobs]))
     scripts = [_render(job, project) for job in imported.jobs]
     for job, script in zip(imported.jobs, scripts, strict=True):
-        _make_image(world, str(job.keys["image"]))
-        calls, messages = world.run(script, _environment(script), program="sh", folder=_folder(script))
+        pulled = re.search(r"argosy_image=(\S+)", script)
+        folder = _folder(script)
+        _make_image(world, str(Path(folder) / pulled[1].strip("'")) if pulled else str(job.keys["image"]))
+        calls, messages = world.run(script, _environment(script), program="sh", folder=folder)
         found += [(job, call) for call in calls]
         if not calls:
             failed.append((job, messages))
@@ -227,6 +233,7 @@ def _environment(text: str) -> dict[str, str]:
         "SLURM_NPROCS": tasks,
         "SLURM_NTASKS_PER_NODE": each,
         "SLURM_CPUS_PER_TASK": options.get("cpus-per-task", ""),
+        "SLURM_GPUS_PER_NODE": options.get("gpus-per-node", ""),
         "SLURM_JOB_NAME": options.get("job-name", "job.sh"),
         "SLURM_ARRAY_TASK_ID": "1" if "array" in options else "",
         "SLURM_ARRAY_JOB_ID": "4711" if "array" in options else "",
@@ -293,11 +300,11 @@ def _compare_calls(of_job: ImportedJob, script: Call, job: Call) -> Iterator[Dif
     if os.path.normpath(image) != os.path.normpath(job.environment.get("STUB_IMAGE", "")):
         yield Difference(line, f"the image {image} became {job.environment.get('STUB_IMAGE')}", frozenset({"*"}))
     if script.input.strip() != job.input.strip():
-        yield Difference(line, f"the input {script.input!r} became {job.input!r}")
+        yield Difference(line, f"the input {script.input!r} became {job.input!r}", frozenset({"files"}))
     tasks = [each.environment.get("STUB_TASKS", "1") for each in (script, job)]
     if tasks[0] != tasks[1] and not GPU_KEYS & {*of_job.keys}:  # GPUs can decide the number of ranks
         yield Difference(line, f"{tasks[0]} ranks became {tasks[1]}", frozenset({"nodes", "ntasks"}))
-    lost = {name for name in script.files - job.files if not name.endswith((".toml",))}
+    lost = {name for name in script.files - job.files if not name.endswith(".toml")}
     if lost:
         yield Difference(line, f"the job does not have the files {sorted(lost)}", frozenset({"files"}))
     yield from _compare_variables(
@@ -312,7 +319,7 @@ def _compare_variables(
         if OF_THE_JOB.fullmatch(name) or (in_container and name in OF_THE_HOST):
             continue
         values = _plain_paths(script.get(name)), _plain_paths(job.get(name))
-        if values[0] != values[1] and not (name in OF_THE_HOST and not values[0]):
+        if values[0] != values[1] and (values[0] or values[1]):
             yield Difference(line, f"{name}={values[0]!r} became {values[1]!r}", frozenset({name}))
 
 
@@ -350,6 +357,7 @@ class _Reports:
         names = self._causes(names)
         if "files" in names:
             names |= {
+                "sed",
                 "mkdir",
                 "cp",
                 "ln",
@@ -366,6 +374,8 @@ class _Reports:
                 "pushd",
                 "popd",
             }
+        if "exit" in names and re.search(r"^set -\w*e|errexit", "\n".join(self.lines), re.MULTILINE):
+            return True  # a command that fails can end the script
         if "exit" in names and any("can end here" in part.note for part in self.parts):
             return True
         return any(

@@ -47,6 +47,7 @@ start_srun() {
             ntasks-per-node | tasks-per-node) stub_each=$2 ;;
             D | chdir) stub_folder=$2 ;;
             export) set_pairs "$2" ;;
+            c | cpus-per-task) export SLURM_CPUS_PER_TASK="$2" ;;
             input | i) [ ! -r "$2" ] || exec < "$2" ;;
             multi-prog) stub_several=1 ;;
             container-image) export STUB_IMAGE="$2" ;;
@@ -71,6 +72,11 @@ start_mpirun() {
     option() {
         case $1 in
             n | np | c) STUB_TASKS=$2 ;;
+            N | ppn | npernode) STUB_TASKS=$(($2 * ${SLURM_JOB_NUM_NODES:-1})) ;;
+            map-by)
+                stub_each=${2#ppr:}
+                [[ $2 != ppr:*:node* ]] || STUB_TASKS=$((${stub_each%%:*} * ${SLURM_JOB_NUM_NODES:-1}))
+                ;;
             x | env) [[ $2 != *=* ]] || export "${2?}" ;;
             genv) stub_name=$2 ;;
         esac
@@ -147,7 +153,7 @@ case $stub_name in
         for ((stub_node = 1; stub_node <= ${SLURM_JOB_NUM_NODES:-1}; stub_node++)); do echo "node$stub_node"; done
         exit
         ;;
-    sleep | module | ml | nvidia-smi | rocm-smi | conda | mamba | pip | pip3 | squeue | sinfo | which | tput | free | lscpu | git | spack) exit ;;
+    sleep | module | ml | nvidia-smi | rocm-smi | conda | mamba | pip | pip3 | squeue | sinfo | which | tput | free | lscpu | git | spack | deactivate) exit ;;
     srun) start_srun "$@" ;;
     mpirun | mpiexec) start_mpirun "$@" ;;
     torchrun) start_torchrun "$@" ;;
@@ -164,6 +170,10 @@ case $stub_name in
         esac
         ;;
     runscript) stub_rest=("$@") ;; # of an image
+    time)
+        option() { :; }
+        take_options "f o" "$@"
+        ;;
     numactl | taskset)
         option() { :; }
         take_options "cpunodebind membind N m c physcpubind C" "$@"
@@ -173,7 +183,9 @@ case $stub_name in
         [ "${1-}" != -u ] || stub_module=2
         [[ "${*:stub_module:2}" != "-m torch.distributed."* ]] || start_torchrun "${@:stub_module+2}"
         if [ "${1-} ${2-} ${3-}" = "-I -S -c" ]; then # -I -S -c PROGRAM RANKS CORES LABEL COMMAND...: Argosy's own
-            export STUB_TASKS=$((${STUB_NODES:-1} * $5))
+            export STUB_TASKS=$((${STUB_NODES:-1} * $5)) SLURM_NTASKS_PER_NODE=$5
+            export SLURM_NTASKS=$STUB_TASKS SLURM_NPROCS=$STUB_TASKS
+            [ -z "${SLURM_CPUS_PER_TASK-}" ] || export SLURM_CPUS_PER_TASK=$((SLURM_CPUS_PER_TASK / $5))
             stub_rest=("${@:8}")
         fi
         ;;

@@ -28,7 +28,7 @@ TOOLS = """
 PROGRAMS = """
     srun mpirun mpiexec torchrun accelerate deepspeed python python3 apptainer singularity scontrol hostname nproc
     whoami date sleep module ml conda mamba pip pip3 nvidia-smi rocm-smi numactl taskset squeue sinfo which tput free
-    lscpu git spack prog fails
+    lscpu git spack deactivate time prog fails
 """
 """The stand-ins that each world has."""
 
@@ -67,6 +67,10 @@ MISSING = re.compile(
 )
 
 
+READ_ONLY = re.compile(r"line \d+: ([^:\n]+): Read-only file system$", re.MULTILINE)
+"""A file that a script writes, and that was made a program because it missed its folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """The start of a program."""
@@ -91,6 +95,8 @@ def collect_tools(folder: Path) -> Path:
         program = shutil.which(name, path="/usr/bin:/bin")
         if program and not (folder / name).exists():
             shutil.copy(program, folder / name)
+    if not (folder / "time").is_symlink():
+        (folder / "time").symlink_to("/stubs/time")
     return folder
 
 
@@ -149,6 +155,8 @@ class World:
             if found["program"] or "not found" in found["why"]:
                 path = path if "/" in path else f"/stubs/{path}"
             self.made.setdefault(path if path.startswith("/") else f"{PROJECT}/{path}", kind)
+        for path in READ_ONLY.findall(messages):
+            self.made[path if path.startswith("/") else f"{PROJECT}/{path}"] = "file"
         return self.made != before
 
     def _make(self, name: str, kind: str) -> None:
@@ -159,6 +167,8 @@ class World:
             (path if kind == "folder" else path.parent).mkdir(parents=True, exist_ok=True)
             if kind == "program":
                 path.symlink_to("/stubs/.stub")
+            elif kind == "file":
+                path.touch()
         except OSError:
             return  # a name that a file system does not allow, or below a file
 
@@ -192,6 +202,7 @@ class World:
         for each in ("/usr/lib", "/usr/lib64"):
             yield from ("--ro-bind-try", each, each)
         yield from ("--ro-bind", str(self.tools), "/usr/bin")
+        yield from ("--ro-bind", str(self.root / "stubs"), "/stubs")
         yield from ("--proc", "/proc", "--dev", "/dev", "--chdir", folder)
 
     def _calls(self) -> Iterator[Call]:

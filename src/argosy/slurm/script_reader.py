@@ -440,7 +440,8 @@ def _variable(text: str, *, quoted: bool) -> Part:
     found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
     # A command in the default computes it, like one in the value.
     is_computed = found and (found["name"] in COMPUTED or re.search(r"\$\(|`", found["default"] or ""))
-    if not found or not found["name"].isidentifier() or is_computed:
+    is_joined = quoted and text.endswith("[*]}")  # all elements as one word
+    if not found or not found["name"].isidentifier() or is_computed or is_joined:
         return Part("shell", text, quoted=quoted)
     return Part(
         "variable",

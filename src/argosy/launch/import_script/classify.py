@@ -33,6 +33,12 @@ ARITHMETIC = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
 COUNTED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
 """A variable that arithmetic sets: ``((TOTAL = N * 8))``, ``((i++))``."""
 
+OWN_FOLDER = re.compile(r"(?!/(usr/)?(local/)?s?bin/).*/")
+"""Folder of a program that is not one of the system: ``./sort`` is not ``sort``."""
+
+BUILTINS = frozenset({"hash", "read", "local", "let", "jobs", "test", "shift", "set", "alias", "declare", "continue"})
+"""Commands of the shell, which a launcher does not start: it starts a program of this name."""
+
 ASKS = frozenset({"--version", "-V", "-version", "--help", "-h"})
 """Arguments with which a program only prints."""
 
@@ -114,8 +120,9 @@ def _role_of(program: Program) -> Role:
     if name.startswith("python") and arguments[:2] in (["-m", "pip"], ["-m", "venv"]):
         return Role.INSTALL
     role = ROLES.get(name, Role.PROGRAM)
+    is_own = OWN_FOLDER.match(program.texts[0]) or (program.is_start and name in BUILTINS)
     if role in HARMLESS:
-        return role
+        return Role.PROGRAM if is_own else role
     if len(arguments) == 1 and arguments[0] in ASKS:
         return Role.PRINT
     if program.is_start:

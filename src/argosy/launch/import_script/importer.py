@@ -168,7 +168,7 @@ class _Reader:
         self.found += options.translations
         self.state.keys.update(options.keys)
         self.state.env.update(self.state.keys.pop("env", {}))
-        self.state.first = self.state.keys.get("chdir", "")
+        self.state.first = self.state.folder = self.state.keys.get("chdir", "")
         own_name = re.sub(r"[^\w-]+", "-", options.keys.get("name", "")).strip("-")
         stem = re.sub(r"[^\w.-]+", "-", self.file_name.rsplit(".", 1)[0]).strip("-.") or "job"
         self.name = self.name or own_name or stem
@@ -215,13 +215,20 @@ class _Reader:
                     self.order.note_assignment(name, words)
                     self.variables.assign(statement, name, words)
                 if not statement.assigned:
-                    self.found.add(statement.line, statement.text, Fate.LEFT_OUT, "it sets no variable")
+                    self.set_elements(statement)
             case "command":
                 self.read_command(statement)
             case "compound":
                 self.read_compound(statement)
         if statement.kind != "compound":
             self.count(statement)
+
+    def set_elements(self, statement: Statement) -> None:
+        """Note the arrays of which a statement sets an element: ``LIST[0]=x``."""
+        names = set(re.findall(r"(\w+)\[", statement.text))
+        self.state.compute(names)
+        outcome = self.variables.computed(statement, names, "it sets no variable")
+        self.found.add(statement.line, statement.text, *outcome)
 
     def count(self, statement: Statement) -> None:
         """Note the variables that arithmetic in a command or an assignment sets, for example ``$((N++))``."""
@@ -402,13 +409,15 @@ class _Reader:
             return change_folder(self.state, program.words[1:])
         if any(part.kind == "shell" for word in program.words for part in word):
             return Fate.UNTRANSLATED, "a command computes a part of it: do it in the program"
+        if program.name == "unset" and "-f" in program.texts:
+            return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
         names = [each for each in program.texts[1:] if each.isidentifier()] if program.name == "unset" else []
         unknown = [each for each in names if each in self.state.exported or each not in self.state.values]
         for name in names:
             self.state.keep_old_value(name)
-            self.state.values.pop(name, None)
+            self.state.values[name] = ()
             self.state.forget(name)
-        if names and (not unknown or "-f" in program.texts):
+        if names and not unknown:
             return Fate.LEFT_OUT, PURPOSES[Role.CONTROL]
         self.state.prelude += [f"unset {each}" for each in names] or [shell_line(program.words)]
         return Fate.KEPT, "the shell of each rank runs it"
@@ -465,6 +474,8 @@ def _effect(program: Program) -> str:
     """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
     if PATTERNS.match(" ".join(program.texts)):
         return "it changes how the shell reads * and other signs"
+    if program.name == "alias" and program.words[1:]:
+        return "it gives a command another name: write the command where the script uses the name"
     signals = handled_signals(program.texts[1:]) if program.name == "trap" else ""
     return f"the job passes {signals} to each rank: handle it in the program" if signals else ""
 

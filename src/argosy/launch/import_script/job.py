@@ -20,7 +20,13 @@ from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translati
 from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
-from argosy.launch.import_script.slurm_numbers import number_notes, numbered_text, numbered_words, task_numbers
+from argosy.launch.import_script.slurm_numbers import (
+    node_numbers,
+    number_notes,
+    numbered_text,
+    numbered_words,
+    task_numbers,
+)
 from argosy.launch.import_script.step_variables import translate_variables
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, expand, source_text
@@ -38,7 +44,12 @@ def make_job(
     step = translate_options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
-    numbers = {**state.numbers, **({} if program.launcher else task_numbers(state.shape))}
+    shape = _shape_of(step.shape, program)
+    numbers = {
+        **state.numbers,
+        **task_numbers(state.shape, program.launcher),
+        **node_numbers(state.shape.nodes, shape.nodes),
+    }
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
     host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
     own_folder = bool(program.keys.get("workdir"))  # so that the folder of the script's shell does not matter
@@ -51,7 +62,7 @@ def make_job(
     image = state.path_of(image or shifter_image(state.keys))
     binds = [state.bind_of(each) for each in (*state.binds, *program.keys.get("bind", []))]
     keys: dict[str, Any] = {**state.keys, **step.keys, **program.keys}
-    keys |= shape_keys(_shape_of(step.shape, program), launcher, program.processes)
+    keys |= shape_keys(shape, launcher, program.processes)
     if launcher in {"srun", "mpi"} and (binding := gpu_binding(step.shape)):
         keys["sbatch_arg"] = [*keys.get("sbatch_arg", []), binding]
     keys["bind"] = [bind for bind in binds if "$" not in bind]

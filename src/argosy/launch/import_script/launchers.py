@@ -101,6 +101,9 @@ MPI_RANKS = {
 }
 """Options of mpirun for the number of ranks, in all and on each node -> srun's name."""
 
+RANKS_ON_NODE = re.compile(r"ppr:(\d+):node\b")
+"""Value of ``--map-by`` with the number of ranks on each node (Open MPI)."""
+
 MPI_COUNTS = {"mca": 2, "gmca": 2, "genv": 2, "env": 2, "pmixmca": 2, "prtemca": 2}
 """Number of values of the options that take more than one."""
 
@@ -141,13 +144,16 @@ def read_mpirun(program: Program) -> None:
     program.is_start, program.launcher = True, "mpi"
     at = 1
     while at < len(texts) and texts[at].startswith("-"):
-        name = texts[at].lstrip("-")
-        takes = 0 if "=" in name or name in MPI_FLAGS else MPI_COUNTS.get(name, 1)
-        values = texts[at + 1 : at + 1 + takes]
+        name, given, value = texts[at].lstrip("-").partition("=")
+        takes = 0 if given or name in MPI_FLAGS else MPI_COUNTS.get(name, 1)
+        values = [value] if given else texts[at + 1 : at + 1 + takes]
+        name, values = _mpi_synonym(name, values)
         if takes == 1:
             program.note_unknown_values([Option(program.line, name, " ".join(values))], MPI_VALUES)
         if name in MPI_RANKS and values:
-            _read_ranks(program, texts[at], values[0])
+            _read_ranks(program, name, values[0])
+        elif remedy := _mpi_remedy(name, values):
+            program.untranslated.append(f"{' '.join(texts[at : at + 1 + takes])}: {remedy}")
         elif name in {"x", "env"} and values and "=" in values[0]:
             key, _, value = values[0].partition("=")
             program.set_variable(key, value)
@@ -156,7 +162,7 @@ def read_mpirun(program: Program) -> None:
             program.set_variable(*values)
         else:
             program.replaced.append(
-                f"{' '.join((texts[at], *values))}: Argosy starts the MPI ranks on the nodes of the job"
+                f"{' '.join(texts[at : at + 1 + takes])}: Argosy starts the MPI ranks on the nodes of the job"
             )
         at += 1 + takes
     program.skip(at)
@@ -164,9 +170,25 @@ def read_mpirun(program: Program) -> None:
         program.obstacle = OTHER_PROGRAMS
 
 
+def _mpi_synonym(name: str, values: list[str]) -> tuple[str, list[str]]:
+    """Return an option for the number of ranks on a node as ``npernode``; any other option as it is."""
+    if name == "pernode":
+        return "npernode", ["1"]
+    if name in {"map-by", "map_by"} and (found := RANKS_ON_NODE.match(" ".join(values))):
+        return "npernode", [found[1]]
+    return name, values
+
+
+def _mpi_remedy(name: str, values: list[str]) -> str:
+    """Return what to do about an option that a job does not have; empty if Argosy does what it says."""
+    if name in {"wdir", "wd"}:
+        return "the folder of the program: set chdir"
+    return "set ranks_per_node" if name == "npersocket" or " ".join(values).startswith("ppr:") else ""
+
+
 def _read_ranks(program: Program, option: str, value: str) -> None:
     """Read a number of ranks; one that is not a plain number is translated like that of srun."""
-    name = MPI_RANKS[option.lstrip("-")]
+    name = MPI_RANKS[option]
     count = parse_int(value)
     if count and name == "ntasks":
         program.processes = count

@@ -39,10 +39,13 @@ def number_notes(texts: Iterable[str], numbers: Mapping[str, str]) -> Iterator[N
         yield f"${name}", Fate.REPLACED, f"the script's value {numbers[name]} is put where it is used"
 
 
-def task_numbers(shape: Shape) -> Mapping[str, str]:
-    """Return the variables that have another value in the job than in the script, which starts its program once."""
+def task_numbers(shape: Shape, launcher: str) -> Mapping[str, str]:
+    """Return the variables that have another value in the job than in the script.
+
+    The job has one task without a launcher, and one task on each node with torchrun.
+    """
     tasks = shape.ntasks or shape.ntasks_per_node * max(1, shape.nodes)
-    if tasks <= 1:
+    if launcher not in {"", "torchrun"} or tasks <= (shape.nodes if launcher else 1):
         return {}
     numbers = {
         "SLURM_NTASKS": tasks,
@@ -52,6 +55,11 @@ def task_numbers(shape: Shape) -> Mapping[str, str]:
         "SLURM_CPUS_PER_TASK": shape.cpus_per_task,
     }
     return {name: str(number) for name, number in numbers.items() if number}
+
+
+def node_numbers(nodes: int, of_job: int) -> Mapping[str, str]:
+    """Return the variables for the number of nodes if the job of a program needs fewer nodes than the script has."""
+    return dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes)) if of_job < nodes else {}
 
 
 def numbered_words(words: Iterable[Word], numbers: Mapping[str, str], *, has_script: bool) -> tuple[Word, ...]:

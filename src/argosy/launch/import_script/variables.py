@@ -106,7 +106,7 @@ class Variables:
         if reason := reason_to_replace(inside, value):
             is_cores = inside == CORES_OF_SRUN
             return self._add(statement, self._set_cores(value, words) if is_cores else (Fate.REPLACED, reason))
-        if name not in state.values and words == ((Part("variable", name, quoted=True),),):
+        if is_exported and name not in state.values and words == ((Part("variable", name, quoted=True),),):
             return self._add(statement, self._fate_of_inherited(name))
         if name not in state.values and len(words) > 1 and any(name in used_names(word) for word in words):
             state.conditional.add(name)  # elements that the shell has before, in which a rank would see the new ones
@@ -114,7 +114,9 @@ class Variables:
             before = Part("variable", name, "", quoted=True, all_elements=True)
             words = tuple(word for word in words if word != (before,))
         words = self._with_old_value(name, with_first_node(words, state.values))
-        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, state.values))
+        own = {name: state.values[name]} if name in state.values else {}
+        values = {**state.rank_values, **own} if is_exported else state.values
+        expanded = tuple(state.with_folder(each) for word in words for each in expand(word, values))
         if sum(len(part.text) + 1 for word in expanded for part in word) > LONGEST:
             state.values.pop(name, None)
             state.conditional.add(name)

@@ -38,6 +38,11 @@ def commands(*lines: str) -> list[list[str]]:
         (("[ -e x ] || { echo no; exit 1; }", "srun ./a"), ("{ echo no; exit 1; }", ENDS)),
         (("f() { echo x; exit 0; }", "f", "srun ./a"), ("f", ENDS)),
         (("shopt -s nullglob", "srun ./a *.x"), ("shopt -s nullglob", SIGNS)),
+        (("alias go='srun ./a'", "go x"),
+         ("alias go='srun ./a'", "it gives a command another name: write the command where the script uses the name")),
+        (("L=(1 2)", "L[0]=z", 'srun ./a "${L[@]}"'), ("L[0]=z", COMPUTED)),
+        (("mpirun -wdir /x -np 2 ./a",), ("-wdir /x", "the folder of the program: set chdir")),
+        (("mpirun --map-by ppr:2:socket ./a",), ("--map-by ppr:2:socket", "set ranks_per_node")),
         (("set -f", "srun ./a *.x"), ("set -f", SIGNS)),
         (("mkdir -p out/{a,b}", "srun ./a"),
          ("mkdir -p out/{a,b}", "a command computes a part of it: do it in the program")),
@@ -105,6 +110,25 @@ def test_a_program_with_the_name_of_a_function_is_a_program() -> None:
     assert outcomes[5] == (Fate.LEFT_OUT, "the function prog starts no program")
 
 
+@pytest.mark.parametrize("start", ["mpirun -np 4 ./sort", "./test", "mpirun -np 4 hash", "/home/ada/bin/stat x"])
+def test_a_program_with_the_name_of_a_tool_is_a_program(start: str) -> None:
+    assert len(jobs(start)) == 1
+    assert jobs("srun ./a", "/usr/bin/date", "srun hostname", "test -e x")[1:] == []
+
+
+def test_the_tasks_of_the_script_are_not_those_of_torchrun() -> None:
+    numbers = "$SLURM_NTASKS $SLURM_NTASKS_PER_NODE $SLURM_CPUS_PER_TASK"
+    options = ("#SBATCH -N 2", "#SBATCH --ntasks-per-node=4", "#SBATCH -c 8")
+    assert commands(*options, f"srun torchrun t.py {numbers}") == [["python", "t.py", "8", "4", "8"]]
+    (job,) = commands("#SBATCH -N 2", "#SBATCH -n 2", "srun torchrun t.py $SLURM_NTASKS")
+    assert job == ["sh", "-c", "exec python t.py ${SLURM_NTASKS}"]
+
+
+@pytest.mark.parametrize("start", ["srun -n 2 ./a", "mpirun -np 2 ./a", "./a"])
+def test_the_nodes_of_the_script_are_not_those_of_a_smaller_job(start: str) -> None:
+    assert commands("#SBATCH -N 4", f"{start} $SLURM_NNODES ${{SLURM_JOB_NUM_NODES}}") == [["./a", "4", "4"]]
+
+
 def test_popd_leads_back() -> None:
     lines = ("pushd sub", "touch x", "srun ./a", "popd", "touch y", "srun ./b")
     assert commands(*lines) == [["sh", "-c", 'cd "sub" || exit; exec ./a'], ["./b"]]
@@ -120,9 +144,40 @@ def test_the_folder_of_a_container_is_not_that_of_the_script() -> None:
     assert keys["before"] == ['cd "${SLURM_SUBMIT_DIR}"', 'cd "sub"', "touch x"]
 
 
+def test_a_relative_path_begins_in_the_folder_of_the_option_chdir() -> None:
+    (keys,) = jobs("#SBATCH -D sub", "srun apptainer exec -B data:/d my.sif python a.py")
+    assert (keys["chdir"], keys["image"], keys["bind"]) == ("sub", "sub/my.sif", ["sub/data:/d"])
+    (keys,) = jobs("#SBATCH -D sub", "cd deep", "srun apptainer exec my.sif python a.py")
+    assert (keys["image"], keys["command"][-1]) == ("sub/deep/my.sif", 'cd "deep" || exit; exec python a.py')
+
+
+def test_a_value_with_a_variable_that_adds_to_itself_is_computed_once() -> None:
+    (command,) = commands('export A="$A more"', 'export B="$A/x"', "srun ./a $B")
+    assert command[-1] == 'export A="${A} more"; export B="${A}/x"; exec ./a ${A}/x'
+    (command,) = commands('export A="$A 1"', 'export A="$A 2"', ": ${A:=3}", "srun ./a")
+    assert command[-1] == 'export A="${A} 1 2"; exec ./a'
+
+
 def test_arrays_are_not_exported() -> None:
     (keys,) = jobs("set -a", "E=()", "L=(1 2)", "A=1", "srun ./a")
     assert keys["env"] == {"A": "1"}
+
+
+def test_a_variable_that_is_itself_is_not_exported() -> None:
+    assert "env" not in jobs("N=$N", "N=3", "srun ./a")[0]
+
+
+def test_all_elements_between_quotes_are_one_argument() -> None:
+    (keys,) = jobs("L=(1 'b c')", "E=()", 'srun ./a "${L[*]}" "${L[@]}" "${E[*]}"')
+    assert keys["command"] == ["bash", "-c", "L=(1 'b c'); exec ./a \"${L[*]}\" 1 'b c' \"${E[*]}\""]
+
+
+def test_a_variable_that_was_unset_has_no_value() -> None:
+    lines = ("unset A", 'export A="$A more"', 'srun ./a "$A" ${B:-x}')
+    (keys,) = jobs(*lines)
+    assert (keys["command"], keys["env"]) == (["./a", " more", "x"], {"A": " more"})
+    assert commands("A=1", "unset A", "srun ./a ${A:-gone} $A") == [["./a", "gone"]]
+    assert commands("A=1", "unset -f A", "srun ./a $A") == [["./a", "1"]]
 
 
 def test_a_variable_of_every_environment_stays_exported() -> None:
