@@ -9,9 +9,9 @@ import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
 from argosy.core.errors import UsageError
-from argosy.core.sbatch_options import NATIVE_OPTIONS, SBATCH_FLAGS
 from argosy.core.suggest import suggest_word
 from argosy.slurm.sbatch import HETEROGENEOUS_HINT
+from argosy.slurm.sbatch_options import NATIVE_OPTIONS, SBATCH_FLAGS
 
 COMMAND_HINTS: Mapping[str, str] = {
     "exec": "argosy run IMAGE -- COMMAND; in a running job: argosy attach JOB -- COMMAND",
