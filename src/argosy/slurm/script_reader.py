@@ -136,8 +136,7 @@ OWNERS = frozenset({"command", "declaration_command"})
 
 def read_statements(text: str) -> tuple[Statement, ...]:
     """Read the statements of shell text, for example of the argument of ``bash -c``."""
-    root = parse_bash(text)
-    return tuple(_statements(root))
+    return tuple(_statements(parse_bash(text)))
 
 
 def _split(text: str) -> list[str]:
@@ -202,9 +201,8 @@ def _statement(node: Node) -> Statement:
 
 def _is_misread(node: Node) -> bool:
     r"""Return whether the grammar joined two lines, the second of which begins with ``\cp``, or cut ``A=$B\_$C``."""
-    if node.type not in OWNERS:
-        return False
-    words = [each for each in node.named_children if not each.type.endswith("_redirect")]
+    children = node.named_children if node.type in OWNERS else []
+    words = [each for each in children if not each.type.endswith("_redirect")]
     return any((each.text or b"").startswith(b"\n") for each in words) or any(
         each.end_byte == after.start_byte for each, after in pairwise(words)
     )
@@ -221,7 +219,7 @@ def _redirected(command: Node, *, whole: Node) -> Statement:
     The grammar takes the arguments behind a redirection for further files of it.
     """
     line, end = _lines(whole)
-    parents = (command,) if command == whole else (command, whole)
+    parents = dict.fromkeys((command, whole))
     redirects = [child for node in parents for child in node.named_children if child.type == "file_redirect"]
     files = {each: each.children_by_field_name("destination") for each in redirects}
     inputs = [each for each in redirects if any(child.type == "<" for child in each.children)]
@@ -440,8 +438,7 @@ def _variable(text: str, *, quoted: bool) -> Part:
     found = VARIABLE.fullmatch(text[2:-1] if text.startswith("${") else text[1:])
     # A command in the default computes it, like one in the value.
     is_computed = found and (found["name"] in COMPUTED or re.search(r"\$\(|`", found["default"] or ""))
-    is_joined = quoted and text.endswith("[*]}")  # all elements as one word
-    if not found or not found["name"].isidentifier() or is_computed or is_joined:
+    if not found or not found["name"].isidentifier() or is_computed or (quoted and text.endswith("[*]}")):
         return Part("shell", text, quoted=quoted)
     return Part(
         "variable",

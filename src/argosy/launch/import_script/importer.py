@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from argosy.core.errors import UsageError
 from argosy.core.model import BARE_PREFIX
@@ -15,11 +15,28 @@ from argosy.launch.import_script.classify import (
     classify,
     computed_variables,
     counted_variables,
-    handled_signals,
     lost_programs,
     started_programs,
 )
 from argosy.launch.import_script.defaults import COMPUTED, default_notes
+from argosy.launch.import_script.effects import (
+    BLOCKS,
+    CONDITIONAL,
+    ENDED,
+    ENDS,
+    EXPORT,
+    EXPORTS,
+    NO_PROGRAM,
+    NODE_FILE,
+    PURPOSES,
+    RENDEZVOUS_EXPORT,
+    UNEXPORTED,
+    UNEXPORTS,
+    WRITES,
+    effect_of,
+    without_tasks,
+    written_file,
+)
 from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
 from argosy.launch.import_script.gpu_wrapper import (
     NO_WRAPPER,
@@ -37,13 +54,12 @@ from argosy.launch.import_script.host_software import (
     only_prints,
 )
 from argosy.launch.import_script.job import make_job
-from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translation, Translations
+from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Translations
 from argosy.launch.import_script.options import gpus_of_table, translate_options, without_gpus
 from argosy.launch.import_script.order import Order, order_note, shared_names
 from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.roles import ADVICE, HARMLESS, ROLES, Role
-from argosy.launch.import_script.settings import RENDEZVOUS
 from argosy.launch.import_script.shell_state import (
     ShellState,
     change_folder,
@@ -60,19 +76,6 @@ from argosy.slurm.script_words import Part, expand, source_text
 
 FUNCTION = re.compile(r"(?:function\s+)?([\w:.-]+)\s*(?:\(\s*\))?\s*\{")
 """Beginning of the definition of a function."""
-
-WRITES = re.compile(r"(?<![&\d>])>>?\s*(?![&>\s]|/dev/)|\btee\s+(?!/dev/)")
-"""Output that goes into a file."""
-
-EXPORT = re.compile(r"\bexport\s|\b(declare|typeset)\s+-\w*x")
-RENDEZVOUS_EXPORT = re.compile(rf"\bexport\s+({'|'.join(RENDEZVOUS)})\b")
-"""An assignment in a loop or condition that a job does not need, because Argosy sets the variable."""
-
-BLOCKS: Mapping[str, str] = {
-    **dict.fromkeys(("for", "while", "until"), " in a loop"),
-    **dict.fromkeys(("if", "case"), " in a condition"),
-}
-"""First word of a compound statement -> its description."""
 
 
 def import_script(path: str, text: str, *, name: str = "", site: Site | None = None) -> ImportedScript:
@@ -106,31 +109,6 @@ def _import(path: str, text: str, name: str, site: Site) -> ImportedScript:
     reader = _Reader(script, site, path, name)
     reader.read()
     return ImportedScript(path, tuple(reader.jobs), tuple(sorted(reader.found, key=lambda each: each.line)))
-
-
-CONDITIONAL = "it depends on the result of the command before it: do it in the program, or write its job yourself"
-ENDED = "the script ends before it"
-ENDS = "the script can end here: check the condition before the launch, or in the program"
-EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
-UNEXPORTS = re.compile(r"export\s+-\w*n|(declare|typeset)\s+\+\w*x")
-UNEXPORTED = "the program does not get the variable: unset it in the program"
-PATTERNS = re.compile(r"shopt\s+-\w*s.*\b(null|fail|ext|dot|nocase)glob|shopt.*globstar|set\s.*(-[a-z]*f\b|noglob)")
-"""Commands that change the expansion of words."""
-
-WRITTEN = "it writes a file: if the job needs the file, write it before the launch"
-WRITTEN_IN_JOB = "it writes a file whose name or text only the job knows: add the command to before = [...]"
-OF_JOB = re.compile(r"\$\{?SLURM_")
-NODE_FILE = "it writes a file of the nodes: Argosy's launchers do not need it; if the program does, write it there"
-NO_PROGRAM = "it only prints, or controls the shell of the script"
-PURPOSES: Mapping[Role, str] = {
-    Role.PRINT: "it only prints",
-    Role.CONTROL: "it controls the shell of the script",
-    Role.TEST: "it only tests a condition",
-}
-"""Role -> the reason why a job does not need the command."""
-
-SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
-"""Options for several nodes or tasks."""
 
 
 class _Reader:
@@ -189,7 +167,7 @@ class _Reader:
             guess = "" if self.state.prefix or "PATH" not in dict(statement.assigned) else self.state.path_prefix
             self.found.add(statement.line, statement.text, *fate_of_host_path(images, guess))
         if self.jobs and all(job.keys["launcher"] == "none" for job in self.jobs):
-            self.found[:] = map(_without_tasks, self.found)
+            self.found[:] = map(without_tasks, self.found)
         if any("cpus_per_rank" not in job.keys for job in self.jobs):
             self.found[:] = map(without_gpus, self.found)
         self.found[:] = [gpus_of_table(each, self.jobs) for each in self.found]
@@ -203,8 +181,7 @@ class _Reader:
         self.after_test = False
         match statement.kind:
             case _ if self.has_ended:
-                text = statement.text.split("\n", 1)[0]
-                self.found.add(statement.line, text, Fate.LEFT_OUT, ENDED, end=statement.end)
+                self.found.add(statement.line, statement.text, Fate.LEFT_OUT, ENDED, end=statement.end)
             case "assignment" if self.is_conditional:
                 self.state.conditional |= {name for name, _ in statement.assigned}
                 self.found.add(statement.line, statement.text, Fate.UNTRANSLATED, CONDITIONAL)
@@ -268,7 +245,7 @@ class _Reader:
         is_used = not function and (exports or any(self.variables.users_of(name, statement) for name in changed))
         if not programs and statement.commands and roles <= HARMLESS | {Role.MODULE} and not is_used:
             can_end = "exit" in statement.commands and not (function or self.is_guard)
-            unknown = ENDS if can_end else _written(statement) if WRITES.search(statement.text) else ""
+            unknown = ENDS if can_end else written_file(statement) if WRITES.search(statement.text) else ""
             fate = (Fate.UNTRANSLATED, unknown) if unknown else (Fate.LEFT_OUT, NO_PROGRAM)
             return self.found.add(statement.line, first, *fate)
         return self.report_block(statement, first, programs)
@@ -352,9 +329,12 @@ class _Reader:
                 self.modules.append((statement.line, text))
             case Role.PRINT if WRITES.search(statement.redirects):
                 self.found.add(
-                    statement.line, text, Fate.UNTRANSLATED, NODE_FILE if NODES.search(text) else _written(statement)
+                    statement.line,
+                    text,
+                    Fate.UNTRANSLATED,
+                    NODE_FILE if NODES.search(text) else written_file(statement),
                 )
-            case Role.CONTROL if effect := _effect(program):
+            case Role.CONTROL if effect := effect_of(program):
                 self.found.add(statement.line, text, Fate.UNTRANSLATED, effect)
             case Role.PRINT | Role.CONTROL | Role.TEST:
                 names = computed_variables(program.texts)
@@ -468,27 +448,3 @@ class _Reader:
         names = tuple(shared_names(job, self.jobs))
         self.found.add_notes(job.line, names)
         self.jobs.append(replace(job, comments=tuple(f"{text}: {note}" for text, _, note in names)))
-
-
-def _effect(program: Program) -> str:
-    """Return what a command that controls the shell does for the program, and what to do; empty if nothing."""
-    if PATTERNS.match(" ".join(program.texts)):
-        return "it changes how the shell reads * and other signs"
-    if program.name == "alias" and program.words[1:]:
-        return "it gives a command another name: write the command where the script uses the name"
-    signals = handled_signals(program.texts[1:]) if program.name == "trap" else ""
-    return f"the job passes {signals} to each rank: handle it in the program" if signals else ""
-
-
-def _written(statement: Statement) -> str:
-    """Return what to do about a command that writes a file."""
-    return WRITTEN_IN_JOB if OF_JOB.search(statement.text) else WRITTEN
-
-
-def _without_tasks(option: Translation) -> Translation:
-    """Correct the translation of ``--nodes`` and ``--ntasks`` in a script that has no launcher."""
-    if not SEVERAL.match(option.text) or option.fate is not Fate.KEPT:
-        return option
-    if option.text.startswith("--ntasks"):
-        return replace(option, note="see cpus_per_rank in the table: the program has the cores of all tasks")
-    return replace(option, fate=Fate.LEFT_OUT, note="the script starts its program once, on the first node")

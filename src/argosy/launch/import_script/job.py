@@ -20,13 +20,7 @@ from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translati
 from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState
-from argosy.launch.import_script.slurm_numbers import (
-    node_numbers,
-    number_notes,
-    numbered_text,
-    numbered_words,
-    task_numbers,
-)
+from argosy.launch.import_script.slurm_numbers import changed_numbers, number_notes, numbered_text, numbered_words
 from argosy.launch.import_script.step_variables import translate_variables
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, expand, source_text
@@ -45,15 +39,10 @@ def make_job(
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
     shape = _shape_of(step.shape, program)
-    numbers = {
-        **state.numbers,
-        **task_numbers(state.shape, program.launcher),
-        **node_numbers(state.shape.nodes, shape.nodes),
-    }
+    numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
-    host_paths = state.host_paths if image.startswith(BARE_PREFIX) else []
-    own_folder = bool(program.keys.get("workdir"))  # so that the folder of the script's shell does not matter
-    prelude = (*(each for each in state.prelude if not (own_folder and each.startswith("cd"))), *host_paths)
+    own_folder = bool(program.keys.get("workdir"))
+    prelude = _prelude(state, is_bare=image.startswith(BARE_PREFIX), own_folder=own_folder)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
@@ -71,9 +60,7 @@ def make_job(
     keys["before"] = [numbered_text(each, numbers) for each in before]
     keys["image"] = image
     keys |= {"launcher": launcher, "command": command}
-    if "$" in keys.get("workdir", ""):
-        keys["workdir"] = ""
-    keys = {key: value for key, value in keys.items() if value}
+    keys = {key: value for key, value in keys.items() if value and not (key == "workdir" and "$" in value)}
     notes = (
         (statement.text, Fate.KEPT, f"launcher = {launcher}, command = {' '.join(command)}"),
         *_unknown_paths(image, binds, program.keys.get("workdir", "")),
@@ -92,6 +79,12 @@ def make_job(
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
     return job, [*translations, *_step_translations(step, keys)]
+
+
+def _prelude(state: ShellState, *, is_bare: bool, own_folder: bool) -> tuple[str, ...]:
+    """Return what the shell of a rank runs first; in a container with a folder of its own, no ``cd``."""
+    lines = (each for each in state.prelude if not (own_folder and each.startswith("cd")))
+    return (*lines, *(state.host_paths if is_bare else ()))
 
 
 def _prefix_of(program: Program, state: ShellState) -> str:

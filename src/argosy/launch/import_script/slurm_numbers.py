@@ -39,7 +39,7 @@ def number_notes(texts: Iterable[str], numbers: Mapping[str, str]) -> Iterator[N
         yield f"${name}", Fate.REPLACED, f"the script's value {numbers[name]} is put where it is used"
 
 
-def task_numbers(shape: Shape, launcher: str) -> Mapping[str, str]:
+def _task_numbers(shape: Shape, launcher: str) -> Mapping[str, str]:
     """Return the variables that have another value in the job than in the script.
 
     The job has one task without a launcher, and one task on each node with torchrun.
@@ -57,9 +57,14 @@ def task_numbers(shape: Shape, launcher: str) -> Mapping[str, str]:
     return {name: str(number) for name, number in numbers.items() if number}
 
 
-def node_numbers(nodes: int, of_job: int) -> Mapping[str, str]:
+def _node_numbers(nodes: int, of_job: int) -> Mapping[str, str]:
     """Return the variables for the number of nodes if the job of a program needs fewer nodes than the script has."""
     return dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes)) if of_job < nodes else {}
+
+
+def changed_numbers(shape: Shape, nodes: int, launcher: str) -> Mapping[str, str]:
+    """Return the variables that have another value in a job with this number of nodes than in the script."""
+    return {**_task_numbers(shape, launcher), **_node_numbers(shape.nodes, nodes)}
 
 
 def numbered_words(words: Iterable[Word], numbers: Mapping[str, str], *, has_script: bool) -> tuple[Word, ...]:
