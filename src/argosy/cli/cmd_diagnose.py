@@ -106,6 +106,8 @@ def why(ctx: click.Context, /, logs: tuple[str, ...], *, as_json: bool) -> None:
             click.echo(each.end, nl=bool(each.end))
             shown = render_errors(each.errors, each.log, wrap_width())
             click.echo(shown or f"{each.log}: no known error")
+            if each.hint:
+                click.echo(f"  -> {each.hint}")
     ctx.exit(0 if any(each.failed for each in found) else CheckFailed.code)
 
 

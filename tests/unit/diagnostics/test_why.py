@@ -142,6 +142,27 @@ def test_why_tells_how_a_job_ended_and_blames_no_rank_of_a_cancelled_job(
     assert len(found.errors) == errors
 
 
+@pytest.mark.parametrize(
+    ("state", "code", "hint"), [("FAILED", "3:0", "code 3"), ("CANCELLED", "0:15", ""), ("COMPLETED", "0:0", "")]
+)
+def test_a_job_that_failed_without_an_error_gets_a_next_step(tmp_path: Path, state: str, code: str, hint: str) -> None:
+    output = tmp_path / "out"
+    output.write_text("step 1\n")
+    line = f"JobId=7 JobState={state} ExitCode={code} NodeList=n1 StdOut={output}\n"
+    found = explain_log(make_session(tmp_path, runner=FakeRunner([(("scontrol",), Reply(0, line, ""))])), "7")
+    assert found.errors == ()
+    assert bool(found.hint) == bool(hint)
+    assert hint in found.hint
+
+
+def test_the_last_line_of_a_running_job_tells_what_it_waits_for(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("> initializing torch distributed ...\n")
+    line = f"JobId=7 JobState=RUNNING ExitCode=0:0 NodeList=n1 StdOut={output}\n"
+    found = explain_log(make_session(tmp_path, runner=FakeRunner([(("scontrol",), Reply(0, line, ""))])), "7")
+    assert [each.name for each in found.errors] == ["waits-for-ranks"]
+
+
 def test_a_user_adds_known_errors_and_overrides_shipped_ones(tmp_path: Path) -> None:
     own = tmp_path / "argosy/signatures.toml"
     own.parent.mkdir()

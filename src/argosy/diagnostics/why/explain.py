@@ -88,16 +88,28 @@ MOST_BYTES = 2 << 20
 
 BLOCK = 1 << 20
 
+UNEXPLAINED = (
+    "the program ended with code {code} and wrote no error that is known: read its last lines (argosy logs), or "
+    "trace it in a new job: sh -x SCRIPT, python -X dev PROGRAM, strace -f PROGRAM"
+)
+
 KILLED = 128 + signal.SIGKILL
 """Exit code of a rank that SIGKILL ended; such a rank prints nothing itself."""
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """A log, its known errors, and how the job ended or which rank failed first."""
+    """A log, its known errors, and how the job ended or which rank failed first.
+
+    Attributes
+    ----------
+    hint
+        The next step for a job that failed without a known error; empty for others.
+    """
 
     log: str
     errors: tuple[KnownError, ...]
     end: str = ""
+    hint: str = ""
 
     @property
     def failed(self) -> bool:
@@ -133,7 +145,9 @@ def explain_log(session: Session, log: str) -> Explained:
         end = describe_first_rank(text, found)
     else:
         end = facts.verdict if facts.kind == ENDED else f"{facts.subject} {facts.meaning}"
-    return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end)
+    failed = facts is not None and facts.code and facts.state.partition(" ")[0] not in FROM_OUTSIDE
+    hint = UNEXPLAINED.format(code=facts.code) if facts and failed and not found else ""
+    return Explained(str(path), tuple(replace(each, line=each.line + before) for each in found), end, hint)
 
 
 def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool = False) -> tuple[KnownError, ...]:

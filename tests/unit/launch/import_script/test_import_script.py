@@ -223,11 +223,16 @@ def test_quotes_continued_lines_and_comments_are_read_as_the_shell_reads_them() 
 
 @pytest.mark.parametrize(
     ("data", "evidence"),
-    [(b"\x7fELF\0\0", "a binary file"), (b"#!/usr/bin/env python3\nprint(1)\n", "python3"), (b"", "first line: ''")],
+    [
+        (b"\x7fELF\0\0", "a binary file"),
+        (b"#!/usr/bin/env python3\nprint(1)\n", "python3"),
+        (b"", "first line: ''"),
+        (b"#!/bin/tcsh\n", "tcsh"),
+    ],
 )
 def test_a_file_that_is_not_a_shell_script_is_refused(data: bytes, evidence: str, tmp_path: Path) -> None:
     (tmp_path / "job").write_bytes(data)
-    with pytest.raises(UsageError, match="is not a job script of a shell") as caught:
+    with pytest.raises(UsageError, match="is not a job script of sh or bash") as caught:
         read_script_text(tmp_path / "job")
     assert evidence in caught.value.evidence
 
