@@ -87,7 +87,6 @@ def group_is_empty(group: int) -> bool:
         "choosing versions",
         "fetching ",
         "compiling the byte code",
-        " of new files",
         LAST_STEP,
     ],
 )
