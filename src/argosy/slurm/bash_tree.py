@@ -14,6 +14,9 @@ NEW_LINE = re.compile(rb"(?<!\\)\n")
 HERE = re.compile(rb"")
 BACKQUOTE, IN_WORD = re.compile(rb"`"), re.compile(rb"[\w:/.,+%@}-]")
 
+ROUNDS = 20
+"""The most rounds of corrections. In text that is no script, a correction can leave what it corrects for ever."""
+
 Edit = tuple[int, re.Pattern[bytes], bytes]
 """A position in the text, what is replaced there, and by what."""
 
@@ -28,7 +31,10 @@ def parse_bash(text: str) -> Node:
     """
     source = text.encode()
     root = _parser().parse(source).root_node
-    while edits := [*_cut_variables(root, source), *_joined_lines(root, source), *_backquotes(root, source)]:
+    for _ in range(ROUNDS):
+        edits = [*_cut_variables(root, source), *_joined_lines(root, source), *_backquotes(root, source)]
+        if not edits:
+            break
         for at, pattern, new in sorted(edits, key=itemgetter(0), reverse=True):
             source = source[:at] + pattern.sub(new, source[at:], count=1)
         root = _parser().parse(source).root_node

@@ -41,3 +41,7 @@ def test_an_assignment_of_two_variables_is_one_word() -> None:
 @pytest.mark.parametrize("text", ["x $", "x $A/$", "x $1/$2/a", "x $A/$(", "\udc80$A/$B"[1:], "$A$B$C/$D"])
 def test_odd_text_ends(text: str) -> None:
     assert parse_bash(text).type == "program"
+
+
+def test_a_correction_that_corrects_nothing_ends() -> None:
+    assert parse_bash('R=${1:${}#\n"').type == "program"

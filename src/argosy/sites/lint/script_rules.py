@@ -212,7 +212,7 @@ def _task_variable_in_batch_shell(job: Job) -> Iterator[Fault]:
         return
     for each in script.variables:
         is_read = each.name.isupper() and not each.name.endswith("E_RANK")  # by PyTorch, from the environment
-        is_used = is_read or re.search(rf"\$\{{?{each.name}\b", script.raw)
+        is_used = is_read or re.search(rf"\$\{{?{re.escape(each.name)}\b", script.raw)
         if each.name.upper() in names and not each.depth and is_used and any(map(_has_task_number, each.word)):
             yield Fault(each.line, f"{each.name} is the same for every task", "set it in the task: srun sh -c '…'")
 
