@@ -111,6 +111,8 @@ for argosy_fd in 9 8 7 6 5 4 3; do [ -e "/proc/self/fd/$argosy_fd" ] || break; d
 # sh opens a descriptor of a computed number with eval only.
 eval "exec $argosy_fd<>hold"
 argosy_pid=$({
+    # Open this end before the other one is closed: if the process above was killed, opening it would wait for ever.
+    exec < hold
     eval "exec $argosy_fd>&-"
     # bubblewrap accepts at most 9000 arguments: keep its own, the first ones, and drop the command.
     if [ $# -gt 8000 ]; then
@@ -122,7 +124,7 @@ argosy_pid=$({
         done
         shift $(($# - argosy_count))
     fi
-    exec bwrap "$@" < hold 3>&1 > /dev/null
+    exec bwrap "$@" 3>&1 > /dev/null
 } &)
 [ -n "$argosy_pid" ] || exit 125
 # The daemon of fuse-overlayfs ends with the container only if no other mount of root is left in this namespace.
