@@ -15,7 +15,7 @@ HERE = re.compile(rb"")
 BACKQUOTE, IN_WORD = re.compile(rb"`"), re.compile(rb"[\w:/.,+%@}-]")
 
 ROUNDS = 20
-"""The most rounds of corrections. In text that is no script, a correction can leave what it corrects for ever."""
+"""The most rounds of corrections. In text that is not a script, a correction may have no effect and come again."""
 
 Edit = tuple[int, re.Pattern[bytes], bytes]
 """A position in the text, what is replaced there, and by what."""
