@@ -157,7 +157,7 @@ def _run_original(text: str, files: Mapping[str, str], world: World) -> list[Cal
 def _run_jobs(
     imported: ImportedScript, files: Mapping[str, str], world: World
 ) -> tuple[list[tuple[ImportedJob, Call]], list[tuple[ImportedJob, str]]]:
-    """Run the job scripts that Argosy makes of the jobs, one after the other."""
+    """Run the job scripts that Argosy makes of the jobs, in sequence."""
     found: list[tuple[ImportedJob, Call]] = []
     failed: list[tuple[ImportedJob, str]] = []
     world.create(files)

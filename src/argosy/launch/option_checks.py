@@ -29,7 +29,7 @@ SHELL_INSTEAD = {
 """Option of a batch job -> what to do in a shell instead."""
 
 INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
-    ("signal", "resume"), "remove it: there is no time limit here"
+    ("signal", "resume"), "remove it: this site has no time limit"
 )
 
 

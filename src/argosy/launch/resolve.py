@@ -136,7 +136,7 @@ def _refuse_no_command(request: LaunchRequest, host: Host) -> None:
     Raises
     ------
     UsageError
-        If there is no command.
+        If the request has no command.
     """
     if any(request.command[:1]):
         return

@@ -284,7 +284,7 @@ def _look_at_image(reference: str, remote_site: RemoteSite, session: Session) ->
     pure = PurePosixPath(reference)
     if not size:
         raise UsageError(
-            f"there is no image {reference} at {remote_site.name}",
+            f"cannot find the image {reference} at {remote_site.name}",
             hint=f"send it: argosy images send {quote(pure.name)} {quote(f'{remote_site.name}:{pure.parent}')}",
         )
     with work_folder(session.work_parent()) as work:

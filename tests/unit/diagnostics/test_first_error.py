@@ -377,7 +377,7 @@ def test_the_report_of_nextflow_around_the_error_of_a_task_is_no_error() -> None
     line = "frobnicate: partition table mismatch on /dev/frob"
     log = "ERROR ~ Error executing process > 'ALIGN (1)'\n\nCaused by:\n  Process `ALIGN (1)` terminated with an error "
     log += (
-        f"exit status (1)\n\nCommand error:\n  {line}\n\nWork dir:\n  /scratch/ada/work/1f\n\nTip: read .command.sh\n"
+        f"exit status (1)\n\nCommand error:\n  {line}\n\nWork dir:\n  /home/ada/project/1f\n\nTip: read .command.sh\n"
     )
     assert first_error(log) == line
 
