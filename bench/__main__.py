@@ -15,20 +15,18 @@ from pathlib import Path
 
 import argosy
 from bench.building import run_building
-from bench.commands import run_commands
+from bench.commands import run_commands, run_peers
 from bench.growth import run_growth
 from bench.inputs import FULL, QUICK, Inputs, make_inputs
 from bench.job import run_job
-from bench.kept import RESULT, read_result, render_result, write_page, write_result
 from bench.machine import QUIET_LOAD, read_load, read_machine, read_tools
 from bench.memory import run_memory
 from bench.packing import run_packing
-from bench.peers import run_peers
+from bench.page import RESULT, read_result, render_result, render_result_page, write_pages, write_result
 from bench.planning import run_planning
 from bench.records import Outcome, Result
 from bench.script import run_script
 from bench.start import run_start
-from bench.table import render_markdown, render_plain
 from bench.training import run_training
 from bench.wrapping import run_wrapping
 
@@ -53,7 +51,7 @@ def main() -> None:
     """Measure, print, keep."""
     asked = parse_arguments(sys.argv[1:])
     if asked.write_docs:
-        write_page(read_result(RESULT))
+        write_pages(read_result(RESULT))
         return
     is_kept = asked.only == tuple(PARTS) and not asked.quick and not asked.read
     if is_kept and read_load() > QUIET_LOAD:
@@ -63,13 +61,12 @@ def main() -> None:
         )
     before = read_result(asked.compare) if asked.compare else None
     result = read_result(asked.read) if asked.read else run_bench(asked.only, quick=asked.quick)
-    render = render_markdown if sys.stdout.isatty() else render_plain
-    sys.stdout.write(render(result, before))
+    sys.stdout.write(render_result_page(result, before))
     if asked.json:
         asked.json.write_text(render_result(result))
     if is_kept:
         write_result(result)
-        write_page(result)
+        write_pages(result)
         tell(f"kept as {RESULT.name}; docs/reference/figures.md is written")
 
 

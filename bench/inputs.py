@@ -32,7 +32,7 @@ from argosy.images.squashfs.superblock import Source
 
 SUITE = "debian:bookworm"
 SOURCE = Path(__file__).parents[1] / "src/argosy"
-SHAPES_AN_IMAGE = ("layout.py", "build/*.py", "images/sif*.py", "lock.py")
+SHAPES_AN_IMAGE = ("core/layout.py", "builder/**/*.py", "images/sif/*.py", "images/squashfs/*.py", "recipes/lock.py")
 """The program's own files that decide what is in an image: when they change, the images are made anew."""
 
 

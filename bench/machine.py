@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from argosy.core.mounts import file_system_type
 from argosy.version import VERSION
 from bench.inputs import bench_folder
 from bench.place import REPO, why_no_lab
@@ -42,18 +43,8 @@ def read_machine() -> tuple[tuple[str, str], ...]:
         ("cores", str(len(os.sched_getaffinity(0)))),
         ("memory", f"{memory:.0f} GiB"),
         ("Linux", kernel[0] if kernel else platform.release()),
-        ("files on", file_system_of(bench_folder(), Path("/proc/self/mounts").read_text())),
+        ("files on", file_system_type(bench_folder())),
     )
-
-
-def file_system_of(path: Path, mounts: str) -> str:
-    """Find the type of the file system that a path lies on, in the text of ``/proc/self/mounts``."""
-    best, kind = "", "unknown"
-    for line in mounts.splitlines():
-        _, point, fs, *_ = line.split()
-        if (f"{path}/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
-            best, kind = point, fs
-    return kind
 
 
 def read_load() -> float:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 KIBIBYTE = 1024
@@ -68,29 +69,28 @@ def _peak_bytes() -> int:
     return max(resource.getrusage(who).ru_maxrss for who in both) * KIBIBYTE
 
 
-def run_timed(words: Sequence[str], env: Mapping[str, str], *, copies: int = 1) -> float:
-    """Start a command so many times at once; give the seconds until the last one ended.
+def run(
+    *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> str:
+    """Run a command that must succeed, and return its output; parameters as `subprocess.run`.
 
     Raises
     ------
     RuntimeError
-        When one of them failed: a failed start is quick, and would be a good figure.
+        If it failed, with the end of its standard error.
     """
-    start = time.perf_counter()
-    children = [
-        subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(copies)
-    ]
-    codes = [child.wait() for child in children]
-    seconds = time.perf_counter() - start
-    said = [child.stderr.read().decode(errors="replace") for child in children if child.stderr]
-    for child in children:
-        if child.stderr:
-            child.stderr.close()
-    if any(codes):
-        worst = next(text for code, text in zip(codes, said, strict=True) if code)
-        raise RuntimeError(f"{words[0]} … {words[-1]} failed, codes {sorted(set(codes))}: {worst.strip()[-400:]}")
-    return seconds
+    done = subprocess.run(
+        words, cwd=cwd, env=env, pass_fds=pass_fds, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
+    return done.stdout
+
+
+def run_command(words: tuple[str, ...]) -> Usage:
+    """Run a command that must succeed, and tell what it cost."""
+    return run_metered(partial(run, *words))
 
 
 def run_cpu(words: Sequence[str]) -> float:

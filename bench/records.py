@@ -5,15 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Verdict(StrEnum):
-    """Whether a budget is met."""
-
-    MET = "met"
-    NOT_MET = "NOT MET"
-    NONE = ""
+from argosy.bench.statistics import quartiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +58,14 @@ class Row:
     against: str = ""
     budget: Budget | None = None
 
+    @property
+    def verdict(self) -> str:
+        """Tell whether the row keeps its budget; empty without one."""
+        if self.budget is None:
+            return ""
+        kept = self.value >= self.budget.limit if self.budget.at_least else self.value <= self.budget.limit
+        return "met" if kept else "NOT MET"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -108,22 +109,6 @@ def many(
     low, high = quartiles(values)
     median = statistics.median(values)
     return Row(key, key.partition(".")[0], what, median, unit, low, high, len(values), against, budget)
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Give the lower and upper quartile; both the value itself where there is one."""
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
-
-
-def judge_budget(row: Row) -> Verdict:
-    """Tell whether a row keeps its budget."""
-    if row.budget is None:
-        return Verdict.NONE
-    kept = row.value >= row.budget.limit if row.budget.at_least else row.value <= row.budget.limit
-    return Verdict.MET if kept else Verdict.NOT_MET
 
 
 def ratio_of(row: Row, rows: Iterable[Row]) -> float | None:

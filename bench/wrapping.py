@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,11 @@ from argosy.images.open import open_image
 from argosy.images.rootfs_cache import unpack_cached
 from bench.building import ONE_MORE, PACKAGES, QUICK_PACKAGES, fetched_wheels
 from bench.inputs import QUICK, Inputs, bench_cache, made_base, open_session, tree_bytes
-from bench.meter import Usage
-from bench.place import HERE, Place, lab, open_folder, run_task, why_no_lab
+from bench.meter import Usage, run_command
+from bench.place import HERE, Place, call_apart, lab, open_folder, why_no_lab
 from bench.records import Budget, Outcome, Row, many, one
 from bench.script import FORK
 from bench.start import pairwise
-from bench.tasks import CommandTask
-from bench.wrapping_phases import phase_rows
 
 COMMANDS = 1000
 MANY_INSIDE = "/opt/argosy/many"
@@ -52,6 +50,14 @@ AS_THE_LINE = Budget(1.05)
 ABOVE_BARE = Budget(15)
 ABOVE_RUNTIME = Budget(8)
 OF_THE_TREE = Budget(0.01)
+
+EXEC = re.compile(r'^\d+ +(\d+\.\d+) execve\("([^"]+)", (.*)$', re.MULTILINE)
+BIND = re.compile(r'"--(?:dev-|ro-)?bind(?:-try|-data)?"')
+PHASES = {
+    "shell": "the wrapper, until bubblewrap starts",
+    "mounts": "bubblewrap, until its mounts are complete",
+    "enter": "enter the container, until the program starts",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class BenchTarget:
         variables = (f"ARGOSY_CACHE={self.folder}/cache", f"PIP_CONFIG_FILE={os.devnull}", "PIP_NO_INDEX=1")
         dropped = [word for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") for word in ("-u", name)]
         settings = ("env", *dropped, *variables, f"PIP_FIND_LINKS={self.wheels}")
-        return run_task(self.place, CommandTask((*settings, *words)), Usage)
+        return call_apart(self.place, run_command, (*settings, *words))
 
     def argosy_run(self, *words: str) -> Usage:
         """Run argosy there."""
@@ -180,6 +186,48 @@ def _phase_rows(target: BenchTarget) -> Iterator[Row]:
     starts = f'for n in $(seq {TIMES}); do {traced} -o "$0.$n" "$@"; done'
     target.run("sh", "-c", starts, str(log), str(target.prefix / "bin/python"), "-c", "pass")
     return phase_rows([file.read_text(errors="replace") for file in target.folder.glob("phases.*")])
+
+
+def phase_rows(logs: Sequence[str]) -> Iterator[Row]:
+    """Give the milliseconds of each phase, and the number of mounts.
+
+    Parameters
+    ----------
+    logs
+        One log for each start of a wrapped command.
+    """
+    starts = [read_phases(log) for log in logs]
+    for number, (phase, what) in enumerate(PHASES.items()):
+        yield many(f"wrapping.bwrap.phase.{phase}", f"bwrap: {what}", [start[number] for start in starts], "ms")
+    mounts = [len(BIND.findall(words)) for log in logs for _, program, words in _executed(log) if _is_bwrap(program)]
+    yield many("wrapping.bwrap.binds", "bwrap: bind mounts of a wrapped command", mounts, "")
+
+
+def read_phases(log: str) -> tuple[float, float, float]:
+    """Return the milliseconds of the phases of one start.
+
+    Raises
+    ------
+    RuntimeError
+        If a program of the start was never executed.
+    """
+    started = _executed(log)
+    first = started[0][0]
+    bwrap = next((at for at, program, _ in started if _is_bwrap(program)), 0.0)
+    hold = next((at for at, _, words in started if '"argosy-hold"' in words and at > bwrap), 0.0)
+    program = started[-1][0]
+    if not first < bwrap < hold < program:
+        raise RuntimeError(f"bwrap did not start the command: {log[-600:]}")
+    return (bwrap - first) * 1000, (hold - bwrap) * 1000, (program - hold) * 1000
+
+
+def _executed(log: str) -> list[tuple[float, str, str]]:
+    """Return time, path and arguments of each program that was executed."""
+    return [(float(at), program, words) for at, program, words in EXEC.findall(log) if "ENOENT" not in words]
+
+
+def _is_bwrap(program: str) -> bool:
+    return program.endswith("/bwrap")
 
 
 def count_until(trace: str, program: str) -> tuple[int, int]:
