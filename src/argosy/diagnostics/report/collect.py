@@ -15,7 +15,7 @@ from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.diagnostics.report.cause import cite_lines, explain_cause
-from argosy.diagnostics.report.clues import changes_only_arguments, find_clues
+from argosy.diagnostics.report.clues import changes_only_arguments
 from argosy.diagnostics.report.compare import compare_jobs, compare_settings
 from argosy.diagnostics.report.model import Case, Comparison, Excerpt, RankRow, Report, Search
 from argosy.diagnostics.report.next_steps import list_commands, list_steps
@@ -90,14 +90,13 @@ def collect_report(session: Session, job: str) -> Report:
     output = read_ends_of(facts.output) if facts.output and can_read(facts.output) else ""
     logs = "\n".join((output, *map(read_ends_of, find_network_logs(facts, read_plan(facts.record)))))
     case = _collect_case(session, facts, output, logs)
-    clues = find_clues(case)
     missing = explain_missing_bandwidth(facts, case.compared)
     return Report(
         case=case,
         summary=summarize(case),
-        cause=explain_cause(clues),
-        chain=cite_lines(clues),
-        steps=tuple(list_steps(clues)),
+        cause=explain_cause(case),
+        chain=cite_lines(case),
+        steps=tuple(list_steps(case)),
         timeline=plan_timeline(facts, output),
         unknown=tuple(unknown_times(facts, case.plan, output)),
         ranks=tuple(_ranks(facts, case.plan)),

@@ -267,66 +267,6 @@ class Case(msgspec.Struct, frozen=True):
         return tuple(each.value for each in choices if each.key in private or SECRET_NAME.search(each.key))
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """A line of the program with a new argument, and the value of a variable that NCCL read.
-
-    Attributes
-    ----------
-    line, code
-        Number and text of the line.
-    """
-
-    line: int
-    code: str
-    argument: str
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """A line of the program, by its number, that defines a name which the line with the error reads."""
-
-    line: int
-    name: str
-    code: str
-
-
-class ArgumentUse(msgspec.Struct, frozen=True):
-    """The frame of a traceback that reads an argument of the program, and how, for example ``sys.argv[2]``."""
-
-    frame: UserFrame
-    expression: str
-
-
-class Clues(msgspec.Struct, frozen=True):
-    """The connections between the facts about a job; the cause, the cited lines and the next steps are based on them.
-
-    Attributes
-    ----------
-    known
-        The first error in the output that a signature explains.
-    failed_check
-        The first failed check that has a hint.
-    only_arguments
-        Whether nothing but the arguments differs from the last run that passed.
-    use
-        The line of the program that reads a changed argument.
-    definitions
-        Lines on the page that define names of the line with the error.
-    settings
-        Variable in the log -> the line of the program that sets it by an argument.
-    wrong_cards
-        The change of ``NCCL_IB_HCA`` if it allows none of the cards that the last run that passed used.
-    """
-
-    case: Case
-    known: KnownError | None
-    failed_check: Finding | None
-    only_arguments: bool
-    use: ArgumentUse | None
-    definitions: tuple[Definition, ...]
-    settings: dict[str, Setting]
-    wrong_cards: Change | None
-
-
 class Report(msgspec.Struct, frozen=True):
     """All facts of a report.
 
