@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from argosy.bench.startup_program import start
 from argosy.builder.bases.base import Base, open_base
 from argosy.builder.bases.choose import PYTHON_PACKAGES
 from argosy.builder.output.assemble import content_over, pack_whole, plan_metadata, write_delta, write_flat
 from argosy.core.session import Session
 from argosy.core.store import atomic_file
 from argosy.images.open import open_image
-from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_pieces, write_sif
-from argosy.images.squashfs.join import join_squashfs
+from argosy.images.sif.write import FileSlice, plan_system_part, whole_of, write_sif
 from argosy.images.squashfs.pack import normalise_tree, run_pack
 from argosy.images.tree_digests import describe_with_notes, digest_entries
 from argosy.recipes.lock import Lock
@@ -35,7 +31,6 @@ FLAT_SHARE_OF_APPTAINER = Budget(0.125)
 PEAK = Budget(1000)
 BASE_SIZE = Budget(1, at_least=True)
 READ_SHARE = Budget(1.1)
-LISTED_FILES = 7000
 
 
 def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
@@ -50,8 +45,6 @@ def run_packing(inputs: Inputs, *, quick: bool) -> Outcome:
         *_sizes(inputs),
         *_our_rows(delta, flat, copied, inputs),
         *_anew_rows(delta, flat, anew),
-        *_compressor_rows(inputs),
-        *_listing_rows(runs=1 if quick else 5),
     ]
     if missing:
         return Outcome(tuple(rows), (f"packing: no comparison with apptainer build: {missing}",))
@@ -201,59 +194,6 @@ def _anew_rows(delta: list[Usage], flat: list[Usage], anew: Usage) -> list[Row]:
         share = [usage.wall / anew.wall for usage in usages]
         rows.append(many(f"packing.{name}.of_anew", f"{name}: share of that wall", share, "", budget=SHARE_OF_ANEW))
     return rows
-
-
-def _compressor_rows(inputs: Inputs) -> list[Row]:
-    """Measure the compressor alone on the same bytes: no packer costs less on this machine."""
-    if not shutil.which("zstd"):
-        return []
-    pipe = 'tar --create --file=- "$1" | zstd --single-thread --quiet -1 --stdout > /dev/null'
-    words = ("sh", "-c", pipe, "sh", str(inputs.layer_tree))
-    cpu = [call_apart(HERE, run_command, words).cpu / inputs.layer_bytes * GIGA for _ in range(3)]
-    return [many("packing.zstd.cpu_per_gb", "zstd -1 alone, for comparison: CPU per GB", cpu, "s")]
-
-
-def _listing_rows(runs: int) -> list[Row]:
-    """Time `ls -l` of a large folder on a kernel mount, which reads its index; none if this machine mounts none."""
-    if os.geteuid() != 0:
-        return []
-    with open_folder() as folder:
-        tree, base = folder / "tree", folder / "base"
-        base.mkdir()
-        (tree / "large").mkdir(parents=True)
-        for number in range(LISTED_FILES):
-            (tree / f"large/operator_{number:05}_native_dispatch.h").write_text(str(number))
-        packed = folder / "packed.sqfs"
-        _pack_plainly(tree, packed)
-        _pack_plainly(base, folder / "base.sqfs")
-        joined = folder / "joined.sqfs"
-        write_pieces(joined, join_squashfs(whole_of(folder / "base.sqfs"), (whole_of(packed),), time=0))
-        try:
-            flat = [_list_mounted(joined, folder) for _ in range(runs)]
-            theirs = [_list_mounted(packed, folder) for _ in range(runs)]
-        except RuntimeError:
-            return []
-    key, what = "packing.kernel_ls", f"ls -l of {LISTED_FILES} files, kernel mount"
-    return [
-        many(f"{key}.flat", f"{what}: flat", flat, "s", against=f"{key}.mksquashfs"),
-        many(f"{key}.mksquashfs", f"{what}: mksquashfs", theirs, "s"),
-    ]
-
-
-def _pack_plainly(tree: Path, out: Path) -> None:
-    run("mksquashfs", str(tree), str(out), "-comp", "zstd", "-no-xattrs", "-quiet", "-no-progress")
-
-
-def _list_mounted(image: Path, folder: Path) -> float:
-    """Mount an image anew, so that the kernel knows no name of it; give the seconds of `ls -l`."""
-    mounted = folder / "mounted"
-    mounted.mkdir(exist_ok=True)
-    run("mount", "-t", "squashfs", "-o", "loop,ro", str(image), str(mounted))
-    try:
-        listing = {"name": "ls", "words": ("ls", "-l", str(mounted / "large")), "env": dict(os.environ)}
-        return start(listing, 1, str(folder / "said"))
-    finally:
-        run("umount", str(mounted))
 
 
 def _apptainer_rows(steps: dict[str, Usage]) -> list[Row]:

@@ -194,16 +194,6 @@ def parse_lscpu(text: str) -> Cores:
     return Cores(cpus, {cpu: numa[cpu] for cpu in cpus})
 
 
-def parse_filesystem(mounts: str, path: str) -> str:
-    """Give the kind of the file system that holds a path, from ``/proc/mounts``; the last mount wins."""
-    kind, best = "", -1
-    for line in mounts.splitlines():
-        words = line.split()
-        if len(words) > 2 and (path == words[1] or path.startswith(words[1].rstrip("/") + "/")):  # noqa: PLR2004 - device, place, kind
-            kind, best = (words[2], len(words[1])) if len(words[1]) >= best else (kind, best)
-    return kind
-
-
 def parse_nvidia(query: str, topology: str) -> Gpus:
     """Read nvidia-smi's ``--query-gpu=name,memory.total,pci.bus_id`` (csv, no units) and its ``topo -m``."""
     rows = [[cell.strip() for cell in line.split(",")] for line in query.splitlines() if line.count(",") == 2]  # noqa: PLR2004
