@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.startup import Calls, Figure, StartupReport
-from argosy.bench.startup_cases import BARE, LINE, RUNTIME, WRAPPER
+from argosy.bench.startup import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT

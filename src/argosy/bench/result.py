@@ -6,6 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+SWEEP = "sweep.json"
+"""File in the records of jobs that were submitted together: their numbers."""
+
 GBIT = 8
 """Gigabits in a gigabyte."""
 

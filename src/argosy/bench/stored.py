@@ -10,9 +10,8 @@ import msgspec
 
 from argosy.bench import settings
 from argosy.bench.collectives_output import CollectivesOutput, parse_collectives
-from argosy.bench.result import ALGORITHM, BUS, BenchResult, Figure, Kind
-from argosy.bench.startup import StartupReport
-from argosy.bench.startup_cases import CASES
+from argosy.bench.result import ALGORITHM, BUS, SWEEP, BenchResult, Figure, Kind
+from argosy.bench.startup import CASES, StartupReport
 from argosy.bench.statistics import quartiles
 from argosy.core.errors import ArgosyError, UsageError
 from argosy.core.parse import decode_json, parse_json
@@ -28,9 +27,6 @@ from argosy.jobs.record import read_submission
 from argosy.jobs.remote_record import copy_output, session_of
 from argosy.sites.load import load_site
 from argosy.slurm.queries import is_job_id
-
-SWEEP = "sweep.json"
-"""File in the records of jobs that were submitted together: their numbers."""
 
 EARLIER, MOST_EARLIER = "earlier", 5
 """The word for the earlier comparable jobs of the first result, and how many of them are read."""

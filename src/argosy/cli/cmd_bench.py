@@ -10,8 +10,16 @@ from typing import Any
 import click
 import msgspec
 
-from argosy.bench.requests import OPERATIONS, as_benchmark, as_node_test, benchmark_command, node_test_command
-from argosy.bench.startup_cases import CASES, StartupRequest
+from argosy.bench.requests import (
+    OPERATIONS,
+    as_benchmark,
+    as_node_test,
+    benchmark_command,
+    launch_sweep,
+    node_test_command,
+    parse_node_counts,
+)
+from argosy.bench.startup import CASES, StartupRequest
 from argosy.bench.statistics import VariantResult
 from argosy.cli import cmd_launch
 from argosy.cli.bench_results import (
@@ -65,8 +73,6 @@ def _launch_command(
 
 
 def _collectives(ctx: click.Context, /, *, operation: str, most: str, nodes: str, **options: Any) -> None:
-    from argosy.bench.sweep import parse_node_counts
-
     options["command"] = benchmark_command(operation, most)
     counts = parse_node_counts(nodes) if nodes else ()
     options["nodes"] = counts[0] if counts else None
@@ -147,8 +153,6 @@ def _verify(ctx: click.Context, job: str) -> None:
 
 def _sweep(ctx: click.Context, counts: tuple[int, ...], options: dict[str, Any], change: Change) -> None:
     """Launch a measurement on several numbers of nodes, one job for each; with --follow, show all at the end."""
-    from argosy.bench.sweep import launch_sweep
-
     mode = _take_mode(options)
     refuse_undrawable_pictures(mode.html, mode.svg, follow=mode.follow)
     if mode.in_allocation or mode.script is not None:
