@@ -21,18 +21,12 @@ LONGEST_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """What the ranks of a node held together.
-
-    Attributes
-    ----------
-    file_bytes
-        Sum of ``Pss_File`` of smaps_rollup: pages of files, each counted once however many ranks share it.
-    mapped_bytes
-        Bytes of the files that each rank mapped.
-    """
+    """What the ranks of a node held together."""
 
     file_bytes: int
+    """Sum of ``Pss_File`` of smaps_rollup: pages of files, each counted once however many ranks share it."""
     mapped_bytes: int
+    """Bytes of the files that each rank mapped."""
 
 
 def run_memory(inputs: Inputs, *, quick: bool) -> Outcome:

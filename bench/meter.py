@@ -22,23 +22,18 @@ OF_OPEN_FILE = re.compile(r'\d+, "",')
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a piece of work cost, its ended child processes included.
-
-    Attributes
-    ----------
-    wall, cpu, system
-        Seconds; `cpu` is user and system time, `system` the kernel's part of it.
-    read
-        Bytes asked of read calls (``rchar`` of proc(5)), whether they came from disk or from memory.
-    peak
-        Bytes: the largest resident set of any one process so far, so measure each piece of work in a fresh process.
-    """
+    """What a piece of work cost, its ended child processes included."""
 
     wall: float
+    """Seconds."""
     cpu: float
+    """Seconds of user and system time."""
     read: int
+    """Bytes asked of read calls (``rchar`` of proc(5)), whether they came from disk or from memory."""
     peak: int
+    """Bytes: the largest resident set of any one process so far, so measure each piece of work in a fresh process."""
     system: float
+    """The kernel's part of `cpu`."""
 
 
 def run_metered(work: Callable[[], object]) -> Usage:
@@ -111,17 +106,12 @@ def run_cpu(words: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """File-system calls of a program and its children, as strace's class ``%file`` has them.
-
-    Attributes
-    ----------
-    named
-        Those that name a path.  The others ask about an open file: glibc 2.33 and later say fstat() as a call of
-        this class, older ones do not.
-    """
+    """File-system calls of a program and its children, as strace's class ``%file`` has them."""
 
     every: int
     named: int
+    """Those that name a path.  The others ask about an open file: glibc 2.33 and later say fstat() as a call of
+    this class, older ones do not."""
 
 
 def run_counted(words: Sequence[str]) -> Calls:

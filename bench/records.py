@@ -11,16 +11,11 @@ from argosy.bench.statistics import quartiles
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit of the design, in the unit of its row.
-
-    Attributes
-    ----------
-    at_least
-        Whether the figure must reach the limit; otherwise it must stay below it.
-    """
+    """A limit of the design, in the unit of its row."""
 
     limit: float
     at_least: bool = False
+    """Whether the figure must reach the limit; otherwise it must stay below it."""
 
     def __str__(self) -> str:
         """Render with its sign; the unit is the row's."""
@@ -29,33 +24,23 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure.
-
-    Attributes
-    ----------
-    key
-        Stable name, by which runs are compared: ``packing.delta.wall``.
-    group
-        The part of the bench that measured it.
-    value
-        The figure; a median where it was taken several times.
-    low, high
-        Quartiles of the single values; equal to `value` where there is one.
-    runs
-        How many single values there are.
-    against
-        Key of the row that this one is set in proportion to; empty for none.
-    """
+    """One figure."""
 
     key: str
+    """Stable name, by which runs are compared: ``packing.delta.wall``."""
     group: str
+    """The part of the bench that measured it."""
     what: str
     value: float
+    """The figure; a median where it was taken several times."""
     unit: str
     low: float
     high: float
+    """Quartiles of the single values; equal to `value` where there is one."""
     runs: int = 1
+    """How many single values there are."""
     against: str = ""
+    """Key of the row that this one is set in proportion to; empty for none."""
     budget: Budget | None = None
 
     @property
@@ -77,22 +62,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run: what was measured, where, and with what.
-
-    Attributes
-    ----------
-    date
-        ISO date on which it was run.
-    command
-        The words that ran it.
-    machine, tools
-        Pairs of name and fact.
-    """
+    """A whole run: what was measured, where, and with what."""
 
     date: str
+    """ISO date on which it was run."""
     command: str
+    """The words that ran it."""
     machine: tuple[tuple[str, str], ...]
     tools: tuple[tuple[str, str], ...]
+    """Pairs of name and fact."""
     rows: tuple[Row, ...] = field(default=())
     remarks: tuple[str, ...] = ()
 

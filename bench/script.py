@@ -29,16 +29,11 @@ STEP = re.compile(r'^\d+ +execve\("[^"]*/srun"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a script does until its ranks are started.
-
-    Attributes
-    ----------
-    rpcs
-        Connections over the network: each question to Slurm's controller is one at least.
-    """
+    """What a script does until its ranks are started."""
 
     forks: int
     rpcs: int
+    """Connections over the network: each question to Slurm's controller is one at least."""
 
 
 def run_script(_inputs: Inputs, *, quick: bool) -> Outcome:  # noqa: ARG001 - counts are the same for few runs

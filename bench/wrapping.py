@@ -61,24 +61,17 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """Where things are wrapped, and by what.
-
-    Attributes
-    ----------
-    folder
-        Of this runtime's own: prefixes, the cache, logs.
-    base
-        A small one: all packages are the environment's own.
-    argosy
-        The program, there.
-    """
+    """Where things are wrapped, and by what."""
 
     runtime: str
     place: Place
     folder: Path
+    """Of this runtime's own: prefixes, the cache, logs."""
     wheels: Path
     base: Path
+    """A small one: all packages are the environment's own."""
     argosy: str
+    """The program, there."""
 
     def run(self, *words: str) -> Usage:
         """Run a command there, with a cache and an index of its own."""

@@ -15,15 +15,10 @@ TIMED_OUT = 124
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a program ended.
-
-    Attributes
-    ----------
-    code
-        Exit code; 124 after the time limit, 127 if the program does not exist.
-    """
+    """How a program ended."""
 
     code: int
+    """Exit code; 124 after the time limit, 127 if the program does not exist."""
     stdout: str
     stderr: str
     seconds: float

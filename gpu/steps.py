@@ -26,23 +26,17 @@ NO_TORCH = "needs an image with PyTorch: make gpu TORCH_IMAGE=FILE"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Facts and settings that all steps share.
-
-    Attributes
-    ----------
-    argosy
-        Command that starts Argosy.
-    remaining
-        Returns the seconds that are left for the whole run.
-    """
+    """Facts and settings that all steps share."""
 
     argosy: tuple[str, ...]
+    """Command that starts Argosy."""
     environment: Mapping[str, str]
     vendor: str
     gpus: int
     image: Path
     torch_image: str
     remaining: Callable[[], float]
+    """Returns the seconds that are left for the whole run."""
     root: bool = False
 
     def start(self, *words: str, extra: Mapping[str, str] | None = None) -> tuple[str, Reply]:

@@ -50,91 +50,59 @@ CALL = re.compile(r'^(?:\d+\s+)?[a-z_0-9]+\((?:AT_FDCWD, |\d+, )?"(?P<path>[^"]+
 
 
 class StartupRequest(msgspec.Struct, frozen=True):
-    """A measurement that the user asks for.
-
-    Attributes
-    ----------
-    code
-        Python code to run, for example ``import torch``.
-    only
-        Cases to run; empty for all.
-    at_once
-        Pairs of simultaneous starts and the number of repetitions.
-    cold
-        Number of starts with the pages of the image dropped from memory.
-    count
-        Whether file-system calls are counted.
-    """
+    """A measurement that the user asks for."""
 
     prefix: Path
     code: str = "pass"
+    """Python code to run, for example ``import torch``."""
     only: tuple[str, ...] = ()
+    """Cases to run; empty for all."""
     at_once: tuple[tuple[int, int], ...] = ((1, 30), (8, 7), (64, 3))
+    """Pairs of simultaneous starts and the number of repetitions."""
     cold: int = 5
+    """Number of starts with the pages of the image dropped from memory."""
     count: bool = True
+    """Whether file-system calls are counted."""
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One way to start the program.
-
-    Attributes
-    ----------
-    drop
-        Files and folders whose pages are dropped from memory before a cold start.
-    place
-        Folder of the shared file system with the files of the case: calls that name a path below it are counted. Empty
-        if paths in the container name these files, too (unpacked trees).
-    """
+    """One way to start the program."""
 
     name: str
     words: tuple[str, ...]
     env: Mapping[str, str]
     drop: tuple[str, ...]
+    """Files and folders whose pages are dropped from memory before a cold start."""
     place: str
+    """Folder of the shared file system with the files of the case: calls that name a path below it are counted.
+    Empty if paths in the container name these files, too (unpacked trees)."""
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """Milliseconds of one case: median and quartiles.
-
-    Attributes
-    ----------
-    at_once
-        Number of simultaneous starts; 0 for a cold start.
-    each
-        The single values in the order of the measurement.
-    """
+    """Milliseconds of one case: median and quartiles."""
 
     case: str
     at_once: int
+    """Number of simultaneous starts; 0 for a cold start."""
     median: float
     low: float
     high: float
     runs: int
     each: tuple[float, ...] = ()
+    """The single values in the order of the measurement."""
 
 
 class Calls(msgspec.Struct, frozen=True):
-    """File-system calls of one start that name a path.
-
-    Attributes
-    ----------
-    shared
-        Calls on the shared file system; None if they cannot be counted.
-    """
+    """File-system calls of one start that name a path."""
 
     case: str
     calls: int
     shared: int | None
+    """Calls on the shared file system; None if they cannot be counted."""
 
 
 class StartupReport(msgspec.Struct, frozen=True):
-    """The result of a measurement.
-
-    Attributes
-    ----------
-    notes
-        Cases that could not be measured, with the reason.
-    """
+    """The result of a measurement."""
 
     prefix: str
     runtime: str
@@ -142,6 +110,7 @@ class StartupReport(msgspec.Struct, frozen=True):
     figures: tuple[Figure, ...]
     calls: tuple[Calls, ...]
     notes: tuple[str, ...] = ()
+    """Cases that could not be measured, with the reason."""
 
 
 def measure_startup(request: StartupRequest, session: Session) -> StartupReport:
@@ -237,23 +206,16 @@ PYTHON = "python"
 
 
 class _BenchTarget(msgspec.Struct, frozen=True):
-    """The prefix whose Python is started.
-
-    Attributes
-    ----------
-    target
-        Path of the Python in the container.
-    env
-        The caller's environment, without variables that refer to software of the host.
-    work
-        Folder for temporary files.
-    """
+    """The prefix whose Python is started."""
 
     request: StartupRequest
     version: Version
     target: str
+    """Path of the Python in the container."""
     env: dict[str, str]
+    """The caller's environment, without variables that refer to software of the host."""
     work: Path
+    """Folder for temporary files."""
 
     @property
     def place(self) -> str:

@@ -111,15 +111,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class LinePlot(msgspec.Struct, frozen=True):
-    """Values over a size or a number.
-
-    Attributes
-    ----------
-    in_bytes
-        Whether x is a size in bytes; its labels then have a unit.
-    log_x, log_y
-        Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well.
-    """
+    """Values over a size or a number."""
 
     title: str
     x_label: str
@@ -127,55 +119,41 @@ class LinePlot(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
     in_bytes: bool = False
+    """Whether x is a size in bytes; its labels then have a unit."""
     log_x: bool = True
     log_y: bool = False
+    """Whether an axis is logarithmic; the ticks of x are the points, so powers of two read well."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A value of a plot of rows.
-
-    Attributes
-    ----------
-    low, high
-        Ends of the spread; None if there is none.
-    each
-        Single values, drawn as dots.
-    limit
-        Limit that the value should keep, drawn as a mark; None if there is none.
-    accent
-        Whether the row stands out from the others.
-    group
-        Heading above the row, written once for rows that follow each other.
-    """
+    """A value of a plot of rows."""
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
+    """Ends of the spread; None if there is none."""
     each: tuple[float, ...] = ()
+    """Single values, drawn as dots."""
     limit: float | None = None
+    """Limit that the value should keep, drawn as a mark; None if there is none."""
     accent: bool = True
+    """Whether the row stands out from the others."""
     group: str = ""
+    """Heading above the row, written once for rows that follow each other."""
 
 
 class RowPlot(msgspec.Struct, frozen=True):
-    """Values side by side, one row for each.
-
-    Attributes
-    ----------
-    unit
-        Unit of all values, for the axis and the numbers.
-    log
-        Whether the axis is logarithmic: points instead of bars, because a bar needs a zero.
-    limit_label
-        Meaning of the rows' limits.
-    """
+    """Values side by side, one row for each."""
 
     title: str
     unit: str
+    """Unit of all values, for the axis and the numbers."""
     rows: tuple[Row, ...]
     log: bool = False
+    """Whether the axis is logarithmic: points instead of bars, because a bar needs a zero."""
     limit_label: str = "limit"
+    """Meaning of the rows' limits."""
 
 
 Plot = LinePlot | RowPlot

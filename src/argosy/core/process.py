@@ -65,30 +65,20 @@ LINE_END = re.compile(rb"\r?\n|\r(?!\n|$)")
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A program to start.
-
-    Attributes
-    ----------
-    argv
-        The program and its arguments.
-    cwd
-        Working directory; None means the caller's.
-    env
-        The complete environment; None means the caller's.
-    stdin
-        Text for standard input; None means empty.
-    stdin_file
-        Path of a file for standard input.
-    joined
-        Whether standard output and standard error of a captured program are one stream, which keeps their order.
-    """
+    """A program to start."""
 
     argv: Argv
+    """The program and its arguments."""
     cwd: str | None = None
+    """Working directory; None means the caller's."""
     env: Mapping[str, str] | None = None
+    """The complete environment; None means the caller's."""
     stdin: str | None = None
+    """Text for standard input; None means empty."""
     stdin_file: str | None = None
+    """Path of a file for standard input."""
     joined: bool = False
+    """Whether standard output and standard error of a captured program are one stream, which keeps their order."""
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""

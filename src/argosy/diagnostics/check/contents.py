@@ -43,27 +43,19 @@ say end yes
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The contents of an image that matter for a site.
-
-    Attributes
-    ----------
-    glibc
-        Version of glibc; empty if the image has another C library.
-    torch
-        Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch.
-    mpi, libfabric, plugin
-        An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none.
-    entry
-        Whether ``/opt/argosy/enter`` exists.
-    """
+    """The contents of an image that matter for a site."""
 
     glibc: str = ""
+    """Version of glibc; empty if the image has another C library."""
     python: str = ""
     torch: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Values of ``torch/version.py``: ``__version__``, ``cuda``, ``hip``, ``xpu``; empty without PyTorch."""
     mpi: str = ""
     libfabric: str = ""
     plugin: str = ""
+    """An MPI, libfabric, and a network plugin of NCCL or RCCL; empty if there is none."""
     entry: bool = False
+    """Whether ``/opt/argosy/enter`` exists."""
 
 
 def parse_contents(text: str) -> Contents | None:

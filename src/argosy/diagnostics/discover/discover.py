@@ -95,27 +95,19 @@ WAIT_SECONDS = 300
 
 
 class DiscoverRequest(msgspec.Struct, frozen=True):
-    """A request to discover a site.
-
-    Attributes
-    ----------
-    output
-        The file to write.
-    on_node
-        Whether a short job queries a compute node.
-    partition, account, qos
-        Options of that job; the profile describes the nodes of the partition.
-    date
-        Date of today, in ISO 8601.
-    """
+    """A request to discover a site."""
 
     name: str
     output: Path
+    """The file to write."""
     date: str
+    """Date of today, in ISO 8601."""
     on_node: bool = False
+    """Whether a short job queries a compute node."""
     partition: str = ""
     account: str = ""
     qos: str = ""
+    """Options of that job; the profile describes the nodes of the partition."""
 
 
 def discover_site(session: Session, request: DiscoverRequest) -> Draft:

@@ -30,24 +30,16 @@ TOO_MANY_PATTERNS = 8
 
 
 class Replies(msgspec.Struct, frozen=True):
-    """The replies of a cluster.
-
-    Attributes
-    ----------
-    host
-        Name of the login node.
-    login
-        Replies of Slurm.
-    here
-        Answers of the login node about itself.
-    node
-        Answers of a compute node; empty without --on-node.
-    """
+    """The replies of a cluster."""
 
     host: str
+    """Name of the login node."""
     login: Mapping[str, str]
+    """Replies of Slurm."""
     here: Mapping[str, str]
+    """Answers of the login node about itself."""
     node: Mapping[str, str]
+    """Answers of a compute node; empty without --on-node."""
 
 
 def choose_shape(

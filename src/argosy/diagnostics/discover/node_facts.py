@@ -29,36 +29,24 @@ Value = str | int | bool | list[str] | list[int]
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One value of a profile.
-
-    Attributes
-    ----------
-    section, key
-        Section and key: ``node``, ``cores``.
-    source
-        The command that printed it, and the machine.
-    why
-        How the value was derived, if that is not obvious.
-    """
+    """One value of a profile."""
 
     section: str
     key: str
+    """Section and key: ``node``, ``cores``."""
     value: Value
     source: str
+    """The command that printed it, and the machine."""
     why: str = ""
+    """How the value was derived, if that is not obvious."""
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """The draft of a profile.
-
-    Attributes
-    ----------
-    options
-        Arguments for every job: the section is ``options``, the key the program (``sbatch``).
-    """
+    """The draft of a profile."""
 
     facts: tuple[Fact, ...] = ()
     options: tuple[Fact, ...] = ()
+    """Arguments for every job: the section is ``options``, the key the program (``sbatch``)."""
     partitions: tuple[Mapping[str, str | int | bool], ...] = ()
     questions: tuple[str, ...] = ()
 

@@ -40,54 +40,37 @@ DRIVERS = {
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A folder that Argosy writes to, or its nearest parent that exists.
-
-    Attributes
-    ----------
-    what
-        ``home``, ``cache``, ``state``, ``work files``.
-    kind
-        Type of its file system, for example ``lustre``; empty if it is unknown.
-    free, inodes
-        Free bytes, and the number of files that can still be created; -1 if unknown.
-    """
+    """A folder that Argosy writes to, or its nearest parent that exists."""
 
     what: str
+    """``home``, ``cache``, ``state``, ``work files``."""
     path: str
     writable: bool
     kind: str
+    """Type of its file system, for example ``lustre``; empty if it is unknown."""
     free: int
     inodes: int
+    """Free bytes, and the number of files that can still be created; -1 if unknown."""
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """Facts about this machine.
-
-    Attributes
-    ----------
-    versions
-        Versions of the installed programs; ``?`` if a program does not print its version.
-    namespaces
-        Whether this user can create a user namespace.
-    subuid
-        Whether this user has subordinate user ids.
-    slurm
-        Line of ``scontrol ping`` about the controller that answers, else its first line; empty without Slurm.
-    driver
-        Version of the GPU driver; empty without one.
-    quotas
-        Quotas of this user for the file systems of the folders.
-    """
+    """Facts about this machine."""
 
     host: Host
     versions: Mapping[str, str]
+    """Versions of the installed programs; ``?`` if a program does not print its version."""
     namespaces: bool
+    """Whether this user can create a user namespace."""
     subuid: bool
+    """Whether this user has subordinate user ids."""
     folders: tuple[Folder, ...]
     slurm: str
+    """Line of ``scontrol ping`` about the controller that answers, else its first line; empty without Slurm."""
     slurm_up: bool
     driver: str
+    """Version of the GPU driver; empty without one."""
     quotas: tuple[Quota, ...] = ()
+    """Quotas of this user for the file systems of the folders."""
 
 
 def collect_facts(session: Session) -> MachineFacts:

@@ -62,21 +62,15 @@ class ErrorText(msgspec.Struct, frozen=True):
 
 
 class FindingText(msgspec.Struct, frozen=True):
-    """The row of a check.
-
-    Attributes
-    ----------
-    state
-        Class of the style sheet.
-    section
-        The part of the page that has the evidence of a failed check; else empty.
-    """
+    """The row of a check."""
 
     label: str
     state: str
+    """Class of the style sheet."""
     badge: str
     evidence: str
     section: str
+    """The part of the page that has the evidence of a failed check; else empty."""
     hint: str
 
 

@@ -19,24 +19,17 @@ LATEST = 200
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
-    """The bandwidth that an earlier job measured.
-
-    Attributes
-    ----------
-    date
-        Day of its submission, in ISO 8601.
-    nodes
-        Names of the nodes of its last run; empty if its end was not recorded.
-    shape
-        Shape of the job; None if its plan cannot be read.
-    """
+    """The bandwidth that an earlier job measured."""
 
     job: str
     date: str
+    """Day of its submission, in ISO 8601."""
     measured: Measured
     site: str = ""
     nodes: str = ""
+    """Names of the nodes of its last run; empty if its end was not recorded."""
     shape: Shape | None = None
+    """Shape of the job; None if its plan cannot be read."""
 
     @property
     def group(self) -> tuple[object, ...]:

@@ -35,21 +35,15 @@ PROGRAM_WORDS = 2
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The logs and records of a run.
-
-    Attributes
-    ----------
-    files
-        The files that were read.
-    node_tests
-        Results of each device, for a job of `argosy bench nodes`; None for other jobs.
-    """
+    """The logs and records of a run."""
 
     net: NetFacts
     ranks: tuple[RankFacts, ...]
     expected: Expected
     files: tuple[str, ...]
+    """The files that were read."""
     node_tests: tuple[DeviceTest, ...] | None = None
+    """Results of each device, for a job of `argosy bench nodes`; None for other jobs."""
 
 
 def read_evidence(facts: JobFacts) -> Evidence:
@@ -117,19 +111,13 @@ def _rows(value: object) -> list[dict[str, object]]:
 
 
 class PassedRun(msgspec.Struct, frozen=True):
-    """An earlier run that ended well and passed its checks.
-
-    Attributes
-    ----------
-    measured
-        The bandwidth that it measured, if it was a benchmark.
-    net
-        The network that its logs show.
-    """
+    """An earlier run that ended well and passed its checks."""
 
     job: PastJob
     measured: Measured | None = None
+    """The bandwidth that it measured, if it was a benchmark."""
     net: NetFacts = NetFacts()
+    """The network that its logs show."""
 
 
 def find_passed(session: Session, record: Path, profile: Site) -> PassedRun | None:

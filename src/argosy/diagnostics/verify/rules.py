@@ -23,41 +23,27 @@ LEAST_PAYLOAD = 0.25
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The values that a run should have.
-
-    Attributes
-    ----------
-    gpus
-        GPUs of a node; 0 for none.
-    own_gpus
-        GPUs that each rank should see; 0 if that is unknown.
-    cores
-        The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map.
-    hosts
-        The names of the job's nodes; empty if they are unknown.
-    """
+    """The values that a run should have."""
 
     nodes: int = 0
     ranks: int = 0
     gpus: int = 0
+    """GPUs of a node; 0 for none."""
     own_gpus: int = 0
+    """GPUs that each rank should see; 0 if that is unknown."""
     cores: tuple[str, ...] = ()
+    """The cores of each local rank, for example ``49-55``; empty if ranks are not bound by a map."""
     hosts: tuple[str, ...] = ()
+    """The names of the job's nodes; empty if they are unknown."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of verifying a run.
-
-    Attributes
-    ----------
-    findings
-        In the order ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth``, ``nodes``; only those that apply.
-    bad_nodes
-        Nodes to exclude from the next job.
-    """
+    """The result of verifying a run."""
 
     findings: tuple[Finding, ...]
+    """In the order ``ranks``, ``network``, ``GPUs``, ``cores``, ``bandwidth``, ``nodes``; only those that apply."""
     bad_nodes: tuple[str, ...] = ()
+    """Nodes to exclude from the next job."""
 
     @property
     def ok(self) -> bool:
