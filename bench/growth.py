@@ -132,13 +132,7 @@ def write_scripts(cluster: Cluster, folder: Path, image: Path) -> None:
 
 
 def measure_starts(cluster: Cluster, folder: Path, counts: Sequence[int], times: int) -> list[Start]:
-    """Run the scripts in turns on each number of nodes.
-
-    Raises
-    ------
-    RuntimeError
-        If a rank did not print its line.
-    """
+    """Run the scripts in turns on each number of nodes."""
     (folder / "submit.sh").write_text(SUBMIT.format(nodes=" ".join(map(str, counts)), times=times))
     cluster.on_login(folder, "sh", "submit.sh")
     return read_starts((folder / "starts").read_text())

@@ -72,13 +72,7 @@ def measure_pairs(cluster: Cluster, folder: Path, image: Path, pairs: int) -> tu
 
 
 def read_times(text: str) -> tuple[Times, Times]:
-    """Read lines of a script's name, its start and the start of each of its ranks.
-
-    Raises
-    ------
-    RuntimeError
-        When a script started no rank.
-    """
+    """Read lines of a script's name, its start and the start of each of its ranks."""
     taken: dict[str, list[tuple[float, float]]] = {"argosy": [], "hand": []}
     for line in text.splitlines():
         name, start, *ranks = line.split()

@@ -67,13 +67,7 @@ def _peak_bytes() -> int:
 def run(
     *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> str:
-    """Run a command that must succeed, and return its output; parameters as `subprocess.run`.
-
-    Raises
-    ------
-    RuntimeError
-        If it failed, with the end of its standard error.
-    """
+    """Run a command that must succeed, and return its output; parameters as `subprocess.run`."""
     done = subprocess.run(
         words, cwd=cwd, env=env, pass_fds=pass_fds, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         errors="replace", check=False,
@@ -89,13 +83,7 @@ def run_command(words: tuple[str, ...]) -> Usage:
 
 
 def run_cpu(words: Sequence[str]) -> float:
-    """Run a command and give the seconds of CPU that it and its children took.
-
-    Raises
-    ------
-    RuntimeError
-        When it failed.
-    """
+    """Run a command and give the seconds of CPU that it and its children took."""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child:
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -123,13 +111,7 @@ def run_counted(words: Sequence[str]) -> Calls:
 
 
 def parse_strace(text: str) -> Calls:
-    """Count the calls in the log of ``strace -f``.
-
-    Raises
-    ------
-    ValueError
-        When there is none: then nothing was traced.
-    """
+    """Count the calls in the log of ``strace -f``."""
     calls = [match["rest"] for match in CALL.finditer(text)]
     if not calls:
         raise ValueError(f"strace logged no call: {text[-200:]!r}")

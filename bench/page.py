@@ -72,13 +72,7 @@ def render_result(result: Result) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """Read a kept result.
-
-    Raises
-    ------
-    SystemExit
-        When the file is not there, or is no result.
-    """
+    """Read a kept result."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except (OSError, msgspec.MsgspecError) as error:

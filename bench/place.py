@@ -97,13 +97,7 @@ def run_in_lab(folder: Path, variables: Mapping[str, str], *words: str) -> str:
 
 
 def call_apart(place: Place, work: Callable[..., Answer], *arguments: object) -> Answer:
-    """Call a function of a module of the bench in a fresh process; arguments and answer travel as JSON.
-
-    Raises
-    ------
-    RuntimeError
-        If it failed, with its standard error.
-    """
+    """Call a function of a module of the bench in a fresh process; arguments and answer travel as JSON."""
     with open_folder() as folder:
         given, got = folder / "given.json", folder / "answer.json"
         given.write_bytes(msgspec.json.encode((work.__module__, work.__name__, arguments), enc_hook=str))

@@ -98,13 +98,7 @@ def run_until_srun(script: str, nodes: int) -> Before:
 
 
 def count_before(text: str, said: str = "") -> Before:
-    """Count forks and connections in a log of ``strace -f``, up to the start of the ranks.
-
-    Raises
-    ------
-    RuntimeError
-        When the ranks were never started.
-    """
+    """Count forks and connections in a log of ``strace -f``, up to the start of the ranks."""
     step = STEP.search(text)
     if step is None:
         raise RuntimeError(f"the script never came to srun: {said[-2000:]}")

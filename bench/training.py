@@ -171,13 +171,7 @@ source "$here/../common.sh"
 
 
 def read_variants(text: str) -> dict[tuple[str, str], list[list[float]]]:
-    """Read lines of a shape, a way, its begin and end in nanoseconds, and the seconds that the program told.
-
-    Raises
-    ------
-    RuntimeError
-        When a program told nothing: it did not come to its end.
-    """
+    """Read lines of a shape, a way, its begin and end in nanoseconds, and the seconds that the program told."""
     taken: dict[tuple[str, str], list[list[float]]] = {(shape, way): [[], []] for shape in SHAPES for way in WAYS}
     for line in text.splitlines():
         shape, way, begin, end, *told = line.split()

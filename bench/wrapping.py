@@ -196,13 +196,7 @@ def phase_rows(logs: Sequence[str]) -> Iterator[Row]:
 
 
 def read_phases(log: str) -> tuple[float, float, float]:
-    """Return the milliseconds of the phases of one start.
-
-    Raises
-    ------
-    RuntimeError
-        If a program of the start was never executed.
-    """
+    """Return the milliseconds of the phases of one start."""
     started = _executed(log)
     first = started[0][0]
     bwrap = next((at for at, program, _ in started if _is_bwrap(program)), 0.0)
@@ -223,13 +217,7 @@ def _is_bwrap(program: str) -> bool:
 
 
 def count_until(trace: str, program: str) -> tuple[int, int]:
-    """Count forks and programs started in a log of ``strace -f``, until `program` takes its process.
-
-    Raises
-    ------
-    RuntimeError
-        When it never did.
-    """
+    """Count forks and programs started in a log of ``strace -f``, until `program` takes its process."""
     found = re.search(rf'^\d+ +execve\("[^"]*/{program}".* = 0$', trace, re.MULTILINE)
     if found is None:
         raise RuntimeError(f"{program} was never started: {trace[-600:]}")
