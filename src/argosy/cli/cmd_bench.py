@@ -280,7 +280,7 @@ def history(site: str, *, as_json: bool) -> None:
     The list comes from the output of your last 200 jobs: 'argosy bench collectives', nccl-tests and rccl-tests. Jobs
     are comparable if site, nodes, ranks and operation are the same.
     """
-    from argosy.diagnostics.verify.earlier import list_earlier, render_history
+    from argosy.bench.stored import list_earlier, render_history
 
     rows = list_earlier(open_session(quiet=True), site)
     text = render_history(rows) if rows else "no job that was submitted from this machine measured a bandwidth"
