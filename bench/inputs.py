@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,11 +125,7 @@ def make_inputs(recipe: Recipe) -> Inputs:
 
 def tree_bytes(tree: Path) -> int:
     """Add up the sizes of the regular files below a folder."""
-    return sum(path.lstat().st_size for path in _files(tree))
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def made_base(recipe: Recipe, session: Session) -> Path:

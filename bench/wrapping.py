@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.bench.startup import BARE, LINE, RUNTIME, WRAPPER, Calls, Figure, StartupReport
+from argosy.bench.startup import BARE, LINE, RUNTIME, WRAPPER, Calls, StartupReport
 from argosy.builder.build import build_image
 from argosy.builder.records import BuildRequest
 from argosy.core.layout import ROOT
@@ -231,7 +231,8 @@ def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT
     figures = {figure.case: figure for figure in report.figures if figure.at_once == 1}
     key, who = f"wrapping.{target.runtime}.start", f"{target.runtime}: python -c pass"
     for name, figure in figures.items():
-        yield _start_row(f"{key}.{name}", f"{who}, {name}", figure)
+        spread = (figure.low, figure.high, figure.runs)
+        yield Row(f"{key}.{name}", "wrapping", f"{who}, {name}", figure.median, "ms", *spread)
     wrapper = figures[WRAPPER].each
     to_plain = pairwise(wrapper, figures[RUNTIME].each)
     if target.place is not HERE:
@@ -244,10 +245,6 @@ def _start_rows(target: BenchTarget, quick: bool) -> Iterator[Row]:  # noqa: FBT
         entered = [ours - runtime for ours, runtime in zip(wrapper, figures[RUNTIME].each, strict=True)]
         what = f"{who}, wrapper above the bare runtime"
         yield many(f"{key}.above_runtime", what, entered, "ms", budget=ABOVE_RUNTIME)
-
-
-def _start_row(key: str, what: str, figure: Figure) -> Row:
-    return Row(key, "wrapping", what, figure.median, "ms", figure.low, figure.high, figure.runs)
 
 
 def _call_rows(calls: dict[str, tuple[Calls, ...]]) -> Iterator[Row]:

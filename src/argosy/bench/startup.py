@@ -173,9 +173,10 @@ def count_calls(name: str, trace: str, folder: str) -> Calls:
 
 def render_table(report: StartupReport) -> str:
     """Render a report as a table: median and quartiles in milliseconds, and calls, one row per case."""
-    batches = _batches(report)
+    batches = sorted({figure.at_once for figure in report.figures})
+    names = [name for name in CASES if any(figure.case == name for figure in report.figures)]
     rows = [["", *(_batch_name(each) for each in batches), "calls", "on the prefix's files"]]
-    for name in _case_names(report):
+    for name in names:
         figures = {figure.at_once: figure for figure in report.figures if figure.case == name}
         calls = next((each for each in report.calls if each.case == name), None)
         counts = ("", "")
@@ -192,14 +193,6 @@ def _milliseconds(figure: Figure | None) -> str:
 
 def _batch_name(at_once: int) -> str:
     return f"{at_once} at once" if at_once > 1 else "one" if at_once else "one, cold"
-
-
-def _case_names(report: StartupReport) -> list[str]:
-    return [name for name in CASES if any(figure.case == name for figure in report.figures)]
-
-
-def _batches(report: StartupReport) -> list[int]:
-    return sorted({figure.at_once for figure in report.figures})
 
 
 PYTHON = "python"
