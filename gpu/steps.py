@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu.command import Reply, run, show
-from gpu.environment import REPO, has_program
+from gpu.environment import REPO, Reply, has_program, run
 from gpu.probe.result import parse_lines
 from gpu.report import State, Step
 
@@ -43,7 +43,7 @@ class Stage:
         """Run `argosy` with arguments, and return the command line and the reply."""
         limit = min(STEP_LIMIT, self.remaining())
         reply = run((*self.argosy, *words), {**self.environment, **(extra or {})}, limit)
-        return show(("argosy", *words)), reply
+        return shlex.join(("argosy", *words)), reply
 
 
 def all_steps(stage: Stage) -> list[Callable[[], Step]]:
