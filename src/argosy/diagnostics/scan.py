@@ -19,41 +19,28 @@ SCANNER = "pip-audit"
 
 
 class Vulnerability(msgspec.Struct, frozen=True):
-    """A known vulnerability of a package.
-
-    Attributes
-    ----------
-    id, aliases
-        Its number in the database, and those in others, for example of CVE.
-    fixed
-        Versions without it; empty if there is none.
-    """
+    """A known vulnerability of a package."""
 
     package: str
     version: str
     id: str
     aliases: tuple[str, ...] = ()
+    """Its number in the database, and those in others, for example of CVE."""
     fixed: tuple[str, ...] = ()
+    """Versions without it; empty if there is none."""
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """The result of a scan.
-
-    Attributes
-    ----------
-    checked
-        Number of packages that were checked.
-    unchecked
-        Packages that the database does not know, for example builds of a vendor.
-    others
-        Packages that are not from PyPI, by kind: ``deb``, ``conda``, ``rpm``. They were not checked.
-    """
+    """The result of a scan."""
 
     image: str
     checked: int
+    """Number of packages that were checked."""
     found: tuple[Vulnerability, ...]
     unchecked: tuple[str, ...] = ()
+    """Packages that the database does not know, for example builds of a vendor."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
+    """Packages that are not from PyPI, by kind: ``deb``, ``conda``, ``rpm``. They were not checked."""
 
 
 def scan_image(image: str, session: Session) -> Scan:
