@@ -112,7 +112,9 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
     job_site = at_gpu_type(_site_at_partition(site, partition, nodes, gpus), request.gpu_type)
     if request.in_allocation:
         job_site = without_core_map(job_site, host.environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    shape, why_shape = choose_job_shape(_wanted(request), job_site, request.why_gpus)
+    shape, why_shape = choose_job_shape(
+        _wanted(request), job_site, request.why_gpus, exclusive=options.exclusive and not request.in_allocation
+    )
     if not request.no_check:
         refuse_memory(options.mem, job_site)
         _refuse_reserved_cores(shape, job_site)

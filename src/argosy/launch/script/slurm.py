@@ -154,7 +154,7 @@ def _count_cores(facts: SlurmFacts) -> Iterator[str]:
     started, shape = facts.script.started, facts.script.shape
     if not shape.cpus_per_rank:
         yield "share_cores  # sets argosy_node_cores, argosy_cores_per_rank"
-        if facts.site.slurm.cpus_option:
+        if facts.site.slurm.cpus_option and shape.gpus_per_node:
             yield "warn_few_cores"
     elif started.per_rank and facts.masks and spare_cores(shape, facts.site):
         yield f"need_cores {facts.cores_per_node}  # of a node"
