@@ -34,6 +34,7 @@ from argosy.launch.site_settings import (
     plan_site_settings,
     refuse_launch,
     refuse_missing_options,
+    with_home_of_nodes,
     with_runtime_options,
     with_site_binds,
     with_variables,
@@ -187,6 +188,8 @@ def _choose_facts(
     why_start = (*((per,) if per else ()), *_explain_mpi(request, site, launcher.value)) if target.is_job else ()
     choices = (*request.choices, *target.choices, launcher, *why_start, *why_container, *why_options, *why_variables)
     whole = with_runtime_options(with_site_binds(with_variables(container, variables), settings.binds), settings)
+    if target.is_job:
+        whole, settings = with_home_of_nodes(whole, settings)
     return LaunchFacts(
         context=context,
         name=request.name or name_of(request.command),

@@ -13,7 +13,7 @@ from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
 from argosy.recipes.option_row import option_name
-from argosy.runtimes.container_plan import ContainerPlan
+from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
 from argosy.sites.conditions import Facts
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
@@ -144,6 +144,30 @@ def with_site_binds(container: ContainerPlan, binds: tuple[Bind, ...]) -> Contai
     taken = {bind.target for bind in container.entry.binds}
     new = tuple(bind for bind in binds if bind.target not in taken)
     return replace(container, entry=replace(container.entry, binds=(*container.entry.binds, *new)))
+
+
+PLAIN_PATH = re.compile(r"[\w@%+=./-]+")
+"""Paths that a job script can pass in a list."""
+
+
+def with_home_of_nodes(container: ContainerPlan, settings: SiteSettings) -> tuple[ContainerPlan, SiteSettings]:
+    """Return container and settings that bind the home only on nodes which have it; some sites do not mount it there.
+
+    The home stays a bind mount of its own if another one lies below it: some runtimes would mount it later.
+    """
+    entry, traits = container.entry, container.runtime.traits
+    home = Bind(entry.person.home, entry.person.home)
+    others = tuple(bind for bind in entry.binds if bind != home)
+    if len(others) == len(entry.binds):
+        return container, settings
+    if traits.skips_binds:
+        binds = tuple(replace(bind, optional=bind == home or bind.optional) for bind in entry.binds)
+        return replace(container, entry=replace(entry, binds=binds)), settings
+    is_above = any(lies_below(bind.target, home.source) for bind in others)
+    if is_above or not traits.node_binds or not PLAIN_PATH.fullmatch(home.source):
+        return container, settings
+    settings = replace(settings, node_binds=(home.source, *settings.node_binds))
+    return replace(container, entry=replace(entry, binds=others)), settings
 
 
 def explain_container(
