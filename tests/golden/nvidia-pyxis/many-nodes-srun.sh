@@ -63,9 +63,12 @@ check_allocation() {
     }
 }
 
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
+
 # The ranks of a node share the cores that Slurm gave; otherwise each would start threads for all cores.
 share_cores() {
-    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_node_cores=$(fewest_cores "$SLURM_JOB_CPUS_PER_NODE")
     argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
