@@ -257,7 +257,7 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
     """Return the reply of scontrol about a job, and a row for each task or component."""
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
-    return reply, parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
 
 
 def _task(row: dict[str, str]) -> int:

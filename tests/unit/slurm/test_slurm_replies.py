@@ -66,10 +66,27 @@ def test_program_arguments_and_comments_are_not_parsed_as_slurms() -> None:
 
 def test_names_and_comments_of_several_lines_make_no_further_jobs() -> None:
     text = "JobId=29 JobName=a\nb UserId=x(1) JobState=COMPLETED Command=(null) Comment=x\nJobState=y  StdOut=/o\n"
-    first, second = parse_scontrol_jobs(f"{text}JobId=30 JobName=c JobState=RUNNING Command=/x StdOut=/p\n")
+    copied = "Comment=as in\nJobId=7 JobName=c JobState=FAILED Command=/x StdOut=/p\nJobId=8 ArrayJobId=7 \nx StdOut=/o"
+    (first,) = parse_scontrol_jobs(text, "29")
     assert (first["JobName"], first["JobState"], first["StdOut"]) == ("a\nb", "COMPLETED", "/o")
-    assert (second["JobId"], second["JobState"]) == ("30", "RUNNING")
-    assert parse_scontrol_jobs("slurm_load_jobs error: Invalid job id specified\n") == ()
+    (first,) = parse_scontrol_jobs(text.replace("Comment=x", copied), "29")
+    assert (first["JobId"], first["JobState"], first["StdOut"]) == ("29", "COMPLETED", "/o")
+    assert parse_scontrol_jobs("slurm_load_jobs error: Invalid job id specified\n", "29") == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "rows"),
+    [
+        ("7", ("JobId=9 ArrayJobId=7 ArrayTaskId=1", "JobId=7 ArrayJobId=7 ArrayTaskId=2-4")),
+        ("7_1", ("JobId=9 ArrayJobId=7 ArrayTaskId=1",)),
+        ("9", ("JobId=9 ArrayJobId=7 ArrayTaskId=1",)),
+        ("7", ("JobId=7 HetJobId=7 HetJobOffset=0", "JobId=8 HetJobId=7 HetJobOffset=1")),
+        ("7+1", ("JobId=8 HetJobId=7 HetJobOffset=1",)),
+    ],
+)
+def test_tasks_and_components_have_rows_of_their_own(job: str, rows: tuple[str, ...]) -> None:
+    text = "".join(f"{row} JobName=c JobState=RUNNING Command=/x StdOut=/p\n" for row in rows)
+    assert [row["JobId"] for row in parse_scontrol_jobs(text, job)] == [row[6] for row in rows]
 
 
 @pytest.mark.parametrize(
