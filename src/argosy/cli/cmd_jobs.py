@@ -281,11 +281,11 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
 
     session = _session_at(ssh)
-    found, accounts = list_queues(session), list_accounts(session)
-    limits = list_qos(session, accounts)
+    found, accounts = with_partition_qos(session, list_queues(session)), list_accounts(session)
+    limits = list_qos(session, accounts, found)
     report = {"queues": found, "accounts": accounts, "qos": limits}
     rows = [
         (
@@ -300,5 +300,7 @@ def queues(ssh: str, *, as_json: bool) -> None:
     for each in accounts:
         partition = f" on {each.partition}" if each.partition else ""
         lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
-    lines += [f"QOS {qos.name}: {qos.limits}" for qos in limits]
+    for qos in limits:
+        partitions = dict.fromkeys(queue.name for queue in found if queue.qos == qos.name)
+        lines.append(f"QOS {qos.name}{' of partition ' * bool(partitions)}{', '.join(partitions)}: {qos.limits}")
     print_report(report, "\n".join(filter(None, lines)), as_json=as_json)

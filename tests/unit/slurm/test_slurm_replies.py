@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ToolFailed, UsageError
-from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
+from argosy.core.process import FakeRunner, Reply
+from argosy.jobs.queues import (
+    Account,
+    Qos,
+    Queue,
+    list_qos,
+    list_queues,
+    parse_associations,
+    parse_qos,
+    parse_sinfo,
+    with_partition_qos,
+)
 from argosy.slurm.calls import may_be_done, says_no_answer
 from argosy.slurm.queries import (
     parse_exit_code,
@@ -21,6 +32,7 @@ from argosy.slurm.queries import (
 )
 from argosy.slurm.sbatch import JobOptions, choose_defaults, parse_job_id, render_directive
 from argosy.slurm.states import ENDED, RUNNING, STATES, WAITING, advise_waiting, describe_state, exit_code_of_state
+from tests.unit.machines import make_session
 
 # Printed by `scontrol show job --oneliner` of Slurm 24.11 and 22.05, addresses and times as they came.
 SHOWN_24 = (
@@ -275,9 +287,9 @@ def test_accounts_are_read() -> None:
     )
 
 
-def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
+def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
     text = "normal|||||\nlong|2-00:00:00|cpu=64,node=2|gres/gpu=16|3|10\nothers|1:00:00||||\n"
-    found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
+    found = parse_qos(text, ("normal", "long", ""))
     assert found == (
         Qos("normal", "", "", "", "", ""),
         Qos("long", "2-00:00:00", "cpu=64,node=2", "gres/gpu=16", "3", "10"),
@@ -286,6 +298,21 @@ def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE Nodes=n[1-2]
+PartitionName=gpu AllowGroups=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS=limited DefaultTime=NONE Nodes=n3
+"""
+
+
+def test_the_limits_of_the_qos_of_a_partition_are_listed() -> None:
+    sinfo = "main|up|infinite|1-infinite|0/2/0/2|8|16000|(null)\ngpu|up|infinite|1|0/1/0/1|8|16000|gpu:2\n"
+    replies = {"sinfo": sinfo, "scontrol": PARTITIONS, "sacctmgr": "normal|||||\nlimited|1:00:00||gres/gpu=1||\n"}
+    session = make_session(runner=FakeRunner([((name,), Reply(0, text, "")) for name, text in replies.items()]))
+    queues = with_partition_qos(session, list_queues(session))
+    assert [queue.qos for queue in queues] == ["", "limited"]
+    assert list_qos(session, (), queues) == (Qos("limited", "1:00:00", "", "gres/gpu=1", "", ""),)
 
 
 def test_jobs_in_hidden_partitions_are_listed() -> None:
