@@ -118,6 +118,13 @@ def test_an_invalid_choice_is_refused_with_its_line(tmp_path: Path) -> None:
     assert refusal(tmp_path, LEAST + '[slurm]\ngpu_option = "x"\n').hint == "use one of gpus-per-node, gres, none"
 
 
+def test_a_site_cannot_start_all_programs_with_ray_and_is_told_why(tmp_path: Path) -> None:
+    error = refusal(tmp_path, LEAST + '[launcher]\ndefault = "ray"\n')
+    assert error.evidence == f"{tmp_path}/x.toml:5: launcher.default: 'ray' is not one of its values"
+    assert "first node only" in error.hint
+    assert "--launcher ray" in error.hint
+
+
 def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/x.toml:4:" in refusal(tmp_path, LEAST + "[node\n").evidence
 
