@@ -6,7 +6,7 @@ from argosy.core.model import Host, Variable
 from argosy.core.records import replace
 from argosy.core.shell import ShellExpr
 from argosy.jobs.launch_plan import LaunchPlan
-from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts, mpi_of
+from argosy.launch.choices import LaunchFacts, choose_job_facts, choose_local_facts
 from argosy.launch.context import LaunchContext
 from argosy.launch.cores import bound_cores, choose_masks, planned_threads
 from argosy.launch.launchers.launcher import Counts, LauncherCommand, LauncherSpec, find_launcher
@@ -101,7 +101,7 @@ def plan_job(context: LaunchContext) -> LaunchPlan:
             *advised_against(facts.site, facts.site_settings.avoided, asked),
         ),
         attach=_attach_script(facts),
-        cores=bound_cores(facts.shape, facts.site, facts.launcher),
+        cores=bound_cores(facts.shape, facts.site, facts.mpi),
         output=facts.options.output,
         directives=options,
         polling_seconds=facts.site.slurm.polling_seconds,
@@ -144,7 +144,7 @@ def slurm_facts(facts: LaunchFacts) -> SlurmFacts:
         options=facts.options,
         extra=request.extra,
         masks=masks,
-        mpi=mpi_of(request, facts.site) if started.mpi else "",
+        mpi=facts.mpi,
         site_settings=facts.site_settings,
         label=request.label,
         gpu_type=request.gpu_type,

@@ -12,6 +12,7 @@ from argosy.core.model import NO_VALUES, Bind, Choice, ChoiceKey, ContainerReque
 from argosy.core.records import replace
 from argosy.host.gpus import BY_DEVICES
 from argosy.launch.context import LaunchTarget
+from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
@@ -237,13 +238,27 @@ def caller_variables(environment: Mapping[str, str]) -> tuple[Variable, ...]:
     return tuple(Variable(name, environment[name]) for name in forced)
 
 
-def refuse_launch(container: ContainerPlan, launcher: str, settings: SiteSettings, site: Site, *, mpi: str) -> None:
+DEFAULT_MPI = "pmix"
+"""The value of ``srun --mpi`` at a site whose profile has none."""
+
+
+def choose_mpi(launcher: str, asked: str, site: Site) -> str:
+    """Return what connects the ranks of the launcher `mpi`: the host's mpiexec, else the value of ``srun --mpi``.
+
+    The value is the user's, else the site's, else ``pmix``. The text is empty for other launchers.
+    """
+    if launcher != "mpi":
+        return ""
+    return MPIEXEC if site.launcher.mpiexec else asked or site.launcher.mpi or DEFAULT_MPI
+
+
+def refuse_launch(container: ContainerPlan, settings: SiteSettings, site: Site, mpi: str) -> None:
     """Refuse a launch that the runtime does not support.
 
     Parameters
     ----------
     mpi
-        Value of ``srun --mpi``, for the launcher ``mpi``.
+        As `choose_mpi` returns it.
 
     Raises
     ------
@@ -251,20 +266,20 @@ def refuse_launch(container: ContainerPlan, launcher: str, settings: SiteSetting
         If the runtime does not support the launcher, or a setting of the site.
     """
     runtime, hint = container.runtime, "select another runtime with --runtime"
-    if launcher == "mpi" and not runtime.traits.host_mpi:
+    if mpi and not runtime.traits.host_mpi:
         raise SiteError(
             f"{runtime.name} cannot start ranks of the host's MPI",
             evidence="its containers are not child processes of srun, which passes PMI by open files and folders",
             hint="use --launcher torchrun, or another runtime",
         )
-    if launcher == "mpi" and mpi == "pmi2" and not runtime.traits.pmi2:
+    if mpi == "pmi2" and not runtime.traits.pmi2:
         raise SiteError(
             f"{runtime.name} cannot start ranks by PMI2",
             evidence="it closes the file that srun uses for PMI2 (PMI_FD)",
             hint="use --mpi pmix with an MPI that supports it, or another runtime",
             key="launcher.mpi",
         )
-    if launcher == "mpi" and runtime.traits.by_srun and site.launcher.mpiexec:
+    if mpi == MPIEXEC and runtime.traits.by_srun:
         raise SiteError(
             f"{site.name} starts MPI with mpiexec, but only srun can start containers of {runtime.name}",
             evidence=f"mpiexec = {site.launcher.mpiexec} in its profile",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from argosy.core.model import ImageKind
 from argosy.core.shell import Helpers, ShellExpr, Word, collect_helpers, merge_helpers, quote
 from argosy.launch.cores import CORES_PER_RANK, spare_cores
+from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.launch.script.container_step import render_document, step_options, step_prefix
 from argosy.launch.script.directives import directives
 from argosy.launch.script.helpers import CREATE_STAGE, FREE_PORT, continued, heading, render_call, render_program
@@ -179,7 +180,7 @@ def _start_by_mpiexec(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[st
 
 def _start(facts: SlurmFacts, words: tuple[Word, ...]) -> Iterator[str]:
     """Render the start of the ranks, or of the program on each node that starts its ranks."""
-    if facts.mpi and facts.site.launcher.mpiexec:
+    if facts.mpi == MPIEXEC:
         yield from _start_by_mpiexec(facts, words)
         return
     per_rank = facts.script.started.per_rank
