@@ -327,7 +327,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         kind=kind,
         meaning=describe_state(true)[1],
         reason=facts.get("Reason", ""),
-        nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
+        nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,
         restarts=parse_int(facts.get("Restarts", "")),

@@ -17,7 +17,7 @@ from argosy.core.process import Argv
 
 def known_value(text: str) -> str:
     """Return a value that Slurm shows; empty for its words for no value."""
-    return "" if text in {"(null)", "None", "N/A"} else text
+    return "" if text in {"(null)", "None", "None assigned", "N/A"} else text
 
 
 def is_job_id(text: str) -> bool:
