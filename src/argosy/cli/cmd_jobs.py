@@ -180,22 +180,41 @@ def show_job(job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
-    for name, value in (asdict(facts) | {"failed_tasks": facts.failed_ranges}).items():
-        text = ", ".join(value) if name == "outputs" else known_value(str(value))
-        if text and name not in hidden:
-            click.echo(f"{name:<9} {text}")
+    for label, text in _shown_facts(facts):
+        if known_value(text):
+            click.echo(f"{label:<14} {text}")
     for run in facts.runs:
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        click.echo(f"run {run.restart:<5} {run.nodes}, {times}, code {run.code}")
+        click.echo(f"run {run.restart:<10} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
-        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
+        click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
     for line in facts.last_lines:
         click.echo(f"  | {line}")
     if facts.kind == ENDED:
         click.echo(facts.verdict)
+
+
+def _shown_facts(facts: JobFacts) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each fact about a job that `argosy jobs show` prints; the text may be empty."""
+    yield ("run" if facts.is_local else "job"), facts.id
+    yield "state", f"{facts.state} ({facts.meaning})"
+    yield "reason", facts.reason
+    yield "hint", facts.advice
+    yield "code", str(facts.code) if facts.kind == ENDED else ""
+    yield "failed tasks", facts.failed_ranges
+    yield "nodes", facts.nodes
+    yield "partition", facts.partition
+    yield "account", facts.account
+    yield "time limit", facts.time_limit
+    yield "submitted", facts.submitted
+    yield "expected start", facts.start
+    yield "started", facts.began
+    yield "ended", facts.ended
+    yield "restarts", str(facts.restarts or "")
+    yield "output", ", ".join(facts.outputs) or facts.output
+    yield "record", facts.record
 
 
 @click.command()
