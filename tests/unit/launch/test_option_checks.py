@@ -707,6 +707,13 @@ def test_ranks_share_the_cores_of_an_allocation_that_has_fewer_than_a_node() -> 
     assert caught.value.hint.startswith("allocate more cores, for example salloc --cpus-per-task=4")
 
 
+def test_ranks_without_gpus_share_the_cores_of_an_allocation() -> None:
+    made = inside(replace(GPUS, node=Node(cores=64)), environment={**INSIDE, "SLURM_GPUS_ON_NODE": ""})
+    assert (made.shape.gpus_per_node, made.shape.cpus_per_rank) == (0, 0)
+    assert next(row for row in made.choices if row.key == ChoiceKey.CORES_PER_RANK).why.endswith("of the allocation")
+    assert "    share_cores " in made.script
+
+
 def test_options_that_come_too_late_for_an_allocation_are_named_or_refused() -> None:
     made = inside(options=JobOptions(time="1:00", partition="small", exclude="n1"), extra=("--nice",), gpu_type="a100")
     why = "not used: the allocation already exists"

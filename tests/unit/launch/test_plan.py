@@ -164,11 +164,22 @@ def test_cores_that_were_requested_on_whole_nodes_are_kept() -> None:
     assert "--cpus-per-task=6" in directives(job.script)
 
 
-@pytest.mark.parametrize(("allocated", "cores"), [("72(x2),36", "36 18"), ("8", "8 4"), ("8,16(x3)", "8 4")])
-def test_ranks_share_the_cores_of_the_smallest_node(allocated: str, cores: str) -> None:
+@pytest.mark.parametrize(
+    ("allocated", "of_task", "cores"),
+    [
+        ("72(x2),36", "", "36 18"),
+        ("8", "", "8 4"),
+        ("8,16(x3)", "", "8 4"),
+        ("1", "", "1 1"),
+        ("6", "6", "6 3"),
+        ("8", "2", "8 2"),
+    ],
+)
+def test_ranks_share_the_cores_of_the_smallest_node(allocated: str, of_task: str, cores: str) -> None:
     lines = "\n".join(render_script_functions("share_cores"))
     script = f'argosy_ranks_per_node=2\n{lines}\nshare_cores\necho "$argosy_node_cores $argosy_cores_per_rank"'
     there = {"SLURM_JOB_CPUS_PER_NODE": allocated, "PATH": os.environ["PATH"]}
+    there |= {"SLURM_CPUS_PER_TASK": of_task} if of_task else {}
     ran = subprocess.run(("/bin/sh", "-euc", script), env=there, capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == (f"{cores}\n", "")
 
@@ -176,7 +187,7 @@ def test_ranks_share_the_cores_of_the_smallest_node(allocated: str, cores: str) 
 def test_a_step_has_slurms_cores_if_jobs_request_none() -> None:
     site = msgspec.structs.replace(LAB, slurm=Slurm(cpus_option=False))
     by_rank = plan(site, launcher="srun", container_per="rank", wanted=Wanted(ranks=2)).script
-    assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_cores_per_rank}"' in by_rank
+    assert '--cpus-per-task="$argosy_cores_per_rank"' in by_rank
     by_node = plan(site, wanted=Wanted(ranks=2)).script
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-$argosy_node_cores}"' in by_node
 

@@ -228,8 +228,9 @@ def _cores_per_task(facts: SlurmFacts) -> str:
         return "$argosy_need"
     if not per_rank and facts.site.slurm.cpus_option:
         return "$argosy_node_cores"  # all that Slurm gave: SLURM_CPUS_PER_TASK is for one rank
-    share = cpus_per_rank or (CORES_PER_RANK.expression if per_rank else "$argosy_node_cores")
-    return f"${{SLURM_CPUS_PER_TASK:-{share}}}"
+    if not cpus_per_rank and per_rank:
+        return CORES_PER_RANK.expression
+    return f"${{SLURM_CPUS_PER_TASK:-{cpus_per_rank or '$argosy_node_cores'}}}"
 
 
 def _end(facts: SlurmFacts) -> Iterator[str]:
