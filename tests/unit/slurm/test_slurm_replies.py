@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.core.errors import ToolFailed, UsageError
-from argosy.core.process import FakeRunner, Reply
+from argosy.core.errors import ArgosyError, ToolFailed, UsageError
+from argosy.core.process import Command, FakeRunner, Reply
 from argosy.jobs.queues import (
     Account,
     Qos,
@@ -21,7 +21,7 @@ from argosy.jobs.queues import (
     parse_sinfo,
     with_partition_qos,
 )
-from argosy.slurm.calls import may_be_done, says_no_answer
+from argosy.slurm.calls import explain_sbatch, may_be_done, says_no_answer
 from argosy.slurm.queries import (
     parse_exit_code,
     parse_scontrol_job,
@@ -298,6 +298,18 @@ def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:
         "no limits",
         "up to 2-00:00:00, cpu=64,node=2 in a job, gres/gpu=16 in total, 3 running jobs, 10 jobs",
     ]
+
+
+@pytest.mark.parametrize("program", ["sbatch", "sinfo"])
+def test_a_cluster_that_the_database_does_not_know_is_blamed_on_its_variable(program: str) -> None:
+    text = f"{program}: error: No cluster 'other' known by database.\n{program}: error: 'other' can't be reached now, "
+    reply = Reply(1, "", f"{text}or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see more.\n")
+    error: ArgosyError = explain_sbatch(Command(("sbatch", "x")), reply, "lab")
+    if program == "sinfo":
+        with pytest.raises(ToolFailed) as failed:
+            list_queues(make_session(runner=FakeRunner([(("sinfo",), reply)])))
+        error = failed.value
+    assert error.hint.endswith("or unset SLURM_CLUSTERS")
 
 
 PARTITIONS = """\
