@@ -183,11 +183,13 @@ def show_job(job: str, *, as_json: bool) -> None:
     for label, text in _shown_facts(facts):
         if known_value(text):
             click.echo(f"{label:<14} {text}")
+    is_array = len({run.job for run in facts.runs}) > 1
     for run in facts.runs:
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        click.echo(f"run {run.restart:<10} {run.nodes}, {times}, code {run.code}")
+        label = f"job {run.job}" if is_array else f"run {run.restart}"
+        click.echo(f"{label:<14} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
         click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
     for line in facts.last_lines:

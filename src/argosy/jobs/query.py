@@ -326,7 +326,7 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         state=state,
         kind=kind,
         meaning=describe_state(true)[1],
-        reason=facts.get("Reason", ""),
+        reason=facts.get("Reason", "").replace("_", " "),  # squeue prints blanks
         nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,

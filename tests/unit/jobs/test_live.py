@@ -267,6 +267,17 @@ def watched(tmp_path: Path) -> tuple[JobWatch, FakeRunner]:
     return JobWatch(make_session(tmp_path, HOST, runner), "7"), runner
 
 
+def test_a_suspended_job_is_not_measured_until_it_runs_again(tmp_path: Path) -> None:
+    watch, runner = watched(tmp_path)
+    runner.replies[0] = (("scontrol",), Reply(0, RUNNING_JOB.replace("RUNNING", "SUSPENDED"), ""))
+    watch = JobWatch(make_session(tmp_path, HOST, runner), "7")
+    view = watch.refresh()
+    assert (view.kind, view.meaning, view.ranks) == ("waiting", "is suspended", ())
+    assert not [command for command in runner.seen if command.argv[0] == "timeout"], "srun would wait for long"
+    runner.replies[0] = (("scontrol",), Reply(0, RUNNING_JOB, ""))
+    assert watch.refresh().counts == "2 ranks: 2 running"
+
+
 def test_a_refresh_is_one_step_and_asks_slurm_nothing_else(tmp_path: Path) -> None:
     watch, runner = watched(tmp_path)
     assert [command.argv[0] for command in runner.seen] == ["scontrol", "scontrol"]

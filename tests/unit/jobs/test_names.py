@@ -163,6 +163,9 @@ def test_attach_enters_the_newest_job_of_a_name_and_no_run_on_this_machine(tmp_p
     attach(session, "train", ("hostname",))
     step = runner.seen[-1].argv
     assert (step[0], "--jobid=9" in step, step[-1]) == ("srun", True, "hostname")
+    runner.replies[0] = shown("9", "SUSPENDED")
+    with pytest.raises(UsageError, match="job 9 is suspended: Slurm starts nothing in it"):
+        attach(session, "train", ("hostname",))
     with pytest.raises(UsageError, match=f"{run.name} is a run on this machine"):
         attach(session, "local", ())
     with pytest.raises(UsageError, match="there is no job or session 'trian'"):

@@ -67,6 +67,12 @@ def test_a_job_that_was_cancelled_before_it_had_nodes_wrote_no_output_elsewhere(
     assert (facts.nodes, facts.code, is_output_elsewhere(facts)) == ("", 143, False)
 
 
+def test_a_reason_of_several_words_is_printed_as_squeue_does(tmp_path: Path) -> None:
+    text = "JobId=7 JobState=PENDING Reason=ReqNodeNotAvail,_Reserved_for_maintenance StdOut=/x/7.out\n"
+    facts = find_job(session(tmp_path, [(("scontrol",), Reply(0, text, ""))]), "7")
+    assert facts.reason == "ReqNodeNotAvail, Reserved for maintenance"
+
+
 class Telling:
     """A Slurm that tells one thing after the other, and lets the job write in between."""
 
