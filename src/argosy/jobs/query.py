@@ -257,7 +257,7 @@ def ask_job(session: Session, job: str) -> dict[str, str]:
 def _ask_controller(session: Session, job: str) -> tuple[Reply, tuple[dict[str, str], ...]]:
     """Return the reply of scontrol about a job, and a row for each task or component."""
     reply = run_slurm(session, Command(("scontrol", "show", "job", "--oneliner", job)))
-    return reply, parse_scontrol_jobs(reply.stdout) if reply.code == 0 else ()
+    return reply, parse_scontrol_jobs(reply.stdout, job) if reply.code == 0 else ()
 
 
 def _task(row: dict[str, str]) -> int:
@@ -326,8 +326,8 @@ def _join(job: str, facts: dict[str, str], record: Path | None, user: str) -> Jo
         state=state,
         kind=kind,
         meaning=describe_state(true)[1],
-        reason=facts.get("Reason", ""),
-        nodes=facts.get("NodeList", "") or (last.nodes if last else ""),
+        reason=facts.get("Reason", "").replace("_", " "),  # squeue prints blanks
+        nodes=known_value(facts.get("NodeList", "")) or (last.nodes if last else ""),
         output=output,
         code=first.code if first else code,
         restarts=parse_int(facts.get("Restarts", "")),

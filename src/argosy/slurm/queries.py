@@ -7,6 +7,7 @@ Their parsable forms are read on every release: their JSON changed between 22.05
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import msgspec
 
@@ -16,7 +17,7 @@ from argosy.core.process import Argv
 
 def known_value(text: str) -> str:
     """Return a value that Slurm shows; empty for its words for no value."""
-    return "" if text in {"(null)", "None", "N/A"} else text
+    return "" if text in {"(null)", "None", "None assigned", "N/A"} else text
 
 
 def is_job_id(text: str) -> bool:
@@ -79,9 +80,15 @@ def parse_squeue_scripts(text: str, script: str) -> str:
     return next((number for number, _, command in rows if command.strip() == script), "")
 
 
-def parse_scontrol_jobs(text: str) -> tuple[dict[str, str], ...]:
-    """Parse ``scontrol show job --oneliner``: one job per line; its name or comment may contain line breaks."""
-    return tuple(map(parse_scontrol_job, re.findall(r"^JobId=.*?(?=\nJobId=|\Z)", text, re.MULTILINE | re.DOTALL)))
+def parse_scontrol_jobs(text: str, job: str) -> tuple[dict[str, str], ...]:
+    """Parse ``scontrol show job --oneliner JOB``: a row for each task or component.
+
+    The name or comment of a job may contain line breaks, and even rows of other jobs that somebody copied there.
+    """
+    number = base_number(job)
+    start = re.compile(rf"^JobId=(?:{number} |\d+ (?:ArrayJobId|HetJobId)={number} )", re.MULTILINE)
+    starts = [match.start() for match in start.finditer(text)]
+    return tuple(parse_scontrol_job(text[each:end]) for each, end in pairwise((*starts, len(text))))
 
 
 def parse_scontrol_job(text: str) -> dict[str, str]:

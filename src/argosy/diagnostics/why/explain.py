@@ -17,13 +17,12 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.session import Session
-from argosy.core.suggest import suggest_word
 from argosy.diagnostics.why.find import KnownError, find_errors
 from argosy.diagnostics.why.lines import text_of_last_job
 from argosy.diagnostics.why.signatures import Signature, read_signatures, signature_files
 from argosy.jobs.first_failure import find_first_failure, last_runs
 from argosy.jobs.local_run import find_run, refuse_unrecorded_output
-from argosy.jobs.names import LAST, names_run, recorded_names
+from argosy.jobs.names import names_run, unknown_log
 from argosy.jobs.outputs import can_read
 from argosy.jobs.query import JobFacts
 from argosy.slurm.states import ENDED, FROM_OUTSIDE, RUNNING
@@ -184,9 +183,7 @@ def _find_log(session: Session, log: str) -> tuple[Path, JobFacts | None]:
     if not names_run(session, log):
         if log and path.is_dir():
             raise UsageError(f"{log!r} is a folder, not a log", hint="name a file in it")
-        near = suggest_word(log, (LAST, *recorded_names(session)))
-        hint = "give a file, the number or name of a job, 'last', or - for standard input"
-        raise UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {hint}" if near else hint)
+        raise unknown_log(session, log, "give a file, the number or name of a job, 'last', or - for standard input")
     facts = find_run(session, log)
     refuse_unrecorded_output(facts)
     if not facts.output or not can_read(facts.output):
