@@ -57,6 +57,18 @@ PACKAGES = {
 """Debian packages of programs whose package has another name."""
 TERM_GRACE_SECONDS = 5.0
 
+TIMED_OUT = 124
+"""Exit code of a program that was ended because it transferred no data, as of timeout(1)."""
+
+IDLE = "no data"
+"""Begin of the message about such a program."""
+
+IDLE_BYTES = 200
+"""A program that transferred fewer bytes is idle. One HTTP request and its answer are longer."""
+
+IDLE_CHECKS = 20
+"""Number of looks at a program in its longest idle time."""
+
 
 class Command(msgspec.Struct, frozen=True):
     """A program to start.
@@ -75,6 +87,9 @@ class Command(msgspec.Struct, frozen=True):
         Path of a file for standard input.
     joined
         Whether standard output and standard error of a captured program are one stream, which keeps their order.
+    idle
+        Seconds without data after which a captured program is ended; 0 means never. For programs that only transfer
+        data: the kernel counts all bytes that the program itself reads and writes, also those of the network.
     """
 
     argv: Argv
@@ -83,6 +98,7 @@ class Command(msgspec.Struct, frozen=True):
     stdin: str | None = None
     stdin_file: str | None = None
     joined: bool = False
+    idle: float = 0.0
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -205,7 +221,7 @@ class RealRunner:
                     _CAPTURED.add(child)
                     if _ENDING.is_set():
                         _terminate_group(child)
-                return _collect(child, command.stdin, on_line)
+                return _collect(child, command, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:
                     _end_group(child)
@@ -297,7 +313,7 @@ def _guard(signal_name: str) -> Argv:
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
-def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine | None) -> Reply:
+def _collect(child: subprocess.Popen[bytes], command: Command, on_line: OnLine | None) -> Reply:
     out: list[bytes] = []
     err: list[bytes] = []
     threads = [
@@ -310,9 +326,12 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
             thread.start()
         if child.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write((stdin or "").encode())
+                child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        code = child.wait()
+        ended = _wait(child, command.idle)
+        if not ended:
+            _end_group(child)
+        code = child.returncode if ended else TIMED_OUT
     except BaseException:
         _end_group(child)
         patience = TERM_GRACE_SECONDS  # a process that left the group may keep the pipes open for ever
@@ -321,7 +340,34 @@ def _collect(child: subprocess.Popen[bytes], stdin: str | None, on_line: OnLine 
         for thread in threads:
             if thread.ident is not None:
                 thread.join(patience)
+    if not ended:
+        err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
     return Reply(128 - code if code < 0 else code, decode_blocks(out), decode_blocks(err))
+
+
+def _wait(child: subprocess.Popen[bytes], idle: float) -> bool:
+    """Wait until a program ends, and return whether it did so before it transferred no data for `idle` seconds."""
+    import subprocess  # noqa: PLC0415 - see _popen
+
+    looks, before = 0, 0
+    while looks < IDLE_CHECKS:
+        try:
+            child.wait(timeout=idle / IDLE_CHECKS if idle else None)
+        except subprocess.TimeoutExpired:
+            now = _transferred(child.pid)
+            looks, before = (looks + 1, before) if 0 <= now < before + IDLE_BYTES else (0, now)
+        else:
+            return True
+    return False
+
+
+def _transferred(pid: int) -> int:
+    """Return the bytes that a program has read and written; -1 if the kernel does not tell them (proc(5), io)."""
+    try:
+        rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines())
+        return int(rows["rchar"]) + int(rows["wchar"])
+    except (OSError, ValueError, KeyError):
+        return -1
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
