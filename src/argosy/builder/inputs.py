@@ -18,6 +18,7 @@ from argosy.builder.bases.base import Base
 from argosy.builder.bases.debian import parse_debian
 from argosy.builder.records import BuildRequest
 from argosy.core.errors import CheckFailed, ImageError, UsageError
+from argosy.core.os_errors import reading
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
@@ -170,7 +171,8 @@ def read_lock(name: str, session: Session) -> Lock:
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
     if kind not in IMAGES:
-        text = path.read_text(errors="replace", encoding="utf-8")
+        with reading(path):
+            text = path.read_text(errors="replace", encoding="utf-8")
         if not text.lstrip().startswith("{"):
             raise ImageError(f"{name} is not a lock", hint="use a file that argosy lock wrote, or an image with a lock")
         return parse_lock(text, name)
