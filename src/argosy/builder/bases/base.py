@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.builder.bases.debian import make_debian
+from argosy.builder.bases.debian import debian_file, make_debian
 from argosy.builder.bases.definitions import Format, definition_format
 from argosy.builder.bases.engines import STORE, EngineOptions, run_definition, run_dockerfile, run_export
 from argosy.core.errors import ImageError, UsageError
@@ -171,6 +171,13 @@ def open_base(
         return _packed_base(reference, path, session, work)
     opened = _open_here(path, session)
     return Base(reference, opened, digest_ahead(opened.image, session))
+
+
+def must_be_made(reference: str, session: Session, *, needs: tuple[str, ...], options: EngineOptions) -> bool:
+    """Return whether a base may have to be created or downloaded first."""
+    if reference.startswith("debian:"):
+        return not debian_file(reference, session, needs).is_file()
+    return is_made_by_engine(reference, options) or is_reference(reference)
 
 
 def is_copied(path: Path, session: Session) -> bool:
