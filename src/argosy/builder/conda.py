@@ -219,13 +219,11 @@ def extend_conda(
 
 def _open_client(context: CondaContext, recipe: Recipe, *, cuda: str, archspec: str) -> CondaClient:
     glibc = parse_glibc(context.build_container.run("/bin/sh", "-c", ASK_GLIBC).stdout)
-    client = _plan_client(recipe, context.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
+    client = _make_client(recipe, context.session, context.step, glibc=glibc, cuda=cuda, archspec=archspec)
     return replace(client, spare=context.spare)
 
 
-def _plan_client(
-    recipe: Recipe, session: Session, step: Step, *, glibc: str, cuda: str, archspec: str
-) -> CondaClient:
+def _make_client(recipe: Recipe, session: Session, step: Step, *, glibc: str, cuda: str, archspec: str) -> CondaClient:
     host = session.host
     condarc = read_condarc(host.environment, Path(host.person.home))
     target = CondaTarget(host.target, glibc, parse_cuda(cuda), archspec)
@@ -242,7 +240,7 @@ def refuse_without_solution(recipe: Recipe, session: Session, step: Step, *, cud
         If a channel cannot be read, a package is missing, or versions conflict.
     """
     if recipe.wants_conda and not recipe.conda_pins:
-        _plan_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
+        _make_client(recipe, session, step, glibc=NEWEST_GLIBC, cuda=cuda, archspec=archspec).choose()
 
 
 def _link_packages(
