@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 import os
+import resource
 import signal
 import sys
 from types import FrameType
@@ -40,6 +41,10 @@ VERBOSE = frozenset({"-v", "--verbose"})
 
 MEMORY_HINT = "use a machine with more memory, for example a compute node; 'ulimit -v' shows a limit"
 PROCESSES_HINT = "end some of your other programs; 'ulimit -u' and 'ulimit -v' show the limits"
+
+LEAST_MEMORY = 256 << 20
+"""Bytes of address space. Python waits for ever for a new thread that has a stack, but no memory to begin
+(`threading.Thread.start`, Python 3.11); each stack is 8 MB."""
 
 MACHINE_REFUSES = {
     errno.ENOSPC: ("no space left on device", "free some space there, or write to another file system"),
@@ -81,6 +86,7 @@ def run_app(arguments: list[str]) -> int:
     _open_standard_streams()
     try:
         _catch_signals()
+        _refuse_little_memory()
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -101,6 +107,14 @@ def run_app(arguments: list[str]) -> int:
         code = _report(_explain(error), arguments)
         _flush_output()
         return code
+
+
+def _refuse_little_memory() -> None:
+    """Refuse a limit of the address space that is too low for the threads of most commands."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        evidence = f"'ulimit -v' is {limit >> 10}; Argosy needs {LEAST_MEMORY >> 10} (kB)"
+        raise CheckFailed("not enough memory", evidence=evidence, hint="raise the limit with: ulimit -v unlimited")
 
 
 def _print_help(text: str) -> int:

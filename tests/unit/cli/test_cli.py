@@ -374,6 +374,13 @@ def test_closed_standard_streams_end_nothing() -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("limit", "code"), [(40_000, 7), (200_000, 7), (1_000_000, 0)])
+def test_a_limit_of_memory_that_threads_do_not_start_with_is_refused(limit: int, code: int) -> None:
+    said = shell(f'ulimit -v {limit}; "$ARGOSY" sites ls')
+    assert said.returncode == code
+    assert (f"'ulimit -v' is {limit}; Argosy needs 262144" in said.stderr) == bool(code)
+
+
 def test_a_name_that_is_too_long_is_refused_briefly() -> None:
     said = argosy("why", "a" * 100_000)
     assert said.returncode == 7
