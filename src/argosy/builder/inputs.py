@@ -24,7 +24,7 @@ from argosy.core.redact import redact
 from argosy.core.session import Session
 from argosy.core.shell import quote
 from argosy.core.store import digest_of_file
-from argosy.images.catalog import find_in_catalog
+from argosy.images.find import find_named
 from argosy.images.identify import Kind, identify_file
 from argosy.images.open import inspect_squashfs, open_image
 from argosy.recipes.conda_request import SUBDIRS, CondaTarget
@@ -165,8 +165,7 @@ def read_lock(name: str, session: Session) -> Lock:
     UsageError, ImageError
         If there is no such file, it is not a lock, or the image contains none.
     """
-    path = Path(name)
-    path = path if path.exists() else find_in_catalog(name, session) or path
+    path = find_named(name, session) or Path(name)
     kind = identify_file(path).kind
     if kind is Kind.MISSING:
         raise UsageError(f"there is no lock {name}", hint="create one: argosy lock SOURCES --base BASE -o argosy.lock")
