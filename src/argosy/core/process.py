@@ -21,6 +21,7 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
 from argosy.core.forwarding import forwarding
+from argosy.core.idle import IDLE, TIMED_OUT, wait
 from argosy.core.locks import deferred_signals
 from argosy.core.shell import format_command
 
@@ -79,6 +80,12 @@ class Command(msgspec.Struct, frozen=True):
     """Path of a file for standard input."""
     joined: bool = False
     """Whether standard output and standard error of a captured program are one stream, which keeps their order."""
+    idle: float = 0.0
+    """Seconds without data after which a captured program is ended; 0 means never.
+
+    For programs that only transfer data: the kernel counts all bytes that the program itself reads and writes, also
+    those of the network.
+    """
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -201,7 +208,7 @@ class RealRunner:
                     _CAPTURED.add(child)
                     if _ENDING.is_set():
                         _terminate_group(child)
-                return _collect(child, command.stdin, on_line)
+                return _collect(child, command, on_line)
             except BaseException:
                 if child is not None and child.returncode is None:
                     _end_group(child)
@@ -293,7 +300,7 @@ def _guard(signal_name: str) -> Argv:
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
-def _collect(child: Child, stdin: str | None, on_line: OnLine | None) -> Reply:
+def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
     out: list[bytes] = []
     err: list[bytes] = []
     threads = [
@@ -306,9 +313,12 @@ def _collect(child: Child, stdin: str | None, on_line: OnLine | None) -> Reply:
             thread.start()
         if child.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write((stdin or "").encode())
+                child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        code = child.wait()
+        ended = wait(child, command.idle)
+        if not ended:
+            _end_group(child)
+        code = child.returncode if ended else TIMED_OUT
     except BaseException:
         _end_group(child)
         patience = TERM_GRACE_SECONDS  # a process that left the group may keep the pipes open for ever
@@ -317,6 +327,8 @@ def _collect(child: Child, stdin: str | None, on_line: OnLine | None) -> Reply:
         for thread in threads:
             if thread.ident is not None:
                 thread.join(patience)
+    if not ended:
+        err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
     return Reply(128 - code if code < 0 else code, _decode_blocks(out), _decode_blocks(err))
 
 

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -73,12 +73,16 @@ class OciPlatform(msgspec.Struct, frozen=True):
     architecture: str = ""
 
 
+MOST_BYTES = 1 << 50
+"""No layer has a petabyte: a larger size in a manifest is damage."""
+
+
 class OciLayer(msgspec.Struct, frozen=True, rename="camel"):
     """A layer in a manifest; `size` in bytes."""
 
     media_type: str = ""
     digest: str = ""
-    size: int = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)] = 0
 
 
 class OciEntry(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from argosy.core.errors import UsageError
+from argosy.core.os_errors import refuse_special_file
 from argosy.core.parse import SHA256
 from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
@@ -228,6 +229,7 @@ def read_project(path: Path, shown: str = "") -> Project:
         Name of the file in messages; empty means its file name.
     """
     shown = shown or path.name
+    refuse_special_file(path, shown)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

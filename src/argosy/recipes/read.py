@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from argosy.core.errors import UsageError
-from argosy.core.os_errors import missing_file
+from argosy.core.os_errors import missing_file, refuse_special_file
 from argosy.core.records import replace
 from argosy.recipes.conda_locks import EXPLICIT, is_conda_lock, parse_conda_lock, parse_explicit, parse_pixi_lock
 from argosy.recipes.environment_file import parse_environment
@@ -252,8 +252,7 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
     file = reading.cwd / path
     because = f"included by {named_by}" if named_by else ""
     try:
-        if file.exists() and not file.is_file() and not file.is_dir():
-            raise UsageError(f"{path} is a device or a pipe, not a file", hint="write its contents to a file first")
+        refuse_special_file(file, path)
         if file.is_file() and file.stat().st_size > MOST_BYTES:
             hint = "pass a requirements.txt, an environment.yml or a lock file"
             raise UsageError(f"{path} is too large for an environment file", evidence=because, hint=hint)

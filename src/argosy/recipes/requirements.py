@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote, urlsplit
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -298,7 +298,7 @@ def _parse_local(text: str, where: Where, line: str) -> PipLine:
     found = _LOCAL.match(text)
     if not found or not found["path"].strip():
         raise bad_line("expected a path", where, line)
-    marker = _checked_marker(found["marker"] or "", where, line)
+    marker = checked_marker(found["marker"] or "", where, line)
     extras = (found["extras"] or "").replace(" ", "")
     return PipLine(line, "", PipKind.LOCAL, where, path=found["path"].strip(), extras=extras, marker=marker)
 
@@ -306,7 +306,7 @@ def _parse_local(text: str, where: Where, line: str) -> PipLine:
 def _parse_url(text: str, where: Where, line: str) -> PipLine:
     """Parse an address without a name, or with the name in ``#egg=NAME``."""
     address, _, marker = text.partition(" ;") if " ;" in text else text.partition("; ")
-    _checked_marker(marker, where, line)
+    checked_marker(marker, where, line)
     if address.startswith(_VCS) and _SCP.match(address):
         raise bad_line("ssh's short form is not a URL", where, line, hint=f"write {_SCP.sub(_SSH_URL, address)}")
     egg = _EGG.search(address)
@@ -338,15 +338,6 @@ def _with_url(package: PipLine, url: str, marker: Marker | str | None) -> PipLin
         what = f"cannot download a package by '{parts.scheme}'"
         raise bad_line(what, package.where, package.text, hint=f"write {hint}" if hint else "")
     return package
-
-
-def _checked_marker(text: str, where: Where, line: str) -> str:
-    if not (text := text.strip()):
-        return ""
-    try:
-        return str(Marker(text))
-    except InvalidMarker as error:
-        raise bad_line("invalid environment marker after ';'", where, line) from error
 
 
 def _invalid_requirement(text: str, where: Where, line: str, error: InvalidRequirement) -> UsageError:

@@ -39,12 +39,18 @@ def shaped(data: Any, shape: Any, file: str, *, hint: str = "lock again with its
         raise UsageError(f"{file} has an unknown structure", evidence=str(error), hint=hint) from error
 
 
-def checked_marker(text: str, where: Where) -> str:
-    """Return an environment marker in its normal form."""
+def checked_marker(text: str, where: Where, line: str = "") -> str:
+    """Return an environment marker in its normal form; an empty one is empty.
+
+    Parameters
+    ----------
+    line
+        The line that contains it, for the message.
+    """
     try:
-        return str(Marker(text))
+        return str(Marker(text)) if text.strip() else ""
     except InvalidMarker as error:
-        raise bad_line("invalid environment marker", where, text) from error
+        raise bad_line("invalid environment marker", where, line or text) from error
 
 
 _COMMENT = re.compile(r"(?:^|\s+)#.*\Z")

@@ -19,6 +19,7 @@ import msgspec
 
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
+from argosy.core.idle import IDLE
 from argosy.core.parse import parse_json
 from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
@@ -62,7 +63,7 @@ OLD_LAYERS = frozenset({"appliciation/vnd.sylabs.sif.layer.tar", "application/vn
 
 HEX_DIGITS = 64
 
-CUT = re.compile(r"unexpected EOF|connection reset|invalid status code from registry 5\d\d", re.IGNORECASE)
+CUT = re.compile(rf"unexpected EOF|connection reset|invalid status code from registry 5\d\d|{IDLE} for", re.IGNORECASE)
 """Messages of skopeo about a layer that did not arrive completely."""
 
 PAUSES = (1.0, 5.0)
@@ -219,7 +220,7 @@ def copy_layers(command: Command, reference: Reference, session: Session) -> Non
             return
         if not CUT.search(last_message(reply)):
             raise explain_failure(reference, command, reply)
-        session.reporter.note(f"{reference.registry} closed the connection; the copy continues")
+        session.reporter.note(f"{reference.registry} interrupted the transfer; the copy continues")
         time.sleep(pause)
     run_skopeo(command, reference, session)
 
