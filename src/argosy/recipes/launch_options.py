@@ -13,6 +13,20 @@ from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SHAPE, SLURM, OneOrMore, Row, rows
 
+RUNTIME_NAMES = (
+    "apptainer",
+    "singularity",
+    "bwrap",
+    "podman",
+    "docker",
+    "podman-hpc",
+    "enroot",
+    "pyxis",
+    "edf",
+    "bare",
+)
+"""Values of ``--runtime``; `argosy.runtimes.runtime.RUNTIMES` has their adapters."""
+
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual folder on a node's own disk
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
 
@@ -55,7 +69,14 @@ class ContainerOptions(TypedDict, total=False):
         ),
     ]
     runtime: Annotated[
-        str, _container("Container runtime. Default: the site's, else one that is installed.", "NAME", config=True)
+        str,
+        _container(
+            "Container runtime: apptainer, singularity, bwrap, podman, docker, podman-hpc, enroot, pyxis, edf or bare. "
+            "Default: the site's, else one that is installed.",
+            "NAME",
+            choices=RUNTIME_NAMES,
+            config=True,
+        ),
     ]
     enter: Annotated[
         str,
@@ -136,6 +157,7 @@ class LaunchOptions(ContainerOptions, total=False):
             LAUNCHER,
             "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: depends on the image.",
             "NAME",
+            choices=("torchrun", "srun", "mpi", "ray", "none"),
             config=True,
         ),
     ]

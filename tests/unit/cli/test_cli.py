@@ -447,6 +447,49 @@ def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "argosy").exists()
 
 
+@pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])
+def test_a_default_that_no_launch_accepts_is_refused_before_it_is_written(key: str, tmp_path: Path) -> None:
+    said = argosy("config", "set", key, "foo", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert f"invalid {key} 'foo'" in said.stderr
+    assert "  known: " in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_choice_in_a_configuration_file_names_the_file_and_can_be_repaired(tmp_path: Path) -> None:
+    folder = tmp_path / "argosy"
+    folder.mkdir()
+    (folder / "config.toml").write_text('qos = "q"\ncontainer_per = "nodes"\n')
+    words = ("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--dry-run", "--", "true")
+    said = argosy(*words, XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert said.stderr.splitlines() == [
+        "argosy: invalid container_per 'nodes'",
+        f"  {folder}/config.toml:2: container_per = nodes",
+        "  known: node, rank",
+        "  -> did you mean node?",
+    ]
+    assert argosy("config", "set", "container_per", "node", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    assert argosy(*words, XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    said = argosy("run", "/p/x.sif", "--", "true", XDG_CONFIG_HOME=str(tmp_path), ARGOSY_RUNTIME="aptainer")
+    assert "  ARGOSY_RUNTIME: runtime = aptainer\n" in said.stderr
+    assert "did you mean apptainer?" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("ARGOSY_MODE=foo", "--site lumi-g --account p"),
+        ("ARGOSY_LAUNCHER=srun", ""),
+        ("ARGOSY_SITE=lumi-h", "--account p"),
+    ],
+)
+def test_an_error_about_a_default_names_the_place_that_sets_it(variable: str, words: str) -> None:
+    name, _, value = variable.partition("=")
+    said = argosy("launch", "/p/x.sif", *words.split(), "--dry-run", "--", "true", **{name: value})
+    assert f"  {name}: {name.removeprefix('ARGOSY_').lower()} = {value}\n" in said.stderr
+
+
 def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:
     said = argosy("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--time=soon", "--dry-run", "--", "true")
     assert said.returncode == 2
