@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.render import count
 from bench.growth_script import growing_script_rows
 from bench.inputs import Inputs
 from bench.job import Cluster, lab_cluster
@@ -169,7 +170,7 @@ def start_rows(starts: Sequence[Start]) -> Iterator[Row]:
     slopes = {}
     for script, what in SCRIPTS.items():
         rows = [
-            many(f"growth.{script}.{nodes}", f"{what}: {nodes} node(s): sbatch to the last rank", seconds, "s")
+            many(f"growth.{script}.{nodes}", f"{what}: {count(nodes, 'node')}: sbatch to the last rank", seconds, "s")
             for nodes, seconds in _by_nodes(starts, script).items()
         ]
         yield from rows
@@ -193,4 +194,4 @@ def stage_rows(stages: Sequence[Start]) -> Iterator[Row]:
     """Give the rows of a file that reaches the disk of every node."""
     for name, what in (("sbcast", "sbcast"), ("read", "each node reads the shared file")):
         for nodes, seconds in _by_nodes(stages, name).items():
-            yield many(f"growth.{name}.{nodes}", f"16 MiB to {nodes} node(s): {what}", seconds, "s")
+            yield many(f"growth.{name}.{nodes}", f"16 MiB to {count(nodes, 'node')}: {what}", seconds, "s")

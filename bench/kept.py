@@ -9,11 +9,11 @@ import msgspec
 
 from argosy.core.plots import draw
 from argosy.core.store import write_text
+from bench.figures_page import render_page
 from bench.growth_page import write_growth_page
 from bench.plots import PLOTS as PARTS_WITH_PLOT
 from bench.plots import plot_parts
 from bench.records import Result, render_number
-from bench.table import render_page
 
 REPO = Path(__file__).parents[1]
 RESULT = Path(__file__).with_name("result.json")
@@ -28,8 +28,8 @@ INTRODUCTION = """\
 # Figures
 
 This page compares Argosy with the usual methods. All figures come from one run; the last section describes it. A figure
-with several runs is the median, with its quartiles. *Ratio* compares a figure with the usual method of its table, and
-*budget* is the project's own limit. In the plots, the line below a bar is the range between the quartiles.
+with several runs is the median; the folded tables have its quartiles. *Ratio* compares a figure with the usual method,
+and *budget* is the project's own limit. In the plots, the line below a bar is the range between the quartiles.
 
 `make bench` measures everything and writes this page, its plots and `bench/result.json`. `python -m bench --only PART`
 measures one part and writes nothing. `python -m bench --compare` compares a run with the kept result.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from bench.records import Result, Row, judge_budget, ratio_of, render_number
 
 HEAD = ("what", "figure", "quartiles", "runs", "ratio", "budget", "verdict")
 COMPARED = ("then", "now : then")
-RIGHT = frozenset({"figure", "quartiles", "runs", "ratio", "then", "now : then"})
+RIGHT = frozenset({"Argosy", "figure", "quartiles", "runs", "ratio", "then", "now : then"})
 
 Cells = tuple[str, ...]
 
@@ -50,26 +50,17 @@ def render_markdown(result: Result, before: Result | None = None) -> str:
     """Render the tables as markdown, columns aligned so that the text reads as it stands."""
     head, groups = table_cells(result, before)
     lines = [line for group, rows in groups.items() for line in _section(group, head, rows)]
-    return "\n".join([*lines, *_facts(result, bullet="- ")]) + "\n"
+    return "\n".join([*lines, *facts(result, bullet="- ")]) + "\n"
 
 
-def render_page(result: Result, pictures: Mapping[str, str]) -> str:
-    """Render each part with its picture and its table, and then the run.
-
-    Parameters
-    ----------
-    pictures
-        Part -> Markdown of its picture.
-    """
-    head, groups = table_cells(result)
-    lines = [line for part, rows in groups.items() for line in _section(part, head, rows, pictures.get(part, ""))]
-    return "\n".join([*lines, "## run", "", *_facts(result, bullet="- ")]) + "\n"
+def _section(group: str, head: Cells, rows: Sequence[Cells]) -> list[str]:
+    return [f"## {group}", "", *table_lines(head, rows), ""]
 
 
-def _section(group: str, head: Cells, rows: Sequence[Cells], picture: str = "") -> list[str]:
+def table_lines(head: Cells, rows: Sequence[Cells]) -> list[str]:
+    """Render a table as lines of markdown."""
     widths = _widths(head, rows)
-    table = [_bars(head, head, widths), _rule(head, widths), *(_bars(head, row, widths) for row in rows)]
-    return [f"## {group}", "", *([picture, ""] if picture else []), *table, ""]
+    return [_bars(head, head, widths), _rule(head, widths), *(_bars(head, row, widths) for row in rows)]
 
 
 def render_plain(result: Result, before: Result | None = None) -> str:
@@ -79,10 +70,11 @@ def render_plain(result: Result, before: Result | None = None) -> str:
     lines = [_columns(head, head, widths)]
     for group, rows in groups.items():
         lines += ["", group, *(_columns(head, row, widths) for row in rows)]
-    return "\n".join([*lines, "", *_facts(result, bullet="")]) + "\n"
+    return "\n".join([*lines, "", *facts(result, bullet="")]) + "\n"
 
 
-def _facts(result: Result, *, bullet: str) -> list[str]:
+def facts(result: Result, *, bullet: str) -> list[str]:
+    """Return what is known about a run, one line each."""
     machine = ", ".join(f"{name} {fact}" for name, fact in result.machine)
     tools = ", ".join(f"{name} {version}" for name, version in result.tools)
     lines = [f"Run on {result.date}: {result.command}", f"Machine: {machine}", f"Tools: {tools}", *result.remarks]

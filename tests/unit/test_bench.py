@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from argosy.core.plots import RowPlot
 from bench.__main__ import PARTS, main, parse_arguments
+from bench.figures_page import SECTIONS, SUMMARY, render_page
 from bench.growth import read_starts, start_rows
 from bench.growth_page import read_seconds, render_table, sbcast_seconds
 from bench.job import median_interval, read_times
@@ -21,7 +22,7 @@ from bench.plots import PLOTS, plot_parts
 from bench.records import Budget, Result, Row, Verdict, judge_budget, many, one, ratio_of, render_number
 from bench.script import Before, count_before
 from bench.start import pairwise
-from bench.table import render_markdown, render_page, render_plain
+from bench.table import render_markdown, render_plain
 from bench.training import read_variants, training_rows
 from bench.tykky_wrapper import SHARED, render_scripted
 from bench.wrapping import count_until
@@ -140,11 +141,35 @@ def test_markdown_has_a_table_for_each_group_with_equal_bars() -> None:
     assert len({len(line) for line in tables[:3]}) == 1
 
 
-def test_the_page_shows_the_picture_and_the_table_of_each_part_and_then_the_run() -> None:
-    text = render_page(result(one("a.x", "x", 3, "s"), one("b.y", "y", 2, "s")), {"b": "![B](figures/b.svg)"})
-    heads = [line for line in text.splitlines() if line.startswith(("#", "!"))]
-    assert heads == ["## a", "## b", "![B](figures/b.svg)", "## run"]
-    assert text.endswith("- so\n")
+def test_the_page_begins_with_a_summary_and_has_the_parts_by_command() -> None:
+    rows = (
+        one("start.apptainer.python.1.flat", "flat", 140, "ms"),
+        one("start.apptainer.python.1.plain", "plain", 100, "ms"),
+        one("building.changed", "one more", 11, "s", budget=Budget(10)),
+    )
+    lines = render_page(result(*rows), {"start": "![S](figures/start.svg)"}).splitlines()
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:4]] == [
+        ["`argosy build`", "one package more", "11 s", "", ""],
+        ["`argosy run`", "start of Python, Apptainer", "140 ms", "100 ms, image by mksquashfs", "1.4 x"],
+    ]
+    assert "0 of 1 budgets are met. Not met:" in lines
+    assert "- [building](#building): *one more* is 11 s, its budget <= 10 s" in lines
+    heads = [line for line in lines if line.startswith(("#", "!"))]
+    assert heads == [
+        "## argosy build",
+        "### building",
+        "## argosy run",
+        "### start",
+        "![S](figures/start.svg)",
+        "## The run",
+    ]
+    assert lines[-1] == "- so"
+
+
+def test_every_part_of_the_bench_has_a_place_on_the_page() -> None:
+    assert sorted(part for parts in SECTIONS.values() for part in parts) == sorted(PARTS)
+    measured = {row.key for row in read_result(RESULT).rows}
+    assert {key for each in SUMMARY for key in (each.key, each.other) if key} <= measured
 
 
 def test_the_page_is_that_of_the_kept_result_and_every_part_with_a_plot_shows_it() -> None:
