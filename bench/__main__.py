@@ -26,12 +26,13 @@ from bench.inputs import FULL, QUICK, Inputs, bench_folder, make_inputs
 from bench.job import run_job
 from bench.memory import run_memory
 from bench.packing import run_packing
-from bench.page import RESULT, read_result, render_result, render_result_page, write_pages, write_result
+from bench.page import RESULT, read_result, render_result, write_pages, write_result
 from bench.place import REPO, why_no_lab
 from bench.planning import run_planning
 from bench.records import Outcome, Result
 from bench.script import run_script
 from bench.start import run_start
+from bench.table import render_result_page
 from bench.training import run_training
 from bench.wrapping import run_wrapping
 

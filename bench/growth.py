@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from argosy.core.render import count
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.script.parts import END_FILE, render_end
@@ -167,7 +168,7 @@ def start_rows(starts: Sequence[Start]) -> Iterator[Row]:
     slopes = {}
     for script, what in SCRIPTS.items():
         rows = [
-            many(f"growth.{script}.{nodes}", f"{what}: {nodes} node(s): sbatch to the last rank", seconds, "s")
+            many(f"growth.{script}.{nodes}", f"{what}: {count(nodes, 'node')}: sbatch to the last rank", seconds, "s")
             for nodes, seconds in _by_nodes(starts, script).items()
         ]
         yield from rows
@@ -191,7 +192,7 @@ def stage_rows(stages: Sequence[Start]) -> Iterator[Row]:
     """Give the rows of a file that reaches the disk of every node."""
     for name, what in (("sbcast", "sbcast"), ("read", "each node reads the shared file")):
         for nodes, seconds in _by_nodes(stages, name).items():
-            yield many(f"growth.{name}.{nodes}", f"16 MiB to {nodes} node(s): {what}", seconds, "s")
+            yield many(f"growth.{name}.{nodes}", f"16 MiB to {count(nodes, 'node')}: {what}", seconds, "s")
 
 
 def growing_script_rows(*, times: int) -> Iterator[Row]:
@@ -199,8 +200,8 @@ def growing_script_rows(*, times: int) -> Iterator[Row]:
     with open_folder() as folder:
         taken = _measure_script(folder, times)
     for nodes in SCRIPT_NODES:
-        before = [(srun - start) / 1e9 for count, start, srun, _ in taken if count == nodes]
-        after = [(end - srun) / 1e9 for count, _, srun, end in taken if count == nodes]
+        before = [(srun - start) / 1e9 for size, start, srun, _ in taken if size == nodes]
+        after = [(end - srun) / 1e9 for size, _, srun, end in taken if size == nodes]
         yield many(f"growth.before.{nodes}", f"the script of {nodes:,} nodes: until srun", before, "s")
         yield many(f"growth.after.{nodes}", f"the script of {nodes:,} nodes: record and verdict", after, "s")
 

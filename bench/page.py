@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from argosy.core.plots import draw
 from argosy.core.store import write_text
+from bench.figures_page import render_page
 from bench.plots import PLOTS as PARTS_WITH_PLOT
 from bench.plots import plot_parts
-from bench.records import Result, Row, ratio_of, render_number
+from bench.records import Result, render_number
 
 REPO = Path(__file__).parents[1]
 RESULT = Path(__file__).with_name("result.json")
@@ -33,18 +33,13 @@ INTRODUCTION = """\
 # Figures
 
 This page compares Argosy with the usual methods. All figures come from one run; the last section describes it. A figure
-with several runs is the median, with its quartiles. *Ratio* compares a figure with the usual method of its table, and
-*budget* is the project's own limit. In the plots, the line below a bar is the range between the quartiles.
+with several runs is the median; the folded tables have its quartiles. *Ratio* compares a figure with the usual method,
+and *budget* is the project's own limit. In the plots, the line below a bar is the range between the quartiles.
 
 `make bench` measures everything and writes this page, its plots and `bench/result.json`. `python -m bench --only PART`
 measures one part and writes nothing. `python -m bench --compare` compares a run with the kept result.
 
 """
-
-HEAD = ("what", "figure", "quartiles", "runs", "ratio", "budget", "verdict")
-COMPARED = ("then", "now : then")
-RIGHT = frozenset({"figure", "quartiles", "runs", "ratio", *COMPARED})
-"""Columns that are aligned to the right."""
 
 GROWTH_PAGE = REPO / "docs/explanation/growth.md"
 TABLE = re.compile(r"(?<=<!-- computed -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -89,7 +84,7 @@ def write_pages(result: Result) -> None:
     for part, plot in plots.items():
         write_text(PLOTS / f"{part}.svg", draw(plot))
     pictures = {part: f"![{plot.title}]({PLOTS.name}/{part}.svg)" for part, plot in plots.items()}
-    write_text(PAGE, INTRODUCTION + render_result_page(result, pictures=pictures))
+    write_text(PAGE, INTRODUCTION + render_page(result, pictures))
     write_text(README, render_claim(README.read_text(encoding="utf-8"), result))
     values = {row.key: row.value for row in result.rows}
     if f"growth.after.{NODES[-1]}" in values and "planning.large" in values:
@@ -101,60 +96,6 @@ def render_claim(text: str, result: Result) -> str:
     """Render the README with the measured factor, rounded down; unchanged if it was not measured."""
     times = next((render_number(row.value).partition(".")[0] for row in result.rows if row.key == CLAIMED), "")
     return CLAIM.sub(f"[{times} times faster]", text) if times else text
-
-
-def render_result_page(result: Result, before: Result | None = None, *, pictures: Mapping[str, str] = {}) -> str:
-    """Render a result as Markdown with aligned columns: the table of each part, and then the run.
-
-    Parameters
-    ----------
-    before
-        An earlier result, whose figures are shown beside the new ones.
-    pictures
-        Part -> Markdown of its picture.
-    """
-    old = {row.key: row.value for row in before.rows} if before else None
-    lines: list[str] = []
-    for part, rows in groupby(result.rows, key=lambda row: row.group):
-        lines += [f"## {part}", "", *([pictures[part], ""] if part in pictures else [])]
-        lines += [*_table([_cells(row, result.rows, old) for row in rows], compared=old is not None), ""]
-    machine = ", ".join(f"{name} {fact}" for name, fact in result.machine)
-    tools = ", ".join(f"{name} {version}" for name, version in result.tools)
-    facts = (f"Run on {result.date}: {result.command}", f"Machine: {machine}", f"Tools: {tools}", *result.remarks)
-    return "\n".join([*lines, "## run", "", *(f"- {fact}" for fact in facts)]) + "\n"
-
-
-def _cells(row: Row, rows: Sequence[Row], old: Mapping[str, float] | None) -> tuple[str, ...]:
-    ratio = ratio_of(row, rows)
-    cells = (
-        row.what.replace("|", "/"),
-        f"{render_number(row.value)} {row.unit}".rstrip(),
-        f"{render_number(row.low)} – {render_number(row.high)}" if row.runs > 1 else "",  # noqa: RUF001 - a range
-        str(row.runs),
-        f"{render_number(ratio)} x" if ratio is not None else "",
-        f"{row.budget} {row.unit}".rstrip() if row.budget else "",
-        row.verdict,
-    )
-    if old is None:
-        return cells
-    then = old.get(row.key)
-    return (
-        *cells,
-        render_number(then) if then is not None else "",
-        f"{render_number(row.value / then)} x" if then else "",
-    )
-
-
-def _table(rows: Sequence[tuple[str, ...]], *, compared: bool) -> Iterator[str]:
-    head = (*HEAD, *(COMPARED if compared else ()))
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    right = [name in RIGHT for name in head]
-    rule = "|".join(f"{'-' * (width + 1)}{':' if end else '-'}" for width, end in zip(widths, right, strict=True))
-    for row in (head, *rows):
-        cells = zip(row, widths, right, strict=True)
-        yield f"| {' | '.join(cell.rjust(width) if end else cell.ljust(width) for cell, width, end in cells)} |"
-        if row is head:
-            yield f"|{rule}|"
 
 
 def render_growth_table(values: Mapping[str, float]) -> str:

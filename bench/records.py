@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from argosy.bench.statistics import quartiles
 
+NOT_MET = "NOT MET"
+"""Verdict on a row that does not keep its budget."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -49,7 +52,7 @@ class Row:
         if self.budget is None:
             return ""
         kept = self.value >= self.budget.limit if self.budget.at_least else self.value <= self.budget.limit
-        return "met" if kept else "NOT MET"
+        return "met" if kept else NOT_MET
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.script_rules import lint_script
 from argosy.sites.read import DATA, read_site
-from argosy.wrap.plan import parse_environ, parse_look
+from argosy.wrap.probe import parse_probe
+from argosy.wrap.request import parse_environ
 from tests.soak import samples
 from tests.unit.diagnostics import test_discover
 from tests.unit.machines import make_host, make_session
@@ -318,7 +319,7 @@ _TABLE = (
     Parser("freeze", _frozen, _texts(*samples.PACKAGES)),
     Parser("cdi", _cdi, _texts(samples.CDI)),
     Parser("environ", lambda data, _: parse_environ(_text(data), "x"), _texts(samples.ENVIRON)),
-    Parser("look", lambda data, _: parse_look(_text(data)), _texts(samples.LOOK)),
+    Parser("probe", lambda data, _: parse_probe(_text(data)), _texts(samples.PROBE)),
     Parser("contents", lambda data, _: (parse_contents(_text(data)), parse_torch(_text(data))),
            _texts(samples.CONTENTS)),
 )  # fmt: skip

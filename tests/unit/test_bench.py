@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from argosy.core.plots import RowPlot
 from bench.__main__ import PARTS, main, parse_arguments
+from bench.figures_page import SECTIONS, SUMMARY, render_page
 from bench.growth import read_starts, start_rows
 from bench.inputs import SHAPES_AN_IMAGE, SOURCE
 from bench.job import median_interval, read_times
@@ -23,13 +24,13 @@ from bench.page import (
     render_claim,
     render_growth_table,
     render_result,
-    render_result_page,
     sbcast_seconds,
 )
 from bench.plots import PLOTS, plot_parts
 from bench.records import Budget, Result, Row, many, one, ratio_of, render_number
 from bench.script import Before, count_before
 from bench.start import pairwise
+from bench.table import render_result_page
 from bench.training import SHARED, read_variants, render_scripted, training_rows
 from bench.wrapping import count_until, phase_rows, read_phases
 
@@ -142,19 +143,42 @@ def test_each_group_has_a_table_with_equal_bars() -> None:
     assert len({len(line) for line in tables[:3]}) == 1
 
 
-def test_the_page_shows_the_picture_and_the_table_of_each_part_and_then_the_run() -> None:
-    rows = (one("a.x", "x", 3, "s"), one("b.y", "y", 2, "s"))
-    text = render_result_page(result(*rows), pictures={"b": "![B](figures/b.svg)"})
-    heads = [line for line in text.splitlines() if line.startswith(("#", "!"))]
-    assert heads == ["## a", "## b", "![B](figures/b.svg)", "## run"]
-    assert text.endswith("- so\n")
+def test_the_page_begins_with_a_summary_and_has_the_parts_by_command() -> None:
+    rows = (
+        one("start.apptainer.python.1.flat", "flat", 140, "ms"),
+        one("start.apptainer.python.1.plain", "plain", 100, "ms"),
+        one("building.changed", "one more", 11, "s", budget=Budget(10)),
+    )
+    lines = render_page(result(*rows), {"start": "![S](figures/start.svg)"}).splitlines()
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:4]] == [
+        ["`argosy build`", "one package more", "11 s", "", ""],
+        ["`argosy run`", "start of Python, Apptainer", "140 ms", "100 ms, image by mksquashfs", "1.4 x"],
+    ]
+    assert "0 of 1 budgets are met. Not met:" in lines
+    assert "- [building](#building): *one more* is 11 s, its budget <= 10 s" in lines
+    heads = [line for line in lines if line.startswith(("#", "!"))]
+    assert heads == [
+        "## argosy build",
+        "### building",
+        "## argosy run",
+        "### start",
+        "![S](figures/start.svg)",
+        "## The run",
+    ]
+    assert lines[-1] == "- so"
+
+
+def test_every_part_of_the_bench_has_a_place_on_the_page() -> None:
+    assert sorted(part for parts in SECTIONS.values() for part in parts) == sorted(PARTS)
+    measured = {row.key for row in read_result(RESULT).rows}
+    assert {key for each in SUMMARY for key in (each.key, each.other) if key} <= measured
 
 
 def test_the_page_is_that_of_the_kept_result_and_every_part_with_a_plot_shows_it() -> None:
     kept, page = read_result(RESULT), PAGE.read_text()
     pictures = [each for each in page.splitlines() if each.startswith("![")]
     assert len(pictures) == len(plot_parts(kept.rows)) > 8
-    tables = [line for line in render_result_page(kept).splitlines() if line]
+    tables = [line for line in render_page(kept, {}).splitlines() if line]
     assert [line for line in page.splitlines() if line in set(tables)] == tables
 
 

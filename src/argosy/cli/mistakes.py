@@ -24,6 +24,11 @@ COMMAND_HINTS: Mapping[str, str] = {
     "squeue": "argosy jobs",
     "list": "argosy images ls, argosy jobs or argosy sites ls",
     "ls": "argosy images ls, argosy jobs or argosy sites ls",
+    "show": "argosy images info IMAGE, argosy jobs show JOB or argosy sites show NAME",
+    **dict.fromkeys(("rm", "remove", "delete"), "argosy images rm NAME, or argosy cache gc"),
+    "create": "argosy build FILE -o IMAGE",
+    "start": "argosy launch IMAGE -- COMMAND",
+    "stop": "argosy cancel JOB, or argosy sessions stop NAME",
     "submit": "argosy launch IMAGE -- COMMAND",
     "sbatch": "argosy launch IMAGE -- COMMAND; to translate a job script: argosy import job.sh",
     "srun": "argosy launch IMAGE -- COMMAND; in an allocation, add --in-allocation",
@@ -262,6 +267,34 @@ def _explain_missing(error: click.MissingParameter, context: click.Context) -> U
     return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=example)
 
 
+SAME_MEANING = (
+    ("ls", "list"),
+    ("info", "show", "inspect", "describe", "list", "ls", "status", "cat"),
+    ("gc", "clean", "clear", "prune", "purge"),
+    ("rm", "remove", "delete", "del"),
+    ("gc", "rm", "remove", "delete", "del"),
+    ("stop", "kill", "end", "cancel", "rm", "remove", "delete"),
+    ("unset", "rm", "remove", "delete", "del"),
+    ("new", "create", "add", "generate", "draft"),
+    ("pull", "add", "download", "fetch", "get", "import"),
+    ("push", "upload"),
+    ("send", "copy", "cp", "scp", "upload"),
+    ("tag", "alias", "rename", "mv"),
+    ("lint", "check"),
+    ("diff", "compare"),
+)
+"""Names of subcommands with one meaning: Argosy's and those of other tools."""
+
+ALONE = {"argosy config": "prints all values", "argosy jobs": "lists your jobs"}
+"""Group that lists without a subcommand -> what it does."""
+
+
+def _same_meaning(name: str, known: Sequence[str]) -> str:
+    """Return the subcommand with the meaning of a name that other tools use; empty if there is none."""
+    names = (each for group in SAME_MEANING if name in group for each in group)
+    return next((each for each in names if each in known), "")
+
+
 def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageError:
     """Return the error for an unknown command, with Argosy's command for it or the most similar one.
 
@@ -273,14 +306,18 @@ def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageEr
         The commands that exist there.
     """
     known = list(commands)
-    answer, near = COMMAND_HINTS.get(name, "") if path == "argosy" else "", suggest_word(name, known)
+    answer = COMMAND_HINTS.get(name, "") if path == "argosy" else ""
     what = f"there is no command {name!r}" if path == "argosy" else f"{path} has no command {name!r}"
     if answer:
         return UsageError(what, hint=f"in Argosy: {answer}")
-    if near:
+    if path in ALONE and name in {"show", "list", "ls", "info", "status"}:
+        return UsageError(what, hint=f"'{path}' alone {ALONE[path]}")
+    if path != "argosy" and (near := _same_meaning(name, known)):
         return UsageError(what, hint=f"did you mean '{path} {near}'?")
-    if path == "argosy config" and name in {"show", "list", "ls"}:
-        return UsageError(what, hint="'argosy config' alone prints all values")
+    if name in app.list_commands(click.Context(app)):
+        return UsageError(what, hint=f"did you mean 'argosy {name}'?")
+    if near := suggest_word(name, known):
+        return UsageError(what, hint=f"did you mean '{path} {near}'?")
     return UsageError(what, evidence=f"known: {', '.join(known)}", hint=f"see '{path} --help'")
 
 

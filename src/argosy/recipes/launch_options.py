@@ -13,6 +13,20 @@ from typing import Annotated, TypedDict
 
 from argosy.recipes.option_row import CONTAINER, DEBUGGING, LAUNCHER, OUTPUT, SHAPE, SLURM, OneOrMore, Row, rows
 
+RUNTIME_NAMES = (
+    "apptainer",
+    "singularity",
+    "bwrap",
+    "podman",
+    "docker",
+    "podman-hpc",
+    "enroot",
+    "pyxis",
+    "edf",
+    "bare",
+)
+"""Values of ``--runtime``; `argosy.runtimes.runtime.RUNTIMES` has their adapters."""
+
 RESTARTS, TOPICS, STAGE = 10, "net,torch", "/tmp"  # noqa: S108 - the usual folder on a node's own disk
 """Values of ``--resume``, ``--debug`` and ``--stage-to`` if the option is given without one."""
 
@@ -38,7 +52,8 @@ class ContainerOptions(TypedDict, total=False):
     contain: Annotated[bool, _container(
         "Show only the folders of --bind in the container. [Apptainer: --containall]", synonyms=("--containall",))]
     runtime: Annotated[str, _container(
-        "Container runtime. Default: the site's, else one that is installed.", "NAME", config=True)]
+        "Container runtime: apptainer, singularity, bwrap, podman, docker, podman-hpc, enroot, pyxis, edf or bare. "
+        "Default: the site's, else one that is installed.", "NAME", choices=RUNTIME_NAMES, config=True)]
     enter: Annotated[str, _container(
         "Start programs directly, by the image's start script (run), or in the conda environment of $WITH_CONDA. "
         "Default: set by the site's profile. [Apptainer: exec, run]", choices=("exec", "run", "with-conda"))]
@@ -75,7 +90,7 @@ class LaunchOptions(ContainerOptions, total=False):
         "MIN:MAX")]
     launcher: Annotated[str, Row(LAUNCHER,
         "Program that starts the ranks: torchrun, srun, mpi, ray or none. Default: depends on the image.",
-        "NAME", config=True)]
+        "NAME", choices=("torchrun", "srun", "mpi", "ray", "none"), config=True)]
     torchrun_arg: Annotated[tuple[str, ...], Row(LAUNCHER,
         "Argument to pass to torchrun; repeatable.", "ARG", field="launcher_arguments")]
     mpi: Annotated[str, Row(LAUNCHER,

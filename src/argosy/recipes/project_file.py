@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from argosy.core.parse import SHA256
 from argosy.core.toml_lines import Fault, find_fault, find_line, load_toml
 from argosy.recipes.build_options import BuildOptions
 from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
-from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, rows, toml_fields
+from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, refuse_other_choices, rows, toml_fields
 
 
 def _key(meaning: str) -> Meta:
@@ -271,7 +272,10 @@ def refuse_contradictions(project: Project) -> None:
         _refuse_invalid_stage(project, number, stage)
         if stage.name in names[:number]:
             raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
+    refuse_other_choices(project.table.image.given(), rows(BuildOptions), partial(project.where, "image"))
+    refuse_other_choices(project.table.launch.given(), rows(LaunchOptions), partial(project.where, "launch"))
     for name, job in project.table.job.items():
+        refuse_other_choices(job.given(), rows(LaunchOptions), partial(project.where, "job", name))
         for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume"):
             if getattr(job, key) < 0:
                 raise project.fault(f"{key} cannot be negative", "job", name, key)

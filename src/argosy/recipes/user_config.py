@@ -21,6 +21,7 @@ from argosy.core.store import editing, write_text
 from argosy.core.suggest import did_you_mean
 from argosy.core.toml_lines import find_line, load_toml
 from argosy.recipes.launch_options import LAUNCH
+from argosy.recipes.option_row import refuse_other_choices
 
 SYSTEM_CONFIG = Path("/etc/argosy/config.toml")
 FOLDERS: Mapping[str, str] = {
@@ -63,14 +64,23 @@ def user_config(environment: Mapping[str, str]) -> Path | None:
 def read_variables(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
     """Return the values that environment variables set."""
     names = {key: variable_name(key) for key in keys if key in KEYS}
-    return {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
+    found = {key: Setting(key, environment[name], name) for key, name in names.items() if environment.get(name)}
+    _refuse_other_choices(found)
+    return found
 
 
 def read_files(environment: Mapping[str, str], keys: Collection[str] = tuple(KEYS)) -> dict[str, Setting]:
     """Return the values of the user's and the system's configuration file; the user's take precedence."""
     user = user_config(environment)
     found = _read_config(SYSTEM_CONFIG) | (_read_config(user) if user else {})
-    return {key: setting for key, setting in found.items() if key in keys}
+    asked = {key: setting for key, setting in found.items() if key in keys}
+    _refuse_other_choices(asked)
+    return asked
+
+
+def _refuse_other_choices(found: Mapping[str, Setting]) -> None:
+    values = {key: setting.value for key, setting in found.items()}
+    refuse_other_choices(values, ROWS, lambda key: found[key].source)
 
 
 def _read_config(path: Path) -> dict[str, Setting]:

@@ -177,7 +177,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
         (("why", ""), 2, "there is no log ''"),
         (("why", "/usr"), 2, "'/usr' is a folder, not a log\n  -> name a file in it"),
-        (("cache", "ls"), 2, "argosy cache has no command 'ls'\n  known: gc, info"),
+        (("cache", "edit"), 2, "argosy cache has no command 'edit'\n  known: gc, info"),
         (("images", "export", "x.sif", "-o", "y"), 2, "--format is missing\n  choose one of: sif, sqsh,"),
         (("build", "numpy", "--base", "debian:bookworm", "-o", "x.sif"), 2, "echo numpy > requirements.txt"),
         (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
@@ -245,6 +245,19 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("build", "r.txt", "--extra-index-url", "u", "-o", "x"), "-> write it on a line of requirements.txt"),
         (("build", "r.txt", "-t", "mine", "-o", "x"), "-o FILE names the image"),
         (("config", "show"), "'argosy config' alone prints all values"),
+        (("config", "list"), "'argosy config' alone prints all values"),
+        (("jobs", "ls"), "'argosy jobs' alone lists your jobs"),
+        (("jobs", "cancel", "15"), "did you mean 'argosy cancel'?"),
+        (("images", "build"), "did you mean 'argosy build'?"),
+        (("images", "show", "digits"), "did you mean 'argosy images info'?"),
+        (("images", "clean"), "did you mean 'argosy images gc'?"),
+        (("images", "delete", "x"), "did you mean 'argosy images rm'?"),
+        (("sites", "list"), "did you mean 'argosy sites ls'?"),
+        (("sites", "info", "lumi-g"), "did you mean 'argosy sites show'?"),
+        (("sites", "check", "x.toml"), "did you mean 'argosy sites lint'?"),
+        (("cache", "ls"), "did you mean 'argosy cache info'?"),
+        (("cache", "clear"), "did you mean 'argosy cache gc'?"),
+        (("sessions", "kill", "x"), "did you mean 'argosy sessions stop'?"),
         (("wrap", "r.txt"), "for example: argosy wrap environment.yml --prefix"),
         (("sbatch", "job.sh"), "argosy import job.sh"),
         (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
@@ -275,6 +288,22 @@ def test_every_report_is_available_as_json(tmp_path: Path) -> None:
     assert {site["name"] for site in json.loads(argosy("sites", "ls", "--json").stdout)} >= {"local"}
     assert json.loads(argosy("sites", "show", "local", "--json").stdout)["name"] == "local"
     assert json.loads(argosy("images", "ls", "--json", ARGOSY_IMAGES=str(tmp_path)).stdout) == []
+
+
+def test_an_empty_catalog_says_how_to_add_an_image(tmp_path: Path) -> None:
+    said = argosy("images", "ls", ARGOSY_IMAGES=str(tmp_path))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith(f"no images in {tmp_path}")
+    assert "argosy images pull docker://" in said.stdout
+    assert (
+        "argosy images pull docker://" in argosy("images", "ls", "--has", "torch", ARGOSY_IMAGES=str(tmp_path)).stdout
+    )
+
+
+def test_a_misspelt_name_is_found_in_a_catalog_of_versions(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits/2026-01-01.sif").touch()
+    assert "did you mean digits?" in argosy("images", "info", "digts", ARGOSY_IMAGES=str(tmp_path)).stderr
 
 
 def test_a_defect_is_reported_as_one_with_its_traceback_on_request() -> None:
@@ -461,6 +490,49 @@ def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> N
     assert said.returncode == 2
     assert "invalid time limit '1hh'" in said.stderr
     assert not (tmp_path / "argosy").exists()
+
+
+@pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])
+def test_a_default_that_no_launch_accepts_is_refused_before_it_is_written(key: str, tmp_path: Path) -> None:
+    said = argosy("config", "set", key, "foo", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert f"invalid {key} 'foo'" in said.stderr
+    assert "  known: " in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_choice_in_a_configuration_file_names_the_file_and_can_be_repaired(tmp_path: Path) -> None:
+    folder = tmp_path / "argosy"
+    folder.mkdir()
+    (folder / "config.toml").write_text('qos = "q"\ncontainer_per = "nodes"\n')
+    words = ("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--dry-run", "--", "true")
+    said = argosy(*words, XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert said.stderr.splitlines() == [
+        "argosy: invalid container_per 'nodes'",
+        f"  {folder}/config.toml:2: container_per = nodes",
+        "  known: node, rank",
+        "  -> did you mean node?",
+    ]
+    assert argosy("config", "set", "container_per", "node", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    assert argosy(*words, XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    said = argosy("run", "/p/x.sif", "--", "true", XDG_CONFIG_HOME=str(tmp_path), ARGOSY_RUNTIME="aptainer")
+    assert "  ARGOSY_RUNTIME: runtime = aptainer\n" in said.stderr
+    assert "did you mean apptainer?" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("ARGOSY_MODE=foo", "--site lumi-g --account p"),
+        ("ARGOSY_LAUNCHER=srun", ""),
+        ("ARGOSY_SITE=lumi-h", "--account p"),
+    ],
+)
+def test_an_error_about_a_default_names_the_place_that_sets_it(variable: str, words: str) -> None:
+    name, _, value = variable.partition("=")
+    said = argosy("launch", "/p/x.sif", *words.split(), "--dry-run", "--", "true", **{name: value})
+    assert f"  {name}: {name.removeprefix('ARGOSY_').lower()} = {value}\n" in said.stderr
 
 
 def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:
