@@ -80,7 +80,7 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     path = str(Path(read_submission(script.parent).there or facts.record, ATTACH))
     node = node or next(iter(hosts), "")  # srun alone would choose another node each time
     where = (f"--nodelist={node}",) if node else ()
-    step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "sh", path)
+    step = (*STEP, f"--jobid={job}", "--export=ALL", *where, *_terminal(), "bash", path)
     argv = (*step, *literal_argv(escape_colons(command or SHELL)))
     return session.runner.run_foreground(Command(argv, env=dict(session.host.environment)))
 
@@ -164,7 +164,7 @@ def prepare_interactive(
     plan = prepare_launch(request, session, profile=profile, purpose=purpose, record=record)
     # A dry run may be piped to a file or a pager: the shell that it describes still gets a terminal.
     terminal = ("--pty",) if purpose is Purpose.SHOW else _terminal()
-    step = (*STEP, "--mpi=none", "--export=ALL", *terminal, "sh", "{script}")
+    step = (*STEP, "--mpi=none", "--export=ALL", *terminal, "bash", "{script}")
     submit = (*plan_allocation(plan.directives), *step, *literal_argv(escape_colons(command)))
     return replace(plan, submit=submit, script=_with_start(plan.attach, submit))
 
@@ -192,7 +192,7 @@ def _with_start(script: str, submit: Argv) -> str:
 def render_shell(folder: Path, submission: Submission) -> str:
     """Render the script that enters the container on the first node of an allocation, and records the job's number."""
     before, after = render_submission(replace(submission, job=NUMBER)).split(NUMBER)
-    step = join((*STEP, "--mpi=none", "--export=ALL", *_terminal(), "sh", str(folder / ATTACH)))
+    step = join((*STEP, "--mpi=none", "--export=ALL", *_terminal(), "bash", str(folder / ATTACH)))
     lines = [
         "#!/bin/sh",
         "# Run by salloc: start the arguments in the container on the first node of the allocation.",

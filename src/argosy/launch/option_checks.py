@@ -34,7 +34,7 @@ INSTEAD: Mapping[str, str] = SHELL_INSTEAD | dict.fromkeys(
 
 
 NOT_BY_SSH = {
-    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: sh job.sh",
+    "in_allocation": "log in there, and run the script that --dry-run prints in the allocation: bash job.sh",
     "interactive": "submit '-- sleep 1h', and open a shell in that job: argosy attach JOB",
     "with": "build an image with the packages there: argosy build requirements.txt --base IMAGE -o NEW.sif",
     "script": "--dry-run prints the script for that machine: redirect its output to a file",

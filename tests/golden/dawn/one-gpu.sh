@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --gres=gpu:1

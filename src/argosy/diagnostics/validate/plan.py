@@ -28,7 +28,7 @@ from argosy.launch.plan import plan_job, slurm_facts
 from argosy.launch.script.container_step import has_document, render_document, step_options, step_prefix
 from argosy.launch.script.helpers import FREE_PORT, continued, render_call, render_script_functions
 from argosy.launch.script.node_command import node_command, render_lists
-from argosy.launch.script.parts import render_modules
+from argosy.launch.script.parts import render_modules, script_shell
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.launch.site_settings import with_variables
 from argosy.runtimes.runtime import FILES, load_runtime
@@ -98,7 +98,7 @@ def plan_validation(context: LaunchContext) -> ValidationPlan:
     """
     launch, facts = plan_job(context), _facts(context)
     lines = [
-        "#!/bin/sh",
+        f"#!{script_shell(facts.site.modules)}",
         *map(render_directive, launch.directives),
         f"# Validates the profile of the site {facts.site.name}. Written by Argosy {VERSION}, which nodes do not need.",
         "# Writes argosy-validate-JOB.json to the folder of sbatch; 'argosy sites merge' adds it to the profile.",
