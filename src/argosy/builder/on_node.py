@@ -37,6 +37,7 @@ from argosy.launch.submit import submission_environment
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS, PACKAGE_ROWS, BuildOptions
 from argosy.recipes.option_row import option_names, types
 from argosy.recipes.user_config import fill_options
+from argosy.sites.conditions import Facts
 from argosy.sites.load import load_site
 from argosy.sites.partitions import Demand, choose_partition
 from argosy.sites.profile import Site
@@ -109,7 +110,7 @@ def plan_node_options(wanted: NodeOptions, site: Site, environment: Mapping[str,
         exclusive=defaults.exclusive,
     )
     refuse_invalid_options(options)
-    refuse_missing_options(options, site)
+    refuse_missing_options(options, site, Facts(nodes="1", partition=options.partition))
     cpus = wanted.cpus or defaults.cpus
     return (
         "--job-name=argosy-build",

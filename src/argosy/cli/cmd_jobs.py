@@ -281,7 +281,7 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues, render_accounts
 
     session = _session_at(ssh)
     found, accounts = list_queues(session), list_accounts(session)
@@ -297,8 +297,6 @@ def queues(ssh: str, *, as_json: bool) -> None:
         for queue in found
     ]
     lines = [fit_table(rows)]
-    for each in accounts:
-        partition = f" on {each.partition}" if each.partition else ""
-        lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
+    lines += render_accounts(accounts)
     lines += [f"QOS {qos.name}: {qos.limits}" for qos in limits]
     print_report(report, "\n".join(filter(None, lines)), as_json=as_json)

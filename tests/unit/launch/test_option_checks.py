@@ -90,6 +90,17 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
     assert [each for each in made.directives if "constraint" in each] == ["--constraint=MI250"]
 
 
+def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_others_only() -> None:
+    option = Option(
+        to="sbatch", word="--qos=hopper", when={"partition": "hopper"}, why="its QOS", source="https://e.org"
+    )
+    slurm = msgspec.structs.replace(LAB.slurm, required=("qos",))
+    there = msgspec.structs.replace(LAB, options=(option,), slurm=slurm)
+    assert "--qos=hopper" in plan(there, options=JobOptions(partition="hopper")).directives
+    with pytest.raises(SiteError, match="rejects jobs without --qos"):
+        plan(there, options=JobOptions(partition="ampere"))
+
+
 # Elastic
 
 

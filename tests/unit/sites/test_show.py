@@ -23,7 +23,7 @@ from argosy.launch.notes import note_target
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.sites.load import Machine, detect_sites, machine_here
-from argosy.sites.read import DATA, read_site, site_names
+from argosy.sites.read import DATA, describe_source, read_site, site_names
 from argosy.sites.show import diff_sites, explain_site, profile_schema
 from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
@@ -324,6 +324,20 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     assert row["why"] == "from this folder; it replaces the shipped profile lumi-g"
     assert run_app(["launch", "/x/x.sif", "--site", "argosy-sites/lumi-g.toml", *words[4:]]) == 0
     assert "profile =" not in capsys.readouterr().out
+
+
+def test_the_administrators_profile_needs_no_note_unless_it_replaces_a_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, system = tmp_path / "user", tmp_path / "etc"
+    monkeypatch.setattr("argosy.sites.read.SYSTEM", system)
+    for folder, name in ((user, "mine"), (system, "centre"), (system, "lumi-g")):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.toml").touch()
+    folders = (tmp_path / "project", user, system, DATA)
+    assert describe_source("mine", folders) == (user / "mine.toml", "not shipped with Argosy")
+    assert describe_source("centre", folders) == (system / "centre.toml", "")
+    assert describe_source("lumi-g", folders)[1] == "it replaces the shipped profile lumi-g"
 
 
 def test_only_the_callers_network_variables_are_forced() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.core.errors import ToolFailed, UsageError
-from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo
+from argosy.jobs.queues import Account, Qos, Queue, parse_associations, parse_qos, parse_sinfo, render_accounts
 from argosy.slurm.calls import may_be_done, says_no_answer
 from argosy.slurm.queries import (
     parse_exit_code,
@@ -252,15 +252,24 @@ def test_queues_are_read() -> None:
 
 
 def test_accounts_are_read() -> None:
-    assert parse_associations("p1||normal,debug\np2|main|\n") == (
-        Account("p1", "", "normal,debug"),
-        Account("p2", "main", ""),
+    assert parse_associations("c|p1||normal,debug\nc|p2|main|\n") == (
+        Account("c", "p1", "", "normal,debug"),
+        Account("c", "p2", "main", ""),
     )
+
+
+def test_accounts_of_several_clusters_are_told_apart() -> None:
+    here, there = Account("hydra", "p1", "gpu", ""), Account("lerna", "p1", "", "normal")
+    assert [*render_accounts((here,))] == ["account p1 on gpu, QOS default"]
+    assert [*render_accounts((here, there))] == [
+        "account p1 on gpu of cluster hydra, QOS default",
+        "account p1 on cluster lerna, QOS normal",
+    ]
 
 
 def test_only_qos_of_the_users_accounts_are_listed_with_their_limits() -> None:
     text = "normal|||||\nlong|2-00:00:00|cpu=64,node=2|gres/gpu=16|3|10\nothers|1:00:00||||\n"
-    found = parse_qos(text, (Account("p1", "", "normal,long"), Account("p2", "main", "")))
+    found = parse_qos(text, (Account("c", "p1", "", "normal,long"), Account("c", "p2", "main", "")))
     assert found == (
         Qos("normal", "", "", "", "", ""),
         Qos("long", "2-00:00:00", "cpu=64,node=2", "gres/gpu=16", "3", "10"),
