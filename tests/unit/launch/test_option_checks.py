@@ -90,6 +90,20 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
     assert [each for each in made.directives if "constraint" in each] == ["--constraint=MI250"]
 
 
+def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them() -> None:
+    node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
+    partitions = (Partition(name="gpu", choose=True), Partition(name="hopper", gpus=8))
+    there = msgspec.structs.replace(LAB, node=node, partitions=partitions)
+    with pytest.raises(UsageError) as caught:
+        plan(there, wanted=Wanted(nodes=2, gpus_per_node=8))
+    assert caught.value.hint == "use --partition hopper, or more nodes: --nodes 4 --gpus-per-node 4"
+    asked = JobOptions(partition="hopper")
+    assert "--gpus-per-node=8" in plan(there, wanted=Wanted(nodes=2, gpus_per_node=8), options=asked).directives
+    with pytest.raises(UsageError) as caught:
+        plan(there, wanted=Wanted(nodes=2, gpus_per_node=16))
+    assert caught.value.hint == "use more nodes: --nodes 8 --gpus-per-node 4"
+
+
 def test_an_option_that_the_profile_adds_in_one_partition_is_required_in_the_others_only() -> None:
     option = Option(
         to="sbatch", word="--qos=hopper", when={"partition": "hopper"}, why="its QOS", source="https://e.org"
