@@ -25,6 +25,7 @@ from argosy.diagnostics.discover.replies import (
     parse_intel,
     parse_links,
     parse_lscpu,
+    parse_module,
     parse_mpi,
     parse_nodes,
     parse_nvidia,
@@ -207,6 +208,22 @@ def test_the_fastest_ports_are_the_network() -> None:
 def test_runtimes_report_their_versions() -> None:
     text = "/usr/bin/singularity\nsingularity: singularity-ce version 4.1.3-1\nenroot: enroot 3.4.1"
     assert parse_runtimes(text) == {"singularity": "4.1.3-1", "enroot": "3.4.1"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("apptainer/\napptainer/1.3.4\napptainer/1.4.5", ("apptainer", "apptainer/1.4.5")),
+        ("tools/\ntools/singularity-ce/4.1.2(default)", ("singularity", "tools/singularity-ce/4.1.2")),
+        ("singularity/3.8.7\ntacc-apptainer/1.3.3", ("apptainer", "tacc-apptainer/1.3.3")),
+        ("SingularityCE/4.1(default)\nSingularityCE/4.2", ("singularity", "SingularityCE/4.1")),
+        ("apptainer-1.3.4-gcc-12.2.0-abcdefg", ("apptainer", "apptainer-1.3.4-gcc-12.2.0-abcdefg")),
+        ("singularity", ("singularity", "singularity")),
+        ("Apptainer-Tools/2023\nsingularity-compose/1.0\nThese modules need apptainer", ("", "")),
+    ],
+)
+def test_the_module_of_a_runtime_is_found(listed: str, found: tuple[str, str]) -> None:
+    assert parse_module(listed) == found
 
 
 def test_names_of_hosts_become_patterns() -> None:

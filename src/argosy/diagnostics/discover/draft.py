@@ -19,6 +19,7 @@ from argosy.diagnostics.discover.replies import (
     name_pattern,
     parse_config,
     parse_gpu_types,
+    parse_module,
     parse_mpi,
     parse_nodes,
     parse_partitions,
@@ -211,11 +212,11 @@ def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) ->
         return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
     if has_pyxis:
         return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
-    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
-    if modules:
-        word, source = modules[-1], asked("modules", host)
-        load = Fact("modules", "load", [word], source, "the runtime is in a module")
-        return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
+    name, module = parse_module(answers.get("modules", ""))
+    if module:
+        source = asked("modules", host)
+        load = Fact("modules", "load", [module], source, "the runtime is in a module")
+        return Fact("runtime", "name", name, source), load
     name = next(iter(found), "")
     return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
 

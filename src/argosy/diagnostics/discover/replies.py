@@ -303,6 +303,25 @@ def parse_runtimes(text: str) -> dict[str, str]:
     return {name: version.removesuffix(".") for name, version in rows}
 
 
+MODULE = re.compile(
+    r"(?:.*/)?(?:tacc-)?(apptainer|singularity)(?:-?(?:ce|pro|suid))?(?:[/-]v?\d[^()]*)?(\(.*\))?", re.IGNORECASE
+)
+
+
+def parse_module(text: str) -> tuple[str, str]:
+    """Return the runtime and the module that provides it, from the modules of a site; empty if there is none.
+
+    Apptainer comes before Singularity, the module that is marked as the default before the others, and of these the
+    last, which usually is the newest. Some sites put such modules into folders: ``tools/singularity-ce/4.1.2``.
+    """
+    found = [match for line in text.splitlines() if (match := MODULE.fullmatch(line.strip()))]
+    if not found:
+        return "", ""
+    best = max(found, key=lambda match: (match[1].lower() == "apptainer", "D" in (match[2] or "").upper()))
+    same = [match for match in found if (match[1].lower(), match[2]) == (best[1].lower(), best[2])]
+    return best[1].lower(), same[-1][0].removesuffix(best[2] or "")
+
+
 NUMBER = "[0-9]*"
 """Pattern for the digits of a name."""
 
