@@ -90,6 +90,15 @@ def test_the_users_option_replaces_that_of_the_site_which_then_is_not_required()
     assert [each for each in made.directives if "constraint" in each] == ["--constraint=MI250"]
 
 
+def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_commands() -> None:
+    option = Option(to="srun-always", word="--gres=none", why="steps get no GPUs", source="https://e.org")
+    there = msgspec.structs.replace(LAB, options=(option,))
+    made = plan(there, stage_to="/local", wanted=Wanted(nodes=2))
+    assert "argosy_step_options=--gres=none" in made.script
+    assert made.step_options == ("--gres=none",)
+    assert "argosy_step_options=" not in plan(stage_to="/local", wanted=Wanted(nodes=2)).script
+
+
 def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them() -> None:
     node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
     partitions = (Partition(name="gpu", choose=True), Partition(name="hopper", gpus=8))

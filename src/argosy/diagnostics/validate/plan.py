@@ -141,6 +141,7 @@ def _values(context: LaunchContext, facts: SlurmFacts) -> Iterator[str]:
         "planned": " ".join(map(render_core_list, masks)),
         "ranks_per_node": str(facts.script.shape.ranks_per_node),
         "suffix": facts.site.slurm.master_suffix,
+        "step_options": " ".join(facts.site_settings.srun_always),
     }
     return (f"{name}={quote(value)}" for name, value in values.items())
 

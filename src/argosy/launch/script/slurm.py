@@ -100,6 +100,8 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
         yield render_warning(facts.resume)
     if facts.smoke:
         yield render_timer()
+    if facts.site_settings.srun_always:
+        yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
     yield render_rendezvous(facts.site)
     yield from render_environment(facts.script)
     yield from render_modules(facts.site.modules)
