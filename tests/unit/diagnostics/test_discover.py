@@ -390,6 +390,7 @@ def test_a_failed_query_writes_nothing(tmp_path: Path) -> None:
             session(ANSWERS, tmp_path, node=refused), DiscoverRequest("hera", file, "2026-11-21", on_node=True)
         )
     assert "Invalid account" in error.value.evidence
+    assert "--gpus-per-node=4 sh -c '…'" in error.value.evidence
     assert "--account" in error.value.hint
     with pytest.raises(ToolMissing, match="cannot find Slurm"):
         discover_site(session(ANSWERS, tmp_path, slurm=False), DiscoverRequest("hera", file, "2026-11-21"))

@@ -16,6 +16,7 @@ from argosy.diagnostics.discover.replies import (
     SlurmNode,
     SlurmPartition,
     gives_whole_nodes,
+    gpu_option,
     name_pattern,
     parse_config,
     parse_gpu_types,
@@ -159,9 +160,8 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
     version = config.get("slurm_version", "")
     facts = [Fact("slurm", "version", version, source)] if version else []
     if shape.gpus:
-        modern = config.get("selecttype", "").endswith("cons_tres")
         why = f"SelectType is {config.get('selecttype', 'unknown')}; --gpus-per-node needs select/cons_tres"
-        facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+        facts.append(Fact("slurm", "gpu_option", gpu_option(config), source, why))
     if gives_whole_nodes(config):
         facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])

@@ -103,6 +103,11 @@ def gives_whole_nodes(config: Mapping[str, str]) -> bool:
     return config.get("selecttype", "").endswith("linear")
 
 
+def gpu_option(config: Mapping[str, str]) -> str:
+    """Return the option that requests GPUs: only select/cons_tres knows --gpus-per-node (slurm.conf(5), SelectType)."""
+    return "gpus-per-node" if config.get("selecttype", "").endswith("cons_tres") else "gres"
+
+
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """Parse ``scontrol show node --oneliner``."""
     rows = _rows(text, "NodeName")
