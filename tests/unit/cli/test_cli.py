@@ -399,8 +399,6 @@ def test_ranks_that_leave_gpus_idle_are_reported_if_the_gpus_are_a_default() -> 
     assert warning in dry_run("--site", "lumi-g", "--ranks", "2").stderr
     assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "16").stderr
     assert "for a rank per GPU" not in dry_run("--site", "lumi-g", "--ranks", "2", "--gpus-per-node", "8").stderr
-    options = ("--site", "lumi-g", "--nodes", "2", "--account", "p", "--time", "1:00:00", "--dry-run")
-    assert "for a rank per GPU" not in argosy("bench", "nodes", "/x/torch.sif", *options).stderr
 
 
 def test_a_script_names_the_nearest_partition() -> None:

@@ -99,6 +99,14 @@ def test_an_option_of_every_srun_reaches_the_steps_of_helpers_and_of_later_comma
     assert "argosy_step_options=" not in plan(stage_to="/local", wanted=Wanted(nodes=2)).script
 
 
+def test_a_test_of_each_node_is_not_told_to_start_a_rank_per_gpu() -> None:
+    node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
+    there, wanted = msgspec.structs.replace(LAB, node=node), Wanted(nodes=2, ranks=2, gpus_per_node=4)
+    usual: dict[str, Any] = {"wanted": wanted, "why_gpus": "the default", "launcher": "none"}
+    assert any("a rank per GPU" in line for line in doubtful_choices(plan(there, **usual).choices))
+    assert not [*doubtful_choices(plan(there, **usual, independent_ranks=True).choices)]
+
+
 def test_more_gpus_than_a_node_has_are_refused_with_the_partition_that_has_them() -> None:
     node = msgspec.structs.replace(LAB.node, gpus=4, gpu_vendor="nvidia")
     partitions = (Partition(name="gpu", choose=True), Partition(name="hopper", gpus=8))
