@@ -15,6 +15,7 @@ from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan
 from argosy.sites.load import advise_on_site
 from argosy.sites.profile import Site
+from argosy.sites.read import NOT_SHIPPED
 
 UNUSED = "not used: this site has no queue"
 """Reason for an option that has no effect without a queue."""
@@ -110,7 +111,11 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Yield notes about a plan that users read before it starts."""
-    yield from (f"profile {choice.value}: {choice.why}" for choice in choices if choice.key == ChoiceKey.PROFILE)
+    yield from (
+        f"profile {choice.value}: {choice.why}"
+        for choice in choices
+        if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED
+    )
     yield from doubtful_choices(choices)
     yield from unused_options(choices)
 

@@ -35,6 +35,9 @@ Table = dict[str, Any]
 SYSTEM = Path("/etc/argosy/sites")
 """Profiles of the administrators of this machine."""
 
+NOT_SHIPPED = "not shipped with Argosy"
+"""Source of a profile of the user or the administrators, whose name no shipped profile has."""
+
 
 def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
     """Return the folders of profiles by precedence: project, user, system, shipped."""
@@ -107,16 +110,13 @@ def _title(name: str, folders: Sequence[Path]) -> str:
 
 
 def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
-    """Return the file of a profile and where it comes from, unless it is the usual one of its name.
-
-    Those are a shipped one, one of the administrators whose name no shipped one has, and one given by its path.
-    """
+    """Return the file of a profile and, unless it is a shipped one or given by its path, where it comes from."""
     path = find_profile(name, folders)
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
-    source = "from this folder" if path.parent == folders[0] else "not shipped with Argosy" * (path.parent != SYSTEM)
-    shadows = f"it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
-    return path, "; ".join(filter(None, (source, shadows)))
+    source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
+    shadows = f"; it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
+    return path, source + shadows
 
 
 def read_site(name: str, folders: Sequence[Path] = (DATA,)) -> Site:

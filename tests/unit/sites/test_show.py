@@ -12,7 +12,7 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.cmd_explain import render_explained
 from argosy.core.errors import UsageError
-from argosy.core.model import ContainerRequest, Variable
+from argosy.core.model import Choice, ChoiceKey, ContainerRequest, Variable
 from argosy.core.records import replace
 from argosy.core.session import QuietReporter, Session
 from argosy.core.shell import quote
@@ -20,6 +20,7 @@ from argosy.jobs.launch_plan import LaunchPlan, Shape
 from argosy.launch.explain import GROUPS, Explained, explain_plan
 from argosy.launch.model import LaunchRequest, Purpose, Wanted
 from argosy.launch.notes import note_target
+from argosy.launch.option_checks import plan_notes
 from argosy.launch.resolve import prepare_launch
 from argosy.launch.site_settings import caller_variables, parse_torch_version
 from argosy.sites.load import Machine, detect_sites, machine_here
@@ -326,18 +327,17 @@ def test_a_profile_that_takes_the_place_of_a_shipped_one_is_named(
     assert "profile =" not in capsys.readouterr().out
 
 
-def test_the_administrators_profile_needs_no_note_unless_it_replaces_a_shipped_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, system = tmp_path / "user", tmp_path / "etc"
-    monkeypatch.setattr("argosy.sites.read.SYSTEM", system)
-    for folder, name in ((user, "mine"), (system, "centre"), (system, "lumi-g")):
+def test_a_launch_notes_a_profile_of_the_folder_or_that_replaces_a_shipped_one_only(tmp_path: Path) -> None:
+    project, user = tmp_path / "project", tmp_path / "user"
+    for folder, name in ((project, "here"), (user, "mine"), (user, "lumi-g")):
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.toml").touch()
-    folders = (tmp_path / "project", user, system, DATA)
-    assert describe_source("mine", folders) == (user / "mine.toml", "not shipped with Argosy")
-    assert describe_source("centre", folders) == (system / "centre.toml", "")
-    assert describe_source("lumi-g", folders)[1] == "it replaces the shipped profile lumi-g"
+    found = (describe_source(name, (project, user, DATA)) for name in ("here", "mine", "lumi-g"))
+    rows = [Choice(ChoiceKey.PROFILE, str(path), why, "search path") for path, why in found]
+    assert [*plan_notes(tuple(rows))] == [
+        f"profile {project}/here.toml: from this folder",
+        f"profile {user}/lumi-g.toml: not shipped with Argosy; it replaces the shipped profile lumi-g",
+    ]
 
 
 def test_only_the_callers_network_variables_are_forced() -> None:
