@@ -111,11 +111,8 @@ def unused_rows(given: Mapping[str, str], why: str) -> Iterator[Choice]:
 
 def plan_notes(choices: tuple[Choice, ...]) -> Iterator[str]:
     """Yield notes about a plan that users read before it starts."""
-    yield from (
-        f"profile {choice.value}: {choice.why}"
-        for choice in choices
-        if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED
-    )
+    profiles = (choice for choice in choices if choice.key == ChoiceKey.PROFILE and choice.why != NOT_SHIPPED)
+    yield from (f"profile {choice.value}: {choice.why}" for choice in profiles)
     yield from doubtful_choices(choices)
     yield from unused_options(choices)
 

@@ -33,10 +33,12 @@ from argosy.diagnostics.discover.replies import (
     parse_rocm,
     parse_runtimes,
 )
+from argosy.diagnostics.validate.plan import validation_request
 from argosy.sites.binding import plan_masks
 from argosy.sites.job_settings import at_partition
-from argosy.sites.profile import Node, Site
+from argosy.sites.profile import Node, Partition, Site
 from argosy.sites.read import read_site
+from argosy.slurm.sbatch import JobOptions
 from tests.unit.machines import make_host, make_session
 
 CONFIG = """\
@@ -60,7 +62,7 @@ NODES = (
 )
 PARTITIONS = (
     "PartitionName=cpu AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=1-00:00:00 MinNodes=0 OverSubscribe=NO "
-    "State=UP TotalNodes=1\n"
+    "State=UP TotalNodes=2\n"
     "PartitionName=main Default=NO MaxNodes=16 MaxTime=2-00:00:00 MinNodes=1 OverSubscribe=EXCLUSIVE State=UP\n"
     "PartitionName=gpu-debug Default=NO MaxNodes=2 MaxTime=00:30:00 MinNodes=0 OverSubscribe=NO State=UP\n"
     "PartitionName=old Default=NO MaxNodes=2 MaxTime=UNLIMITED MinNodes=0 OverSubscribe=NO State=DOWN\n"
@@ -154,6 +156,16 @@ def test_a_number_of_reserved_cores_does_not_identify_them() -> None:
 )
 def test_a_nodes_gres_gives_number_and_type_of_its_gpus(text: str, found: tuple[int, str]) -> None:
     assert parse_gres(text) == found
+
+
+def test_a_job_in_a_partition_with_one_node_has_one_node() -> None:
+    (debug,) = parse_partitions("PartitionName=debug Default=YES MaxNodes=UNLIMITED State=UP TotalCPUs=32 TotalNodes=1")
+    assert debug.max_nodes == 1
+    partitions = (Partition(name="debug", max_nodes=1), Partition(name="long", max_nodes=1))
+    site = Site(name="desk", title="t", scheduler="slurm", partitions=partitions)
+    assert validation_request(site, "", JobOptions(), -1, "desk").wanted.nodes == 1
+    several = replace(site, partitions=(*partitions, Partition(name="all")))
+    assert validation_request(several, "", JobOptions(), -1, "desk").wanted.nodes == 2
 
 
 def test_a_partition_without_limits_has_no_limits() -> None:

@@ -171,7 +171,7 @@ def parse_partitions(text: str) -> tuple[SlurmPartition, ...]:
             up=row.get("State") == "UP",
             whole_nodes=row.get("OverSubscribe") == "EXCLUSIVE",
             max_time="" if row.get("MaxTime", "") in NOTHING else row["MaxTime"],
-            max_nodes=_int(row.get("MaxNodes", "")),
+            max_nodes=_int(row.get("MaxNodes", "")) or int(row.get("TotalNodes") == "1"),
             min_nodes=_int(row.get("MinNodes", "")),
             max_cpus=_int(row.get("MaxCPUsPerNode", "")),
         )

@@ -68,13 +68,14 @@ def validation_request(site: Site, image: str, options: JobOptions, gpus: int, n
         Name or path of the profile.
     """
     each = site.node.gpus if gpus < 0 else gpus
+    alone = bool(site.partitions) and all(partition.max_nodes == 1 for partition in site.partitions)
     known = site.node.gpu_cpus or site.slurm.cpus_per_gpu
     request = LaunchRequest(
         image=image or "bare:",
         command=("true",),
         site=name,
         # The number of cores is one of the tested facts, so the job does not request a share of the documented number.
-        wanted=Wanted(nodes=NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
+        wanted=Wanted(nodes=1 if alone else NODES, gpus_per_node=each, cpus_per_rank=0 if known else 1),
         launcher="srun",
         container_per="" if (image or "bare:").startswith("bare:") else "rank",
         name=NAME,

@@ -99,7 +99,7 @@ fi
 # ---- Exit codes, arguments.
 fact exit.own "$(code_of one sh -c 'exit 3')" "one task exits with 3"
 fact exit.killed "$(code_of one sh -c 'kill -9 $$')" "signal 9 ends one task"
-fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
+fact exit.first_of_several "$(code_of step --nodes="$SLURM_JOB_NUM_NODES" --ntasks=2 --kill-on-bad-exit=1 \
     sh -c '[ "$SLURM_PROCID" != 1 ] || exit 3; sleep 20')" "task 1 exits with 3, and srun ends the others"
 big=$(head -c 131000 /dev/zero | tr '\0' x)
 fact arguments.one "$(one sh -c 'echo "${#1}"' sh "$big" 2>&1 | last_numbers)" "bytes of one argument that the task gets, of 131000"
