@@ -308,7 +308,7 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues, render_accounts, with_partition_qos
 
     session = _session_at(ssh)
     found, accounts = with_partition_qos(session, list_queues(session)), list_accounts(session)
@@ -324,9 +324,7 @@ def queues(ssh: str, *, as_json: bool) -> None:
         for queue in found
     ]
     lines = [fit_table(rows)]
-    for each in accounts:
-        partition = f" on {each.partition}" if each.partition else ""
-        lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
+    lines += render_accounts(accounts)
     for qos in limits:
         partitions = dict.fromkeys(queue.name for queue in found if queue.qos == qos.name)
         lines.append(f"QOS {qos.name}{' of partition ' * bool(partitions)}{', '.join(partitions)}: {qos.limits}")

@@ -13,13 +13,19 @@ import msgspec
 
 from argosy.core.errors import SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
-from argosy.core.process import Command, run_checked
+from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
 from argosy.core.store import editing, write_text
 from argosy.diagnostics.discover.draft import Replies, choose_shape, draft_profile
 from argosy.diagnostics.discover.node_facts import Draft, Fact, Value
 from argosy.diagnostics.discover.questions import GPU_STEPS, LOGIN, parse_answers, render_questions
-from argosy.diagnostics.discover.replies import gives_whole_nodes, parse_config, parse_nodes, parse_partitions
+from argosy.diagnostics.discover.replies import (
+    gives_whole_nodes,
+    gpu_option,
+    parse_config,
+    parse_nodes,
+    parse_partitions,
+)
 from argosy.sites.profile import Site
 from argosy.slurm.calls import ask_slurm
 
@@ -181,21 +187,26 @@ def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str])
     options = [f"--partition={partition}"] if partition else []
     options += [f"--account={request.account}"] if request.account else []
     options += [f"--qos={request.qos}"] if request.qos else []
+    config = parse_config(login["config"])
     # All GPUs of the node, because vendors' programs show only those of the job.
-    gpus = [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
+    every = f"--gpus-per-node={shape.gpus}" if gpu_option(config) == "gpus-per-node" else f"--gres=gpu:{shape.gpus}"
+    gpus = [every] if shape.gpus else []
     job = ("--nodes=1", "--ntasks=1", "--time=5", f"--immediate={WAIT_SECONDS}", "--job-name=argosy-sites-new")
     words = ("srun", *job)
     answers = {}
-    if gpus and gives_whole_nodes(parse_config(login["config"])):
+    if gpus and gives_whole_nodes(config):
         reply = session.runner.run(Command((*words, *options, *gpus, "true")))
         answers[GPU_STEPS] = "no" if NO_GPU_STEP in reply.stderr else "yes" if reply.code == 0 else ""
         gpus = gpus if answers[GPU_STEPS] == "yes" else []
-    reply = run_checked(
-        session.runner,
-        Command((*words, *options, *gpus, "sh", "-c", render_questions())),
-        doing="querying a compute node",
-        hint="add --partition, --account or --qos of your jobs; without --on-node, compute nodes are not queried",
-    )
+    step = (*words, *options, *gpus, "sh", "-c")
+    reply = session.runner.run(Command((*step, render_questions())))
+    if reply.code:
+        raise tool_error(
+            Command((*step, "…")),
+            reply,
+            doing="querying a compute node",
+            hint="add --partition, --account or --qos of your jobs; without --on-node, compute nodes are not queried",
+        )
     return parse_answers(reply.stdout) | answers
 
 

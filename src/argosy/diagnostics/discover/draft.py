@@ -17,9 +17,11 @@ from argosy.diagnostics.discover.replies import (
     SlurmNode,
     SlurmPartition,
     gives_whole_nodes,
+    gpu_option,
     name_pattern,
     parse_config,
     parse_gpu_types,
+    parse_module,
     parse_mpi,
     parse_nodes,
     parse_partitions,
@@ -142,9 +144,8 @@ def _draft_slurm(replies: Replies, config: Mapping[str, str], shape: NodeShape) 
     version = config.get("slurm_version", "")
     facts = [Fact("slurm", "version", version, source)] if version else []
     if shape.gpus:
-        modern = config.get("selecttype", "").endswith("cons_tres")
         why = f"SelectType is {config.get('selecttype', 'unknown')}; --gpus-per-node needs select/cons_tres"
-        facts.append(Fact("slurm", "gpu_option", "gpus-per-node" if modern else "gres", source, why))
+        facts.append(Fact("slurm", "gpu_option", gpu_option(config), source, why))
     if gives_whole_nodes(config):
         facts.append(Fact("slurm", "whole_nodes", True, source, "select/linear allocates whole nodes"))
     plugins = parse_mpi(replies.login["mpi"])
@@ -195,11 +196,11 @@ def _runtime_found(answers: Mapping[str, str], host: str, *, has_pyxis: bool) ->
         return Fact("runtime", "name", name, source, why), Fact("runtime", "version", found[name], source)
     if has_pyxis:
         return (Fact("runtime", "name", "pyxis", asked("srun", host), "srun has --container-image"),)
-    modules = [word for word in answers.get("modules", "").split() if not word.endswith("/")]
-    if modules:
-        word, source = modules[-1], asked("modules", host)
-        load = Fact("modules", "load", [word], source, "the runtime is in a module")
-        return Fact("runtime", "name", word.partition("/")[0].lower(), source), load
+    name, module = parse_module(answers.get("modules", ""))
+    if module:
+        source = asked("modules", host)
+        load = Fact("modules", "load", [module], source, "the runtime is in a module")
+        return Fact("runtime", "name", name, source), load
     name = next(iter(found), "")
     return (Fact("runtime", "name", name, source), Fact("runtime", "version", found[name], source)) if name else ()
 

@@ -79,7 +79,7 @@ NODE = (
     Question(
         "modules",
         "module -t avail",
-        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE '^(apptainer|singularity)(/|$)'",
+        "bash -lc 'module -t avail 2>&1' </dev/null | grep -iE 'apptainer|singularity'",
     ),
     Question("userns", "unshare --user true", "if unshare --user true\nthen echo yes\nelse echo no\nfi"),
 )
