@@ -139,7 +139,7 @@ def unknown_log(session: Session, log: str, otherwise: str) -> UsageError:
     Parameters
     ----------
     otherwise
-        What a log can be, for the hint.
+        Hint without the suggestion: the things that a log can be.
     """
     near = suggest_word(log, (LAST, *_recorded_names(session))) or (suggest_file(Path(log)) if log else "")
     return UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {otherwise}" if near else otherwise)
