@@ -112,7 +112,7 @@ def _find_in_queue(session: Session, name: str) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=int, reverse=True))
 
 
-def recorded_names(session: Session) -> Iterator[str]:
+def _recorded_names(session: Session) -> Iterator[str]:
     """Yield the names of the launches in the records, the newest first."""
     return (launch.name for launch in list_launches(session))
 
@@ -125,7 +125,7 @@ def unknown_name(session: Session, name: str, problem: str = "") -> UsageError:
     problem
         Why Slurm could not be asked.
     """
-    near = suggest_word(name, (LAST, *recorded_names(session)))
+    near = suggest_word(name, (LAST, *_recorded_names(session)))
     file = "" if near else quote(name) if Path(name).is_file() else suggest_file(Path(name))
     suggestion = f"did you mean {near}? " if near else f"to explain a file: argosy why {file}; " if file else ""
     searched = f"searched in {session.paths.runs}" + (f"; {problem}" if problem else "")
@@ -139,9 +139,9 @@ def unknown_log(session: Session, log: str, otherwise: str) -> UsageError:
     Parameters
     ----------
     otherwise
-        What a log can be, for the hint.
+        Hint without the suggestion: the things that a log can be.
     """
-    near = suggest_word(log, (LAST, *recorded_names(session))) or (suggest_file(Path(log)) if log else "")
+    near = suggest_word(log, (LAST, *_recorded_names(session))) or (suggest_file(Path(log)) if log else "")
     return UsageError(f"there is no log {log!r}", hint=f"did you mean {near}? {otherwise}" if near else otherwise)
 
 

@@ -60,7 +60,7 @@ class LaunchFacts(msgspec.Struct, frozen=True):
     options
         Options of the job, completed by the defaults of the user and the site.
     mpi
-        What connects the ranks of the launcher `mpi`, as `choose_mpi` returns it.
+        Program or PMI type that connects the ranks of MPI, as `choose_mpi` returns it; empty for other launchers.
     site_settings
         Settings, paths and options that the site's profile adds to the job.
     rank_python

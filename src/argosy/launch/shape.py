@@ -164,8 +164,7 @@ def _cpus_per_rank(wanted: Wanted, site: Site, ranks: int, gpus: int, share: str
     if not site.slurm.cpus_option or (share and not gpus):
         return 0, share if site.slurm.cpus_option else BY_SCRIPTS
     if gpus and site.slurm.cpus_per_gpu:
-        cores = max(1, site.slurm.cpus_per_gpu * gpus // ranks)
-        return cores, f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
+        return max(1, site.slurm.cpus_per_gpu * gpus // ranks), f"the site's {site.slurm.cpus_per_gpu} cores per GPU"
     usable = len(usable_cores(site.node))
     if gpus and site.node.gpus and usable >= site.node.gpus:
         return max(1, usable // site.node.gpus * gpus // ranks), f"an equal share of a node's {usable} cores"

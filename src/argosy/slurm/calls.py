@@ -190,6 +190,9 @@ HINTS = (
 FAILURE = re.compile(r"(?:job submission failed|Unable to allocate resources): (.*)")
 """Slurm's own message; the site's job_submit plug-in prints lines of its own before."""
 
+EARLIER = re.compile(r"^\w+: error: (Memory specification can not be satisfied)$", re.MULTILINE)
+"""Slurm's own message before a final one that tells less (seen with 24.11)."""
+
 
 def explain_sbatch(
     command: Command, reply: Reply, site: str, choices: Iterable[Choice] = (), *, ssh: str = ""
@@ -213,7 +216,7 @@ def explain_sbatch(
             reply,
             otherwise=f"the job may be in the queue nevertheless: check with '{look}' before you submit it again",
         )
-    cause = FAILURE.findall(text)[-1:] or [text]
+    cause = EARLIER.findall(text) or FAILURE.findall(text)[-1:] or [text]
     for pattern, hint in HINTS:
         if re.search(pattern, cause[0]):
             return SiteError(f"{site} rejects this job", evidence=error.evidence, hint=hint)

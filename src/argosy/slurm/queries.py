@@ -30,6 +30,17 @@ def base_number(job: str) -> str:
     return re.split("[_+]", job)[0]
 
 
+def has_task(array: str, task: int) -> bool:
+    """Return whether an array (``--array``: ``1,4-10:2%3``) has a task."""
+    for part in array.strip("[]").partition("%")[0].split(","):
+        numbers, _, step = part.partition(":")
+        first, _, last = numbers.partition("-")
+        begin, step_size = parse_int(first, task + 1), max(1, parse_int(step, 1))
+        if begin <= task <= parse_int(last or first) and (task - begin) % step_size == 0:
+            return True
+    return False
+
+
 class JobRow(msgspec.Struct, frozen=True):
     """A job as squeue lists it; times are in Slurm's notation."""
 

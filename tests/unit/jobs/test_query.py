@@ -492,6 +492,9 @@ def test_a_task_of_a_job_without_an_array_is_not_found(tmp_path: Path) -> None:
         find_job(session(tmp_path, replies), "7_3")
     (record / "job.json").write_text('{"directives": ["--array=0-5"]}')
     assert find_job(session(tmp_path, replies), "7_3").record == str(record)
+    for other in ("7_6", "7+1"):
+        with pytest.raises(UsageError, match=re.escape(f"there is no job {other}")):
+            find_job(session(tmp_path, replies), other)
     assert find_job(session(tmp_path, replies), "7_[2-5%1]").id == "7"
 
 

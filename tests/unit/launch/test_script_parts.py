@@ -375,6 +375,14 @@ def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message
     assert "a rule of this site rejects the job" in error.hint
 
 
+def test_the_reason_before_the_final_message_of_slurm_gives_the_hint() -> None:
+    text = (
+        "sbatch: error: Memory specification can not be satisfied\n"
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    )
+    assert "--mem" in explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name).hint
+
+
 def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
     text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)

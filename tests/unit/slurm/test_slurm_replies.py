@@ -24,6 +24,7 @@ from argosy.jobs.queues import (
 )
 from argosy.slurm.calls import explain_sbatch, may_be_done, says_no_answer
 from argosy.slurm.queries import (
+    has_task,
     parse_exit_code,
     parse_scontrol_job,
     parse_scontrol_jobs,
@@ -320,6 +321,14 @@ def test_a_cluster_that_the_database_does_not_know_is_blamed_on_its_variable(pro
             list_queues(make_session(runner=FakeRunner([(("sinfo",), reply)])))
         error = failed.value
     assert error.hint.endswith("or unset SLURM_CLUSTERS")
+
+
+@pytest.mark.parametrize(
+    ("array", "tasks"),
+    [("0-3", "0123"), ("1,4-8:2%3", "1468"), ("[2-3]", "23"), ("7", "7"), ("1-5:2,2", "1235"), ("", ""), ("x-y", "")],
+)
+def test_the_tasks_of_an_array_are_known(array: str, tasks: str) -> None:
+    assert [str(task) for task in range(10) if has_task(array, task)] == list(tasks)
 
 
 PARTITIONS = """\
