@@ -256,7 +256,8 @@ def _packed_base(reference: str, path: Path, session: Session, work: Path) -> Ba
     if kind.kind is Kind.TAR:
         pack_tar(session, path, out, compression=kind.compression, time=int(path.stat().st_mtime))
     else:
-        run_pack(session, path, out, time=int(path.stat().st_mtime), all_root=not session.host.can_mount)
+        time = int(path.stat().st_mtime)
+        run_pack(session, path, out, time=time, all_root=not session.host.can_mount, keep_times=True)
     opened = _with_arch(open_image(out), session)
     return Base(reference, opened, digest_ahead(opened.image, session))
 

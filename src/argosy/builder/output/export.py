@@ -347,7 +347,7 @@ def _packed(content: Content, session: Session, work: Path) -> Path:
         return packed
     tree, again = work / "unpacked", work / "again.sqfs"
     unpack_source(session, whole_of(packed), tree, doing="unpacking the base")
-    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount)
+    run_pack(session, tree, again, time=content.time, all_root=not session.host.can_mount, keep_times=True)
     return again
 
 

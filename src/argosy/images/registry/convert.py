@@ -34,6 +34,7 @@ from argosy.images.oci import (
     prepare_rootfs,
     refuse_other_layers,
     render_inspection,
+    settle_times,
 )
 from argosy.images.registry.references import Reference, Transport
 from argosy.images.registry.skopeo import (
@@ -51,7 +52,7 @@ from argosy.images.sif.write import FileSlice, plan_json_part, plan_system_part,
 from argosy.images.squashfs.pack import pack_tar, run_pack
 
 TAR_NAME = "image.sqsh"
-FORMAT = 1
+FORMAT = 2
 """Version of the conversion. A new one gets new names in the cache."""
 ZSTD = ".tar+zstd"
 ROOT_FOLDERS = frozenset({("bin",), ("sbin",), ("etc",), ("usr",), ("lib",)})
@@ -161,7 +162,8 @@ def convert_layers(
     prepare_rootfs(tree, config)
     step.say("packing")
     packed = work / "image.sqfs"
-    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount)
+    settle_times(tree, config.created)
+    run_pack(session, tree, packed, time=config.created, all_root=not session.host.can_mount, keep_times=True)
     remove_path(tree)
     _write(packed, config, out)
 
