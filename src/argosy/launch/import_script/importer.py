@@ -28,7 +28,7 @@ from argosy.launch.import_script.gpu_wrapper import (
 )
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
-from argosy.launch.import_script.options import correct_for_jobs, option_numbers, translate_options
+from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
 from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.read import refuse_heterogeneous
@@ -120,12 +120,12 @@ class _Reader:
 
     def read_options(self) -> None:
         """Translate the ``#SBATCH`` lines."""
-        state, options = self.state, translate_options(self.script.options, self.state.shape)
+        state, options = self.state, Options(self.script.options, self.state.shape)
         state.shape = options.shape
         state.numbers = option_numbers(self.script.options, self.site)
         if "name" not in options.keys:
             state.numbers = {**state.numbers, "SLURM_JOB_NAME": self.file_name}
-        self.found += options.translations
+        self.found += options.found
         state.keys.update(options.keys)
         state.env.update(state.keys.pop("env", {}))
         state.first = state.folder = state.keys.get("chdir", "")
@@ -182,7 +182,6 @@ class _Reader:
             self.state.compute(names)
             return self.variables.computed(statement, names, "it sets no variable")
         for name, words in statement.assigned:
-            self.order.note_assignment(name, words)
             self.variables.assign(statement, name, words)
         return None
 
@@ -254,8 +253,6 @@ class _Reader:
         self.after_test = role is Role.TEST
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
-        if program.name == "wait":
-            self.wait([source_text(word) for word in statement.words[1:]])
         if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
         is_end = first == "exit" and not self.is_guard
@@ -300,7 +297,7 @@ class _Reader:
             case Role.PRINT if fates.WRITES.search(statement.redirects):
                 note = fates.written_file(statement)
             case Role.CONTROL:
-                note = fates.effect_of(program)
+                note = self.wait(program.texts[1:]) if program.name == "wait" else fates.effect_of(program)
             case Role.SOURCE | Role.INSTALL | Role.TOOL:
                 note = fates.advise(program.name, role, is_late=bool(self.jobs))
         if note:
@@ -375,11 +372,12 @@ class _Reader:
             return Outcome(Fate.KEPT, f"before = {line}", parts=notes)
         return Outcome(Fate.UNTRANSLATED, note)
 
-    def wait(self, arguments: Sequence[str] = ()) -> None:
-        """Note ``wait``: behind it, no program needs the commands on files of those that ended."""
-        self.order.wait(arguments)
+    def wait(self, arguments: Sequence[str] = ()) -> str:
+        """Note ``wait``: behind it, no program needs the commands on files of those that ended; return what to do."""
+        note = "" if self.order.wait(arguments) else fates.WAITS
         if not self.order.running:
             self.state.forget_prepared()
+        return note
 
     def report_late(self) -> None:
         """Correct the translations of commands on files behind the last program: no job runs them."""
