@@ -45,7 +45,7 @@ from argosy.diagnostics.report.source import (
     search_frames,
 )
 from argosy.diagnostics.report.summary import fill_names, relevant_findings, summarize, summarize_results
-from argosy.diagnostics.report.timeline import describe_phases, draw_timeline
+from argosy.diagnostics.report.timeline import list_bars, sum_phases
 from argosy.diagnostics.verify.logs import NetFacts
 from argosy.diagnostics.why.find import KnownError
 from argosy.jobs.first_failure import RankEnd
@@ -625,7 +625,7 @@ def test_the_table_of_bandwidths_has_a_column_for_each_job() -> None:
 
 
 def test_drawings_without_data_are_empty() -> None:
-    assert draw_timeline((Event(1, "submitted", Phase.QUEUE),)) == ""
+    assert [text for *_, text in list_bars((Event(1, "submitted", Phase.QUEUE),))] == ["in the queue 0 s"]
     assert draw_job_node("n", (), Node(), NetFacts()).startswith("<svg")
 
 
@@ -672,9 +672,11 @@ def test_the_durations_of_the_phases_are_summed_up() -> None:
         Event(0, "submitted", Phase.QUEUE), Event(5, "started", Phase.START), Event(10, "first", Phase.RUN),
         Event(140, "ended", Phase.QUEUE), Event(150, "again", Phase.START), Event(160, "ended", Phase.END),
     )  # fmt: skip
-    assert describe_phases(moments) == "in the queue 15 s, starting 15 s, running 2 min 10 s"
+    assert [text for _, text in sum_phases(moments)] == ["in the queue 15 s", "starting 15 s", "running 2 min 10 s"]
+    assert [seconds for _, seconds, _ in list_bars(moments)] == [5, 5, 130, 10, 10, 0]
     written = (*moments[:2], Event(10, "first output", Phase.RUN), moments[-1])
-    assert describe_phases(written) == "in the queue 5 s, until the first output 5 s, running 2 min 30 s"
+    texts = ["in the queue 5 s", "until the first output 5 s", "running 2 min 30 s"]
+    assert [text for _, text in sum_phases(written)] == texts
 
 
 def luminance(color: str) -> float:

@@ -43,7 +43,7 @@ from argosy.diagnostics.report.sections import (
     title_last_lines,
 )
 from argosy.diagnostics.report.summary import capitalise
-from argosy.diagnostics.report.timeline import draw_timeline, sum_phases
+from argosy.diagnostics.report.timeline import list_bars, sum_phases
 from argosy.diagnostics.verify.logs import NetFacts
 from argosy.jobs.outputs import can_read, read_ends_of
 
@@ -87,8 +87,8 @@ def render_page(report: Report) -> str:
         findings=list_findings(report),
         ranks=list(list_ranks(report)),
         moments=list(list_moments(report)),
-        timeline=Markup(draw_timeline(report.timeline)),  # noqa: S704 - drawings escape their texts
-        phases=[(phase.name.lower(), text) for phase, text in sum_phases(report.timeline)],
+        bars=list(list_bars(report.timeline)),
+        phases=sum_phases(report.timeline),
         plan_rows=list(list_plan(plan)) if plan else [],
         choices=list_choices(plan) if plan else [],
         script=HELPERS.split(plan.script)[0] if plan else "",
