@@ -84,6 +84,8 @@ def run_app(arguments: list[str]) -> int:
     _open_standard_streams()
     try:
         _catch_signals()
+        if not "".join(arguments).isascii():
+            _note_dashes(arguments)
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -104,6 +106,14 @@ def run_app(arguments: list[str]) -> int:
         code = _report(_explain(error), arguments)
         _flush_output()
         return code
+
+
+def _note_dashes(arguments: list[str]) -> None:
+    from argosy.cli.mistakes import refuse_typographic_dashes, typographic_dash_note
+
+    refuse_typographic_dashes(arguments)
+    if note := typographic_dash_note(arguments):
+        click.echo(note, err=True)
 
 
 def _print_help(text: str) -> int:
