@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from argosy import api
-from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
+from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.recipes.build_options import BuildOptions, NodeJobOptions
 from argosy.recipes.launch_options import LaunchOptions
 from argosy.recipes.option_row import option_name, rows, types

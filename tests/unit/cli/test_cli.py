@@ -19,7 +19,7 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
-from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
+from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
@@ -165,7 +165,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
     [
         (("biuld",), 2, "did you mean 'argosy build'?"),
         (("wrap", "updat", "env", "tqdm"), 2, "did you mean 'argosy wrap update'?"),
-        (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
+        (("wrap", "x", "--prefix"), 2, "see 'argosy wrap new --help'"),
         (("wrap", "", "--prefix", "env"), 2, "invalid SOURCES: the path is empty"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
@@ -246,6 +246,40 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("build", "r.txt", "-t", "mine", "-o", "x"), "-o FILE names the image"),
         (("config", "show"), "'argosy config' alone prints all values"),
         (("config", "list"), "'argosy config' alone prints all values"),
+        (
+            ("run", "x.sif", "\u2014gpu", "none", "--", "true"),
+            "typographic dash, as web pages contain it\n  -> write --gpu\n",
+        ),
+        (("run", "x.sif", "\u2013gpu=none", "--", "true"), "-> write --gpu=none\n"),
+        (("run", "x.sif", "\u2013\u2013", "true"), "-> write --\n"),
+        (("launch", "x.sif", "\u2013A", "p", "--", "true"), "-> write -A\n"),
+        (("launch", "x.sif", "--", "true", "\u2013epochs", "3"), "your program gets it unchanged\n"),
+        (("launch", "x.sif", "--dry-run=true", "--", "ls"), "--dry-run takes no value\n  -> write only --dry-run\n"),
+        (("launch", "x.sif", "-A=p", "--", "ls"), "invalid --account: '=p' begins with '='\n  -> write -A p\n"),
+        (("launch", "x.sif", "-N=2", "--", "ls"), "-> write -N 2\n"),
+        (("launch", "x.sif", "-N", "--", "ls"), "-> the value of --nodes is missing\n"),
+        (("launch", "x.sif", "--gpu", "8", "--", "ls"), "for a number of GPUs: --gpus 8"),
+        (("launch", "x.sif", "--nodes", "2-4", "--", "ls"), "--elastic 2:4"),
+        (("launch", "x.sif", "--launcher", "deepspeed", "--", "ls"), "did you mean torchrun?"),
+        (("launch", "x.sif", "--cluster", "lumi-g", "--", "ls"), "--site NAME selects the site"),
+        (("explain", "x.sif", "--dry-run", "--", "ls"), "'argosy explain' starts nothing"),
+        (("run", "x.sif", "--gpus", "all", "--", "ls"), "GPUs are available in the container without an option"),
+        (("run", "x.sif", "--ipc=host", "--", "ls"), "the container shares network, memory and processes"),
+        (("run", "-w", "/w", "x.sif", "--", "ls"), "use --workdir DIR"),
+        (("build", "r.txt", "--from", "debian", "-o", "x"), "use --base BASE"),
+        (("build", "r.txt", "--fakeroot", "-o", "x"), "--build-backend chooses how"),
+        (("shell",), "argosy shell: the image is missing\n  -> write: argosy shell IMAGE\n"),
+        (("shell", "x.sif", "--", "ls"), "unexpected argument 'ls'\n  -> for a command: argosy run IMAGE -- COMMAND"),
+        (("-v",), "argosy --version prints the version"),
+        (
+            ("wrap", "r.txt", "--prefix"),
+            "--prefix needs a value\n  -> write: --prefix DIR; see 'argosy wrap new",
+        ),
+        (("wrap", "ls"), "did you mean 'argosy wrap history'?"),
+        (("config", "set", "site=lumi-g"), "-> write: argosy config set site lumi-g\n"),
+        (("config", "set", "--site", "lumi-g"), "-> write: argosy config set site VALUE\n"),
+        (("config", "account", "p"), "-> write: argosy config set account VALUE\n"),
+        (("cache", "gc", "--keep", "20"), "invalid --keep '20'"),
         (("jobs", "ls"), "'argosy jobs' alone lists your jobs"),
         (("jobs", "cancel", "15"), "did you mean 'argosy cancel'?"),
         (("images", "build"), "did you mean 'argosy build'?"),
