@@ -16,6 +16,10 @@ from argosy.core.store import work_folder
 from argosy.recipes.lock import Lock, PackageKind
 
 SCANNER = "pip-audit"
+DATABASE_HINT = (
+    "it queries pypi.org; without a network, run the scan on another machine, or set "
+    "PIP_AUDIT_VULNERABILITY_SERVICE=osv and PIP_AUDIT_OSV_URL to a mirror"
+)
 
 
 class Vulnerability(msgspec.Struct, frozen=True):
@@ -51,7 +55,7 @@ def scan_image(image: str, session: Session) -> Scan:
     ToolMissing
         If pip-audit is not installed.
     ToolFailed
-        If it fails, for example without a network.
+        If it fails, for example without a network, or checks none of the packages.
     ArgosyError
         See `freeze_whole`.
     """
@@ -87,25 +91,32 @@ def _run_scanner(requirements: Path, session: Session) -> dict[str, Any]:
         raise ToolFailed(
             f"{SCANNER} cannot scan the image",
             evidence="\n".join((*lines, f"(exit code {reply.code})")),
-            hint="it queries pypi.org; without a network, run the scan on another machine, or set "
-            "PIP_AUDIT_VULNERABILITY_SERVICE=osv and PIP_AUDIT_OSV_URL to a mirror",
+            hint=DATABASE_HINT,
         ) from None
     return dict(report)
 
 
 def parse_report(report: dict[str, Any], image: str, lock: Lock) -> Scan:
-    """Parse the JSON report of pip-audit."""
+    """Parse the JSON report of pip-audit.
+
+    Raises
+    ------
+    ToolFailed
+        If it checked none of the packages: a proxy of PyPI without the database answers that it knows none.
+    """
     found: list[Vulnerability] = []
-    unchecked: list[str] = []
+    skipped = {row["name"]: row["skip_reason"] for row in report["dependencies"] if "skip_reason" in row}
+    checked = len(report["dependencies"]) - len(skipped)
+    if skipped and not checked:
+        name, reason = next(iter(skipped.items()))
+        what = f"{SCANNER} checked none of the {len(skipped)} Python packages"
+        raise ToolFailed(what, evidence=f"{name}: {reason}", hint=DATABASE_HINT)
     for row in report["dependencies"]:
-        if "skip_reason" in row:
-            unchecked.append(row["name"])
         for each in row.get("vulns", ()):
             ids = (each["id"], tuple(each.get("aliases", ())), tuple(each.get("fix_versions", ())))
             found.append(Vulnerability(row["name"], row["version"], *ids))
     kinds = [str(package.kind) for package in lock.packages if package.kind is not PackageKind.PYPI]
-    checked = len(report["dependencies"]) - len(unchecked)
-    return Scan(image, checked, tuple(found), tuple(unchecked), {kind: kinds.count(kind) for kind in sorted({*kinds})})
+    return Scan(image, checked, tuple(found), tuple(skipped), {kind: kinds.count(kind) for kind in sorted({*kinds})})
 
 
 def render_scan(scan: Scan) -> list[tuple[str, ...]]:
