@@ -174,6 +174,16 @@ def test_a_known_error_is_no_cause_if_the_program_went_on_and_nothing_failed_lat
         'ERROR download failed: ConnectionResetError(104, "Connection reset by peer"); retry 3/5\nINFO epoch 1\n',
         "curl: (28) Operation timed out\nattempt 3: ok\nstep 1\nAll tasks completed, exit code 0\n",
         "Killed in action, 1916 -> history\nf1 0.913\n",
+        "go.sh: line 1: 20331 Terminated   sleep 9\nEpoch 1/2: loss=1.4 val_error=0.5\nEpoch 2/2: loss=1.2 val_error=0.4\n",
+        "Notice: gn13 is down (Xid 79, GPU has fallen off the bus)\n 30 0.849E-12\n VERIFICATION SUCCESSFUL\n",
+        "ls: cannot access 'runs': No such file or directory\npi = 3.14159 in 91.2 s\n",
+        "go.sh: line 21: 30112 Killed   nvidia-smi dmon > gpu.csv\n# Elapsed : 00:31:10\n# Exit status  : 0\n",
+        "row 4 ok (3 s)\nrow 5 failed, will be skipped\n"
+        + TRACEBACK
+        + "ValueError: no rows\nrow 6 ok (4 s)\nrow 7 ok (2 s)\nrow 8 ok (2 s)\n",
+        "t_signal: Segmentation fault (core dumped) is expected here\nPASS: t_gpu\n# FAIL:  0\n",
+        "WARNING: could not mount /sys/fs/cgroup: permission denied\nreads mapped: 99.12%  error rate: 4.21e-03\nmean coverage 31\n",
+        "Error in rule map:\n    jobid: 7\nTrying to restart job 7.\n24 of 24 steps (100%) done\n",
         "srun: error: n1: task 0: Killed\n+ echo 'result: OK'\nresult: OK\n+ exit 0\n",
         "last run: slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT NOON DUE TO PREEMPTION ***\nstep 9\nexit 0\n",
     ],
@@ -186,6 +196,16 @@ def test_the_last_attempt_that_failed_is_the_cause() -> None:
     attempt = "OSError: [Errno 122] Disk quota exceeded\nattempt failed, retrying\n"
     (found,) = find_errors(f"{attempt}step 1\n{attempt}", SIGNATURES)
     assert (found.name, found.level) == ("quota", "cause")
+
+
+def test_an_exception_at_the_end_of_a_script_that_ended_well_is_the_cause() -> None:
+    (found,) = find_errors(f"step 1\n{TRACEBACK}ValueError: no rows\nState : COMPLETED\nExit code : 0:0\n", SIGNATURES)
+    assert (found.name, found.level) == ("program-error", "cause")
+
+
+def test_the_failure_of_a_node_is_the_cause_of_the_errors_of_its_network() -> None:
+    log = "NCCL WARN socketProgress: Connection closed by remote peer n4<481>\nsrun: error: Node failure on n4\n"
+    assert find_errors(log, SIGNATURES)[0].name == "node-failure"
 
 
 def test_a_fatal_message_is_the_error_whatever_the_epilogue_prints() -> None:

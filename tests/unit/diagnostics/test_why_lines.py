@@ -9,6 +9,11 @@ SIGNATURES = read_signatures()
 NCCL = "n1:41:42 [0] transport/x.cc:7 NCCL WARN "
 
 CAUSES = [
+    ("other-number-of-ranks", "AssertionError: expected 4 ranks, got 1"),
+    (
+        "compiler-missing",
+        "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler. Please specify via CC",
+    ),
     ("image-target", "FATAL:   the image's architecture (arm64) could not run on the host's (amd64)"),
     ("wrong-architecture", "FATAL:   exec ./train failed: exec format error"),
     ("registry-denied", "FATAL: initializing source docker://ghcr.io/a/b:1: reading manifest 1 in ghcr.io/a/b: denied"),

@@ -31,9 +31,11 @@ REFUSED = re.compile(
 HARMLESS = re.compile(
     r"(?i)(?<!nccl )warn(?:ing)?s?\b|\b(?:info|debug|trace|deprecated|ignor\w*|retry\w*|optional|fall(?:ing)? ?back"
     r"|skipp\w+)\b|^\++ |^\s*frame #\d|(?<![\w/])(?:no|zero|(?<![a-z] )0|without) (?:errors?|failures?|failed)"
-    r"|(?:errors?|fail(?:ed|ures?))(?: \w+){0,2}\W{1,3}0\b|(?:of|cached:) \d+, failed: \d"
+    r"|(?:errors?|fail(?:ed|ures?)?)(?: \w+){0,2}\W{1,3}0\b|^\W*(?:failed|errors?) *: \d+$|% failed\)|\berror rate\b"
+    r"|(?:of|cached:) \d+, failed: \d"
     r"|(?:rate|mean|max|min|abs|rel|absolute|relative|squared?|train|test|val\w*|l[12]|rms|standard)\W{0,2}errors?\b"
-    r"|(?:^|: |\[)[IW] \S+:\d+\]|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
+    r"|(?:^|: |\[)[IW] \S+:\d+\]|(?:^|:)\[[IW]\d{3,4} \d\d:|^\[[WM]::\w+\]|^\[?[IW]\d{3,4} \d\d:"
+    r"|errors?\W{0,3}[=:]\s*[\d.+-]+(?:e[+-]?\d+)?\s*$"
     r"|checking (?:for|whether)|-- (?:Performing|Looking)|Unable to find image|pip's dependency resolver"
     r"|Unable to create TMPDIR|Setting TMPDIR to|meta_optimizer\.cc:\d+\]"
     r"|\balgbw +busbw\b|^find: |^wandb: |^\[[DIW] \d\d?:\d\d:|\bwill not be (?:computed|used|logged|saved|loaded)\b"
@@ -47,12 +49,12 @@ CONSEQUENCE = re.compile(
     r"|ConnectionAbortedError|KeyboardInterrupt|SystemExit|SignalException|GracefulShutdown|ProcessExitedException"
     r"|ProcessRaisedException|CalledProcessError|HorovodInternalError|ActorDiedError|RayActorError|WorkerCrashedError"
     r"|EngineDeadError|EngineGenerationError|BrokenProcessPool|RemoteTraceback|EOFError|CancelledError|PapermillExecutionError"
-    r"|ClobberError|SafetyError)(?::|$)"
+    r"|ClobberError|SafetyError|CommClosedError)(?::|$)"
     r"|(?i:watchdog|engine core initialization failed|engine process failed|workerproc initialization failed"
     r"|see root cause above|connection closed|broken pipe|nccl error|child process|returned non-zero exit"
     r"|MESSAGE_TASK_EXIT|worker .*(?:died|exited)|MPI_A(?:BORT|bort)\b"
     r"|\baborting job\b|signal received\W*$|caught signal number 15\b|terminated unexpectedly|aborted due to"
-    r"|because of the following error|Caught \w+ in )"
+    r"|because of the following error|^Removing output files of failed job|Caught \w+ in )"
 )
 """Exceptions, with their messages, that follow from the end of another process, or after which conda continues."""
 ENDED = re.compile(
@@ -79,6 +81,7 @@ WELL = re.compile(
     r"|\b(?:training|job|run|tests?|evaluation|build|simulation) (?:is |has )?(?:completed?|finished|done)\b"
     r"(?!.*(?:error|fail|code [1-9]|with))"
     r"|^(?:\+ )?exit 0$|^\W*finished training\b|\breached max_\w+=|\bresult: ok\b|^all good\b|^finished\."
+    r"|\bverification successful\b|^\W*verified$|\ball tests passed\b|\b\d+ passed\b(?!.* (?:failed|errors?)\b)"
 )
 """Lines that end a run without a failure."""
 CONFIGURED = re.compile(r"configure: exit 0$")
@@ -92,12 +95,22 @@ STOPPED_BUILD = re.compile(r"\*\*\*|^FAILED: |build stopped|\.\.\.failed ")
 DONE = re.compile(r"(?i)^\W*(?:all )?(?:done|finished|completed)[.!\s]*$")
 """Lines that end a run or only its script, which continues after a program that failed."""
 
+REPORTED_WELL = re.compile(
+    r"(?i)\b(?:state\W{1,20}completed\b|exit(?: ?(?:code|status))?\W{1,12}0(?::0)?\b)(?!.*\b(?:fail|error))"
+)
+"""The report of a scheduler or an epilogue that a job ended well, even if one of its programs failed."""
 HANDLED = re.compile(
-    r"(?i)\bcaught\b|\bretry(?:ing)?\b|\bskipp(?:ing|ed)\b|\(ignored\)|\bignoring\b|\bcontinuing\b|\bfalling back\b"
+    r"(?i)\bcaught\b|\bretr(?:y(?:ing)?|ied)\b|\bskipp(?:ing|ed)\b|\bignor(?:ed|ing)\b|\bcontinuing\b|\bfalling back\b"
+    r"|\brestart(?:ed|ing)?\b|\b(?:is|,) expected\b|, accepted\b|\bwill be skipped\b"
+    r"|\b(?:pruned|failed with parameters)\b"
 )
 """Words of a program that continues after an error."""
-HANDLED_BELOW = 2
-"""Lines below the last one of an error in which a program says that it continues."""
+HANDLED_ABOVE, HANDLED_BELOW = 1, 3
+"""Lines above and below the last one of an error in which a program says that it continues."""
+STEPS = 2
+"""Lines that are repeated after an error and show that a loop continued; one more after an exception."""
+NO_STEP = re.compile(r"^\s|^#|(?i:warn)|(?:^|[:\[])W\d{3,4} |\bframe #")
+"""Lines that are repeated, but not by a loop: of a stack, a box, or warnings of several ranks."""
 
 HEADLINE = re.compile(r"(?::|library error|FATAL CALLED -*)\s*$")
 """The end of an error line whose message is in the next line."""
@@ -136,7 +149,8 @@ PROMPT = re.compile(r"(?:\(\w+\) )?[^\s@]+@[^\n$#]{1,80}[$#] *$")
 FAILURE_TALK = re.compile(
     r"(?i)^\s|^$|error|fail|abort|traceback|terminat|killed|kill |signal|core dumped|exit|srun:|slurmstepd|nccl|torch"
     r"|rank|wandb|exception|^[=*+|-]{3}|cancel|warn|time *:|host *:|closing|shut|stack|frame|\bat \w|^#\d|root cause"
-    r"|argosy:|^\[(?!DEBUG|INFO|TRACE)|^\(|shm|leaked|nohup|mpi|process|compar|restart|hint|note:|please|see |see:|try "
+    r"|argosy:|^\[(?!DEBUG|INFO|TRACE|[DI] \d)|^\(|shm|leaked|nohup|mpi|process|compar|restart"
+    r"|hint|note:|please|see |see:|try "
     r"|work dir:|tip:|-- check |caused by:|command \w+:|container:"
     r"|^[^\s@]+@[^\n$#]{1,80}[$#](?: |$)|^[$#] "  # the prompt of a shell
     r"|\b[0-9a-f]{12,}\b|^image +pc |^in file included|^#include |: in function "
@@ -195,7 +209,7 @@ def _is_ordinary(line: str) -> bool:
     return bool(PROGRESS.search(line)) or not FAILURE_TALK.search(line)
 
 
-def went_on(lines: Sequence[str], last: int, *, uncaught: bool) -> bool:
+def went_on(lines: Sequence[str], last: int, *, uncaught: bool, mild: bool = False) -> bool:
     """Return whether the lines after an error are those of a program that continued, and nothing fails in them.
 
     Parameters
@@ -204,21 +218,47 @@ def went_on(lines: Sequence[str], last: int, *, uncaught: bool) -> bool:
         The last line (from 0) of the last error; the number of lines if there is no error.
     uncaught
         Whether the error is an exception, which usually ends a program.
+    mild
+        Whether scripts and programs usually continue after the error.
     """
-    handled = any(HANDLED.search(line) for line in lines[last : last + 1 + HANDLED_BELOW])
+    handled = mild or any(
+        HANDLED.search(line) for line in lines[max(0, last - HANDLED_ABOVE) : last + 1 + HANDLED_BELOW]
+    )
+    known = {_template(line) for line in lines[:last]}
     lines = lines[last + 1 :]
     end = next((line for line in reversed(lines) if line.strip() and not PROMPT.match(line)), "")
     if CONFIGURED.match(end) or (BUILT.match(end) and not any(map(STOPPED_BUILD.search, lines))):
         return True
     if any(_is_failure(line) for line in lines):
         return False
-    return sum(map(_is_ordinary, lines)) > (0 if handled else WENT_ON) or any(
-        WELL.search(line) or (not uncaught and DONE.search(line)) for line in lines
-    )
+    ordinary = [line for line in lines if _is_ordinary(line)]
+    if len(ordinary) > (0 if handled else WENT_ON) or any(WELL.search(line) for line in lines):
+        return True
+    if _goes_on(lines, known, uncaught=uncaught):
+        return True
+    return not uncaught and any(DONE.search(line) or REPORTED_WELL.search(line) for line in lines)
+
+
+def _goes_on(lines: Sequence[str], before: Container[str], *, uncaught: bool) -> bool:
+    """Return whether some lines differ only in numbers from those before or from each other: steps of a loop.
+
+    After an exception, only lines as those before count: another part of the script may follow it.
+    """
+    templates = [each for line in lines if not NO_STEP.search(line) and (each := _template(line))]
+    steps = [each for each in templates if each in before or (templates.count(each) > 1 and not uncaught)]
+    return len(steps) >= STEPS + uncaught
+
+
+def _template(line: str) -> str:
+    """Return a line without its numbers, which differ between the steps of a loop; empty if nothing is left."""
+    text = re.sub(r"[\d.eE+:-]*\d[\d.eE+:-]*", "0", line).strip()
+    return text if "0" in text and re.search(r"[A-Za-z]{2}", text) else ""
 
 
 def _is_failure(line: str) -> bool:
-    """Return whether a line reports an error, or an end that was not a success."""
+    """Return whether a line reports an error, or an end that was not a success, and not that the program continued."""
+    if HANDLED.search(line) or REPORTED_WELL.search(line):
+        return False
     ended = ENDED.search(line) and not re.search(EXIT_ZERO, line)
     return is_error_line(line) or bool(CONSEQUENCE.search(line) or ended)
 

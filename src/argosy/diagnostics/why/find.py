@@ -45,6 +45,8 @@ OF_LAUNCHERS = ("mpi-rank-ended", "mpi-rank-aborted", "mpi-aborted")
 """Symptoms that tell only that a rank ended."""
 OF_LIMITS = ("time-limit", "timeout-command", "batch-time")
 """Ends at a time limit. Only an exception before it is the cause, for example of a rank for which the others waited."""
+MILD = ("script-file-missing", "terminated")
+"""Errors of one command, after which a script usually continues."""
 TELL_LEAST = ("mpi-rank-ended", "mpi-rank-aborted", "ended-with-others")
 """Symptoms that come last, since any other one tells more."""
 
@@ -140,7 +142,8 @@ def _all_went_on(
     last = max((*known, *(each.at for each in raised)), default=len(texts))
     ended = any(each.level == "end" for each in found)
     uncaught = any(each.at >= last for each in raised)
-    return not ended and went_on(texts, last, uncaught=uncaught)
+    mild = not raised and all(each.level == "maybe" or each.name in MILD for each in found if each.level in SURVIVABLE)
+    return not ended and went_on(texts, last, uncaught=uncaught, mild=mild)
 
 
 def _find_unknown(
