@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -49,8 +49,9 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An association of this user: valid combinations of ``--account``, ``--partition`` and ``--qos``."""
+    """An association of this user: valid combinations of ``--account``, ``--partition`` and ``--qos`` on a cluster."""
 
+    cluster: str
     account: str
     partition: str
     qos: str
@@ -110,9 +111,17 @@ def _number(slashed: str, index: int) -> int:
 
 
 def parse_associations(text: str) -> tuple[Account, ...]:
-    """Parse ``sacctmgr --parsable2 show associations format=account,partition,qos``."""
+    """Parse ``sacctmgr --parsable2 show associations format=cluster,account,partition,qos``."""
     rows = (line.split("|") for line in text.splitlines())
-    return tuple(Account(*row) for row in rows if len(row) == 3)  # noqa: PLR2004
+    return tuple(Account(*row) for row in rows if len(row) == 4)  # noqa: PLR2004
+
+
+def render_accounts(accounts: tuple[Account, ...]) -> Iterator[str]:
+    """Render a line per association, with its cluster if accounting serves several clusters."""
+    several = len({each.cluster for each in accounts}) > 1
+    for each in accounts:
+        place = " of ".join(filter(None, (each.partition, f"cluster {each.cluster}" if several else "")))
+        yield f"account {each.account}{f' on {place}' if place else ''}, QOS {each.qos or 'default'}"
 
 
 def parse_qos(text: str, names: Collection[str]) -> tuple[Qos, ...]:
@@ -136,7 +145,8 @@ def list_queues(session: Session) -> tuple[Queue, ...]:
 def list_accounts(session: Session) -> tuple[Account, ...]:
     """Return the user's accounts; none if the cluster has no accounting."""
     user = session.host.person.name
-    return parse_associations(_ask_accounting(session, "associations", f"user={user}", "format=account,partition,qos"))
+    form = "format=cluster,account,partition,qos"
+    return parse_associations(_ask_accounting(session, "associations", f"user={user}", form))
 
 
 def with_partition_qos(session: Session, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:

@@ -33,6 +33,7 @@ from argosy.launch.site_settings import (
     choose_mpi,
     default_options,
     explain_container,
+    facts_of,
     launcher_at_site,
     plan_site_settings,
     refuse_launch,
@@ -260,7 +261,8 @@ def _plan_options(context: LaunchContext, name: str) -> tuple[JobOptions, tuple[
     options = with_user_defaults(request.options, host)
     by_site = default_options(options, target)
     options = replace(options, **by_site.given)  # type: ignore[arg-type]  # text fields
-    refuse_missing_options(options, target.site)
+    facts = facts_of(target, launcher="", runtime=context.container.runtime.name, versions=context.versions)
+    refuse_missing_options(options, target.site, facts)
     rows = [
         Choice(f"--{name}", value, f"your default, {USER_DEFAULTS[name]}", "environment")
         for name, value in by_user.items()

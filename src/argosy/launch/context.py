@@ -135,7 +135,8 @@ def _choose_job_target(request: LaunchRequest, site: Site, host: Host) -> Launch
 def _idle_gpus(request: LaunchRequest, shape: Shape, site: Site) -> tuple[Choice, ...]:
     """Warn about ranks for another machine, for example of a project file, in a job that gets all GPUs by default."""
     ranks, gpus = request.wanted.ranks, shape.gpus_per_node
-    if not (ranks and request.why_gpus and shape.ranks_per_node < gpus) or request.launcher in ONE_PER_NODE:
+    meant = request.launcher in ONE_PER_NODE or request.independent_ranks  # such as bench nodes
+    if meant or not (ranks and request.why_gpus and shape.ranks_per_node < gpus):
         return ()
     each = gpus * max(1, site.node.devices_per_gpu)
     why = (

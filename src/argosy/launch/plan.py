@@ -59,6 +59,7 @@ def _base_plan(facts: LaunchFacts, *, script: str, submit: tuple[str, ...]) -> L
         logs=facts.request.logs,
         versions={"argosy": VERSION, **facts.context.versions},
         private=inherited_names(facts.container),
+        step_options=facts.site_settings.srun_always,
     )
 
 

@@ -123,10 +123,16 @@ def _gpus_per_node(wanted: Wanted, site: Site, nodes: int) -> int:
     if site.node.gpus and gpus > site.node.gpus:
         raise UsageError(
             f"a node of {site.name} has {site.node.gpus} GPUs, but {gpus} per node were requested",
-            hint=f"use more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} --gpus-per-node {site.node.gpus}",
+            hint=f"use {_larger_partition(site, gpus)}more nodes: --nodes {-(-gpus * nodes // site.node.gpus)} "
+            f"--gpus-per-node {site.node.gpus}",
             key="node.gpus",
         )
     return gpus
+
+
+def _larger_partition(site: Site, gpus: int) -> str:
+    """Return the option for the first partition whose nodes have this many GPUs, for a hint; empty without one."""
+    return next((f"--partition {each.name}, or " for each in site.partitions if (each.gpus or 0) >= gpus), "")
 
 
 def _ranks_per_node(wanted: Wanted, site: Site, nodes: int, gpus: int) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from argosy.launch.launchers.launcher import MPIEXEC
 from argosy.recipes.option_row import option_name
 from argosy.runtimes.container_plan import ContainerPlan, lies_below
 from argosy.runtimes.runtime import RUNTIMES
-from argosy.sites.conditions import Facts
+from argosy.sites.conditions import Facts, evaluate_condition
 from argosy.sites.job_settings import SiteSettings, choose_site_settings, evident_choice, full_address
 from argosy.sites.profile import Site
 from argosy.sites.profile_parts import Avoid
@@ -104,16 +104,20 @@ def default_options(asked: JobOptions, target: LaunchTarget) -> JobDefaults:
     return JobDefaults(given, tuple(rows))
 
 
-def refuse_missing_options(options: JobOptions, site: Site) -> None:
-    """Refuse a job that lacks an option which the site requires.
+def refuse_missing_options(options: JobOptions, site: Site, facts: Facts) -> None:
+    """Refuse a job that lacks an option which the site requires, and which the profile does not add to such a job.
 
     Raises
     ------
     SiteError
         If an option is missing.
     """
-    always = {option.word.partition("=")[0] for option in site.options if option.to == "sbatch" and not option.when}
-    asked = (name for name in site.slurm.required if f"--{name}" not in always)
+    added = {
+        option.word.partition("=")[0]
+        for option in site.options
+        if option.to == "sbatch" and evaluate_condition(option.condition, facts)
+    }
+    asked = (name for name in site.slurm.required if f"--{name}" not in added)
     missing = [name for name in asked if not getattr(options, name, "")]
     if not missing:
         return

@@ -32,6 +32,12 @@ EVIDENCE = frozenset({"why", "source", "checked", "proof", "sources", "proofs"})
 
 Table = dict[str, Any]
 
+SYSTEM = Path("/etc/argosy/sites")
+"""Profiles of the administrators of this machine."""
+
+NOT_SHIPPED = "not shipped with Argosy"
+"""Source of a profile of the user or the administrators, whose name no shipped profile has."""
+
 
 def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ...]:
     """Return the folders of profiles by precedence: project, user, system, shipped."""
@@ -39,7 +45,7 @@ def search_path(environment: Mapping[str, str], project: Path) -> tuple[Path, ..
     return (
         project / "argosy-sites",
         *((user,) if user else ()),
-        Path("/etc/argosy/sites"),
+        SYSTEM,
         DATA,
     )
 
@@ -108,7 +114,7 @@ def describe_source(name: str, folders: Sequence[Path]) -> tuple[Path, str]:
     path = find_profile(name, folders)
     if name.endswith(".toml") or path.parent == DATA:
         return path, ""
-    source = "from this folder" if path.parent == folders[0] else "not shipped with Argosy"
+    source = "from this folder" if path.parent == folders[0] else NOT_SHIPPED
     shadows = f"; it replaces the shipped profile {name}" if (DATA / path.name).is_file() else ""
     return path, source + shadows
 

@@ -148,7 +148,10 @@ HINTS = (
         r"group not permitted|Access/permission denied",
         "you may not use this partition: see your partitions with 'argosy queues', or ask for access",
     ),
-    (r"nvalid qos", "see the QOS you may use with: sacctmgr show qos; then set --qos"),
+    (
+        r"nvalid qos",
+        "see yours with: sacctmgr show associations user=$USER, a partition's with: scontrol show partition; set --qos",
+    ),
     (
         r"accounting/QOS policy",
         "the job is above the limits of your account or QOS, or you have too many jobs: 'argosy queues'",

@@ -31,7 +31,7 @@ def test_accounting_knows_jobs_that_slurm_forgot_and_the_limits_of_a_qos(
     enforced = "AccountingStorageEnforce=associations,limits,qos"
     with new_desk("--accounting", "--slurm", "MinJobAge=2", "--slurm", enforced, "2") as desk:
         desk.cluster.sh(GIVE_ACCOUNT, user="root")
-        for option, hint in (("--account", "sacctmgr show associations"), ("--qos", "sacctmgr show qos")):
+        for option, hint in (("--account", "sacctmgr show associations"), ("--qos", "sacctmgr show associations")):
             refused = desk.argosy(*desk.words(option, "nobodys", command=("true",)), check=False)
             assert (refused.code, "desk rejects this job" in refused.stderr, hint in refused.stderr) == (
                 125,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,14 @@ from argosy.jobs.outputs import NEW_RUN
 from argosy.launch.launchers.launcher import BIND, ELASTIC, GUARD, LOG, RANK, TORCHRUN
 from argosy.launch.limits import APPTAINER_JSON, ONE_STRING, json_size, refuse_too_long
 from argosy.launch.script.helpers import CHECK_CONTAINER, CHECK_NODE, FREE_PORT, OWN_FOLDERS, render_script_functions
-from argosy.launch.script.parts import Resume, plan_resume, render_modules, render_rendezvous, render_requeue
+from argosy.launch.script.parts import (
+    Resume,
+    plan_resume,
+    render_modules,
+    render_rendezvous,
+    render_requeue,
+    script_shell,
+)
 from argosy.launch.submit import submission_environment
 from argosy.runtimes.container_plan import plan_container
 from argosy.sites.profile import Site
@@ -397,6 +405,17 @@ def load_module(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads])
     there = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)}
     return subprocess.run(["/bin/sh", "-c", lines], env=there, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
+def test_modules_load_although_the_profile_of_the_site_is_for_bash_only(tmp_path: Path) -> None:
+    profile = tmp_path / "profile"
+    profile.write_text('module() { echo "module $*"; }\nexport -f module\n')
+    loads = list(render_modules(Modules(load=("ccl/1.0",))))
+    lines = "\n".join([*render_script_functions("\n".join(loads)), "set -eu", *loads, "echo started"])
+    words = (script_shell(Modules(load=("ccl/1.0",))), "-c", lines.replace("/etc/profile", str(profile)))
+    ran = subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "module load ccl/1.0\nstarted\n", "")
 
 
 def test_a_module_that_cannot_be_loaded_ends_the_job_before_its_ranks_start(tmp_path: Path) -> None:

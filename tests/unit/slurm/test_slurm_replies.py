@@ -19,6 +19,7 @@ from argosy.jobs.queues import (
     parse_associations,
     parse_qos,
     parse_sinfo,
+    render_accounts,
     with_partition_qos,
 )
 from argosy.slurm.calls import explain_sbatch, may_be_done, says_no_answer
@@ -282,10 +283,19 @@ def test_queues_are_read() -> None:
 
 
 def test_accounts_are_read() -> None:
-    assert parse_associations("p1||normal,debug\np2|main|\n") == (
-        Account("p1", "", "normal,debug"),
-        Account("p2", "main", ""),
+    assert parse_associations("c|p1||normal,debug\nc|p2|main|\n") == (
+        Account("c", "p1", "", "normal,debug"),
+        Account("c", "p2", "main", ""),
     )
+
+
+def test_accounts_of_several_clusters_are_told_apart() -> None:
+    here, there = Account("hydra", "p1", "gpu", ""), Account("lerna", "p1", "", "normal")
+    assert [*render_accounts((here,))] == ["account p1 on gpu, QOS default"]
+    assert [*render_accounts((here, there))] == [
+        "account p1 on gpu of cluster hydra, QOS default",
+        "account p1 on cluster lerna, QOS normal",
+    ]
 
 
 def test_qos_of_accounts_and_partitions_are_listed_with_their_limits() -> None:

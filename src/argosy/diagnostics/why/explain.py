@@ -92,8 +92,8 @@ UNEXPLAINED = (
     "trace it in a new job: sh -x SCRIPT, python -X dev PROGRAM, strace -f PROGRAM"
 )
 
-KILLED = 128 + signal.SIGKILL
-"""Exit code of a rank that SIGKILL ended; such a rank prints nothing itself."""
+SILENT_ENDS = {128 + signal.SIGKILL: "killed", 128 + signal.SIGSEGV: "segfault", 128 + signal.SIGBUS: "bus-error"}
+"""The symptom for the exit code of a rank that a signal ended; such a rank prints nothing itself."""
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -150,12 +150,13 @@ def explain_log(session: Session, log: str) -> Explained:
 
 
 def _find_errors(text: str, signatures: Sequence[Signature], *, is_running: bool = False) -> tuple[KnownError, ...]:
-    """Find the known errors; if SIGKILL ended the rank that failed first, what others print about it comes later."""
+    """Find the known errors; if a signal ended the rank that failed first, what others print about it comes later."""
     found = find_errors(text, signatures, is_running=is_running)
     first = find_first_failure(text_of_last_job(text))
-    if first is None or first.code != KILLED or any(each.level not in {"symptom", *HARMLESS} for each in found):
+    symptom = SILENT_ENDS.get(first.code) if first else None
+    if symptom is None or any(each.level not in {"symptom", *HARMLESS} for each in found):
         return found
-    return tuple(sorted(found, key=lambda each: each.name != "killed"))
+    return tuple(sorted(found, key=lambda each: each.name != symptom))
 
 
 def describe_first_rank(text: str, found: Sequence[KnownError]) -> str:

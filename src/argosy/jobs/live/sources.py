@@ -87,6 +87,7 @@ class SlurmJob:
         self.asks_first = bool(read_submission(record).ssh)  # this also copies the output
         self.every = polling_seconds(plan)
         self._logs = str(plan.get("logs") or "")
+        self._step_options = tuple(plan.get("step_options", ()))
         self.output = OutputWatch(facts.output, None)
 
     def ask(self, view: JobView) -> JobView:
@@ -100,7 +101,8 @@ class SlurmJob:
         row = ask_job(self.session, facts.id)
         if row.get("JobId"):
             nodes = row.get("NumNodes", "1").partition("-")[0]
-            self.target = Target(row["JobId"], int(nodes) if nodes.isdigit() else 1)
+            count = int(nodes) if nodes.isdigit() else 1
+            self.target = Target(row["JobId"], count, step_options=self._step_options)
             self.output.folder = Path(self._logs, row["JobId"]) if self._logs else None
         name = row.get("JobName", self._name)
         return replace(view, id=facts.id, name=name, kind=RUNNING, meaning=facts.meaning, problem="")

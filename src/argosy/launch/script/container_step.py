@@ -73,8 +73,8 @@ def render_attach(facts: ScriptFacts, modules: Iterable[str], check: tuple[Word,
     helpers, words = collect_helpers((*checked, *facts.container.argv((ShellExpr("$@"),))))
     start = render_call(words, facts.container.runtime.program)
     lines = [
-        "#!/bin/sh",
-        "# Run a command in the container of a job: srun --overlap --jobid=JOB sh THIS_FILE COMMAND…",
+        "#!/bin/bash",
+        "# Run a command in the container of a job: srun --overlap --jobid=JOB bash THIS_FILE COMMAND…",
         "# shellcheck disable=SC1091,SC2016,SC2086,SC2317  # quoted texts are for other shells; traps call functions",
         "set -eu",
         *render_script_functions("\n".join((*modules, "write_edf" * has_document(facts.container)))),

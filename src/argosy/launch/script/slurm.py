@@ -1,6 +1,6 @@
 """Render a job as a batch script of Slurm, in POSIX sh, that runs without Argosy; pure.
 
-The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``sh job.sh``
+The script takes node and GPU counts from Slurm when it runs: ``sbatch --nodes=8 job.sh`` scales it, and ``bash job.sh``
 in an allocation runs it as steps of that allocation.
 """
 
@@ -31,6 +31,7 @@ from argosy.launch.script.parts import (
     render_staging,
     render_timer,
     render_warning,
+    script_shell,
 )
 from argosy.launch.script.slurm_facts import SlurmFacts
 from argosy.sites.binding import render_core_list, render_mask_option
@@ -54,7 +55,7 @@ def render_slurm_script(facts: SlurmFacts) -> str:
         *_end(facts),
     ]
     lines = [
-        "#!/bin/sh",
+        f"#!{script_shell(facts.site.modules)}",
         *map(render_directive, directives(facts)),
         *render_head(facts.script),
         *render_program(main, merge_helpers(own, helpers, before)),
@@ -100,6 +101,8 @@ def _environment_part(facts: SlurmFacts) -> Iterator[str]:
         yield render_warning(facts.resume)
     if facts.smoke:
         yield render_timer()
+    if facts.site_settings.srun_always:
+        yield f"argosy_step_options={quote(' '.join(facts.site_settings.srun_always))}  # of every srun at this site"
     yield render_rendezvous(facts.site)
     yield from render_environment(facts.script)
     yield from render_modules(facts.site.modules)

@@ -8,7 +8,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent" 2> /dev/null || :' TERM INT
     wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"
@@ -170,7 +170,7 @@ guard_rank() {
     # dash gives a background program the input /dev/null before it reads <&0.
     { "$@" <&3 3<&- & } 3<&0
     argosy_program=$!
-    trap 'kill "$argosy_program"' TERM INT
+    trap 'kill "$argosy_program" 2> /dev/null || :' TERM INT
     wait_for "$argosy_program"
     exit "$argosy_code"
 }
