@@ -130,7 +130,7 @@ def parse_qos(text: str, names: Collection[str]) -> tuple[Qos, ...]:
     return tuple(Qos(*row) for row in rows if len(row) == len(QOS_FIELDS) and row[0] in names)
 
 
-def parse_partition_qos(text: str) -> dict[str, str]:
+def _parse_partition_qos(text: str) -> dict[str, str]:
     """Parse ``scontrol show partition --oneliner``: name -> QOS of the partitions that have one."""
     rows = (parse_scontrol_job(line) for line in text.splitlines())
     named = {row["PartitionName"]: known_value(row.get("QoS", "")) for row in rows if row.get("PartitionName")}
@@ -152,7 +152,7 @@ def list_accounts(session: Session) -> tuple[Account, ...]:
 def with_partition_qos(session: Session, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     """Return the partitions with the QOS of each one, which sinfo does not show."""
     words = ("scontrol", "show", "partition", "--oneliner")
-    named = parse_partition_qos(ask_slurm(session, words, doing="asking for the QOS of the queues"))
+    named = _parse_partition_qos(ask_slurm(session, words, doing="asking for the QOS of the queues"))
     return tuple(replace(queue, qos=named.get(queue.name, "")) for queue in queues)
 
 

@@ -98,7 +98,7 @@ find_rendezvous() {
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
-        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+        set -- srun ${argosy_step_options:-} --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
     MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }
@@ -176,7 +176,7 @@ run_torchrun() {
     argosy_agent=$!
     trap 'signal_workers USR1' USR1
     trap 'signal_workers USR2' USR2
-    trap 'kill "$argosy_agent"' TERM INT
+    trap 'kill "$argosy_agent" 2> /dev/null || :' TERM INT
     wait_for "$argosy_agent"
     rm -rf "$argosy_logs"
     exit "$argosy_code"

@@ -119,7 +119,7 @@ find_rendezvous() {
     argosy_start=$((SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0} * 31 + (${SLURM_TASK_PID:-0} ^ $$)))
     set -- sh -c "$argosy_helpers" free_port "$((20000 + argosy_start % 10000))"
     [ "${SLURMD_NODENAME:-}" = "$argosy_first" ] ||
-        set -- srun --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
+        set -- srun ${argosy_step_options:-} --overlap --nodes=1 --ntasks=1 --nodelist="$argosy_first" "$@"
     MASTER_PORT=$("$@")
     MASTER_PORT=${MASTER_PORT##*[!0-9]} # without text of a TaskProlog
 }
@@ -128,7 +128,7 @@ find_rendezvous() {
 # Other users may also write to that disk, so the folder is new and private, and has a random name.
 stage_image() {
     argosy_folder=$1 argosy_name=$3
-    argosy_each="srun --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
+    argosy_each="srun ${argosy_step_options:-} --overlap --nodes=$argosy_nodes --ntasks=$argosy_nodes"
     argosy_each="$argosy_each --ntasks-per-node=1 --mpi=none"
     argosy_random=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
     argosy_staged=${argosy_folder%/}/argosy-stage-$SLURM_JOB_ID-$argosy_random
