@@ -14,6 +14,7 @@ import msgspec
 
 from argosy.builder.bundle import bundle
 from argosy.builder.records import BuildRequest
+from argosy.builder.resolve import refuse_no_output
 from argosy.core.errors import UsageError
 from argosy.core.locks import files_beside
 from argosy.core.os_errors import refuse_unwritable_folder, translate_os_errors
@@ -238,6 +239,7 @@ def _prepare_node_build(wanted: NodeOptions, request: BuildRequest, session: Ses
     """Return the site and the options of the job; refuse an output that the build could not write at its end."""
     site = find_build_site(request, session)
     options = plan_node_options(wanted, site, session.host.environment)
+    refuse_no_output(request)
     refuse_existing(request.output, force=request.force)
     refuse_unwritable_folder(request.output.parent)
     return site, options

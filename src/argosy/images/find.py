@@ -33,33 +33,44 @@ def find_image(reference: str, session: Session) -> Path:
     path = parse_path(reference)
     if path.exists():
         return _local(path.absolute(), session)
-    from argosy.images.registry.references import guess_reference, is_reference, parse_reference  # noqa: PLC0415 - most images are files
+    from argosy.images.registry.references import is_reference, parse_reference  # noqa: PLC0415 - most images are files
 
     if is_reference(reference):
         from argosy.images.registry.fetch import fetch_image  # noqa: PLC0415 - likewise
 
         return fetch_image(parse_reference(reference), session).path
-    found = find_in_catalog(reference, session)
+    found = find_named(reference, session)
     if found is not None:
         return found
-    meant = suggest_catalog_name(reference, session) or guess_reference(reference) or suggest_file(path)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
-        hint=_missing_hint(path, meant, session),
+        hint=_missing_hint(reference, session),
     )
 
 
-def _missing_hint(path: Path, meant: str, session: Session) -> str:
+def find_named(text: str, session: Session) -> Path | None:
+    """Return the file or folder of a path or of a name in the catalog; None if there is none."""
+    path = parse_path(text)
+    return path if path.exists() else find_in_catalog(text, session)
+
+
+def suggest_named(text: str, session: Session, otherwise: str) -> str:
+    """Return the hint for an image that does not exist: a similar name in the catalog, reference or file."""
+    from argosy.images.registry.references import guess_reference  # noqa: PLC0415 - only for this hint
+
+    meant = suggest_catalog_name(text, session) or guess_reference(text) or suggest_file(parse_path(text))
+    return f"did you mean {meant}?" if meant else otherwise
+
+
+def _missing_hint(reference: str, session: Session) -> str:
     """Return the hint for a missing image: the build command if the project file describes the image."""
     from argosy.recipes.project_file import find_project  # noqa: PLC0415 - only for this hint
 
     project = find_project(Path(session.host.cwd))
-    if project and project.output == Path(session.host.cwd, path):
+    if project and project.output == Path(session.host.cwd, parse_path(reference)):
         return f"build it as described in {project.shown}: argosy build"
-    if meant:
-        return f"did you mean {meant}?"
-    return "check the path, or see 'argosy images ls'"
+    return suggest_named(reference, session, "check the path, or see 'argosy images ls'")
 
 
 def _local(path: Path, session: Session) -> Path:

@@ -34,7 +34,7 @@ from argosy.runtimes.sessions import attach_session, read_session
 from argosy.sites.load import advise_on_site, load_profile
 from argosy.slurm.calls import list_hosts
 from argosy.slurm.queries import is_job_id
-from argosy.slurm.states import RUNNING
+from argosy.slurm.states import HALTED, RUNNING
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
 """The command if the user gives none: images may not have bash."""
@@ -65,6 +65,8 @@ def attach(session: Session, job: str, command: Argv, *, node: str = "") -> int:
     script = Path(facts.record, ATTACH)
     if facts.kind != RUNNING:
         raise UsageError(f"job {job} is not running: it {facts.meaning}", hint=f"see 'argosy jobs show {job}'")
+    if facts.state in HALTED:
+        raise UsageError(f"job {job} {facts.meaning}: Slurm starts nothing in it", hint="wait until it runs again")
     if not facts.record or not script.is_file():
         raise UsageError(
             f"job {job} was not launched by Argosy, so its container is not known",

@@ -252,11 +252,19 @@ def _merge_part(old: Table, new: Table) -> Table:
     return joined
 
 
+WHY_NOT = {
+    "launcher.default: 'ray' is not one of its values": "the ray launcher runs a program on the first node only, which "
+    "is wrong for programs that do not use Ray; users choose it by --launcher ray, or launcher in their argosy.toml",
+}
+"""Invalid value -> why it is not allowed; instead of the list of values."""
+
+
 def _explain_invalid(path: Path, text: str, message: str) -> SiteError:
     """Convert a message of msgspec to an error with file, line, key and the most similar known key."""
     fault = find_fault(text, message, Site)
     place = ": ".join(filter(None, (f"{path}:{fault.line}", fault.key)))
     if not fault.unknown:
-        hint = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        otherwise = fault.hint or f"correct the value; 'argosy sites lint {path.stem}' checks the whole profile"
+        hint = WHY_NOT.get(f"{fault.key}: {fault.what}", otherwise)
         return SiteError(f"invalid profile {path.name}", evidence=f"{place}: {fault.what}", hint=hint)
     return SiteError(f"unknown key {fault.unknown!r} in the profile {path.name}", evidence=place, hint=fault.hint)

@@ -74,10 +74,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from argosy.core.errors import ToolFailed, ToolMissing, UsageError
+from argosy.core.mounts import parse_file_system
 from argosy.core.process import Command, FakeRunner, Reply
 from argosy.core.records import replace
 from argosy.core.session import Session
@@ -19,7 +20,6 @@ from argosy.diagnostics.discover.questions import LOGIN, NODE, parse_answers, re
 from argosy.diagnostics.discover.replies import (
     NodeShape,
     name_pattern,
-    parse_filesystem,
     parse_gpu_types,
     parse_gres,
     parse_intel,
@@ -209,8 +209,8 @@ def test_interleaved_cores_are_seen() -> None:
 
 def test_the_last_and_longest_mount_holds_a_path() -> None:
     mounts = "a / ext4 rw 0 0\nb /wor xfs rw 0 0\nc /work xfs rw 0 0\nd /work tmpfs rw 0 0\n"
-    assert parse_filesystem(mounts, "/work") == "tmpfs"
-    assert parse_filesystem("a / ext4 rw 0 0\n", "/work") == "ext4"
+    assert parse_file_system(mounts, "/work") == "tmpfs"
+    assert parse_file_system("a / ext4 rw 0 0\n", "/work") == "ext4"
 
 
 def test_the_fastest_ports_are_the_network() -> None:

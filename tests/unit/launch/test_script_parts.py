@@ -375,6 +375,14 @@ def test_a_job_that_a_rule_of_the_site_rejects_gets_the_hint_to_read_its_message
     assert "a rule of this site rejects the job" in error.hint
 
 
+def test_the_reason_before_the_final_message_of_slurm_gives_the_hint() -> None:
+    text = (
+        "sbatch: error: Memory specification can not be satisfied\n"
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    )
+    assert "--mem" in explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name).hint
+
+
 def test_words_in_messages_of_the_site_are_not_taken_for_slurms() -> None:
     text = "sbatch: error: See the time limits\nsbatch: error: Batch job submission failed: Unspecified error"
     error = explain_sbatch(Command(("sbatch", "x")), Reply(1, "", text), SITE.name)
@@ -460,6 +468,29 @@ def test_the_programs_around_a_rank_keep_variables_of_any_name(
     assert {f"{name}={value}" for name, value in mine.items()} <= set(told.splitlines())
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(
+    ("name", "first", "address"),
+    [
+        ("localhost", "localhost", "localhost"),
+        ("a.invalid", "127.0.0.1", "127.0.0.1"),
+        ("a.invalid", "b.invalid", "a.invalid"),
+    ],
+)
+def test_a_node_of_an_elastic_run_is_found_at_its_address_if_its_name_has_none(
+    shell: str, name: str, first: str, address: str, tmp_path: Path
+) -> None:
+    """Any node may become the first one, so the address of the rendezvous alone is not enough."""
+    (tmp_path / "python").write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\necho "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    there = dict.fromkeys(("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"), "1")
+    there |= {"SLURMD_NODENAME": name, "MASTER_ADDR": first, "MASTER_PORT": "1", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    line = [shell, "-c", ELASTIC, ELASTIC.name, "", "--nnodes=1:2", "train.py"]
+    ran = subprocess.run(line, env=there, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f" --local-addr={address} " in ran.stdout
+    assert ran.stderr == ""
+
+
 def test_a_node_binds_a_temporary_folder_with_a_blank_and_the_certificates_that_it_has(tmp_path: Path) -> None:
     temporary, authority = tmp_path / "of a job", tmp_path / "site.pem"
     temporary.mkdir()
@@ -470,6 +501,15 @@ def test_a_node_binds_a_temporary_folder_with_a_blank_and_the_certificates_that_
     done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
     assert f"APPTAINER_BIND={tmp_path},{temporary},{authority}" in done.stdout.splitlines()
     assert "argosy_binds=of the main part" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("family", ["APPTAINER", "SINGULARITY"])
+def test_the_mounts_of_a_module_that_the_job_loaded_are_kept(family: str, tmp_path: Path) -> None:
+    line = ["/bin/sh", "-c", CHECK_NODE, CHECK_NODE.name, "/", "sh", "", str(tmp_path), "env"]
+    env = {"PATH": "/usr/bin:/bin", f"{family}_BIND": "/pfs,/opt/x:/opt/y:ro"}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    mounts = f"/pfs,/opt/x:/opt/y:ro,{tmp_path}"
+    assert {f"APPTAINER_BIND={mounts}", f"SINGULARITY_BIND={mounts}"} <= set(done)
 
 
 def test_the_log_of_a_rank_keeps_the_output_of_the_run_before(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_an_explanation_fits_a_screen() -> None:
     rows = explained_rows()
     assert len(rows) <= 40
     for width in (80, 120):
-        lines = render_explained(rows, width, evidence=False)
+        lines = [line for each in render_explained(rows, width, evidence=False) for line in each]
         assert all(len(line) <= width for line in lines if " " in line.strip() and "/" not in line and ":" not in line)
 
 

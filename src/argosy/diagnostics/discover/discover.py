@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from argosy.core.errors import ArgosyError, SiteError, ToolMissing, UsageError
+from argosy.core.errors import SiteError, ToolMissing, UsageError
 from argosy.core.parse import parse_toml
 from argosy.core.process import Command, tool_error
 from argosy.core.session import Session
@@ -101,27 +101,19 @@ WAIT_SECONDS = 300
 
 
 class DiscoverRequest(msgspec.Struct, frozen=True):
-    """A request to discover a site.
-
-    Attributes
-    ----------
-    output
-        The file to write.
-    on_node
-        Whether a short job queries a compute node.
-    partition, account, qos
-        Options of that job; the profile describes the nodes of the partition.
-    date
-        Date of today, in ISO 8601.
-    """
+    """A request to discover a site."""
 
     name: str
     output: Path
+    """The file to write."""
     date: str
+    """Date of today, in ISO 8601."""
     on_node: bool = False
+    """Whether a short job queries a compute node."""
     partition: str = ""
     account: str = ""
     qos: str = ""
+    """Options of that job; the profile describes the nodes of the partition."""
 
 
 def discover_site(session: Session, request: DiscoverRequest) -> Draft:
@@ -153,9 +145,8 @@ def discover_site(session: Session, request: DiscoverRequest) -> Draft:
         with editing(request.output, waiting=session.waiting):
             write_text(request.output, text)
     except OSError as error:
-        raise UsageError(
-            f"cannot write {request.output}", evidence=str(error), hint="choose another file with -o"
-        ) from error
+        hint = "choose another file with -o"
+        raise UsageError(f"cannot write {request.output}", evidence=str(error), hint=hint) from error
     return draft
 
 
@@ -200,14 +191,8 @@ def _ask_node(session: Session, request: DiscoverRequest, login: dict[str, str])
     # All GPUs of the node, because vendors' programs show only those of the job.
     every = f"--gpus-per-node={shape.gpus}" if gpu_option(config) == "gpus-per-node" else f"--gres=gpu:{shape.gpus}"
     gpus = [every] if shape.gpus else []
-    words = (
-        "srun",
-        "--nodes=1",
-        "--ntasks=1",
-        "--time=5",
-        f"--immediate={WAIT_SECONDS}",
-        "--job-name=argosy-sites-new",
-    )
+    job = ("--nodes=1", "--ntasks=1", "--time=5", f"--immediate={WAIT_SECONDS}", "--job-name=argosy-sites-new")
+    words = ("srun", *job)
     answers = {}
     if gpus and gives_whole_nodes(config):
         reply = session.runner.run(Command((*words, *options, *gpus, "true")))
@@ -230,10 +215,5 @@ def _check(text: str) -> None:
     try:
         msgspec.convert(parse_toml(text), Site)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: Exception) -> ArgosyError:
-    return SiteError(
-        "cannot make a valid profile from Slurm's replies", evidence=str(error), hint="report the replies as a bug"
-    )
+        what = "cannot make a valid profile from Slurm's replies"
+        raise SiteError(what, evidence=str(error), hint="report the replies as a bug") from error

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from argosy.core.model import APPTAINERS
+from argosy.core.records import replace
 from argosy.diagnostics.discover.node_facts import Draft, Fact, draft_machine
 from argosy.diagnostics.discover.questions import GPU_STEPS, asked
 from argosy.diagnostics.discover.replies import (
@@ -31,24 +32,16 @@ TOO_MANY_PATTERNS = 8
 
 
 class Replies(msgspec.Struct, frozen=True):
-    """The replies of a cluster.
-
-    Attributes
-    ----------
-    host
-        Name of the login node.
-    login
-        Replies of Slurm.
-    here
-        Answers of the login node about itself.
-    node
-        Answers of a compute node; empty without --on-node.
-    """
+    """The replies of a cluster."""
 
     host: str
+    """Name of the login node."""
     login: Mapping[str, str]
+    """Replies of Slurm."""
     here: Mapping[str, str]
+    """Answers of the login node about itself."""
     node: Mapping[str, str]
+    """Answers of a compute node; empty without --on-node."""
 
 
 def choose_shape(
@@ -80,25 +73,20 @@ def draft_profile(replies: Replies, wanted: str) -> Draft:
     nodes, partitions = parse_nodes(replies.login["nodes"]), parse_partitions(replies.login["partitions"])
     chosen, shape = choose_shape(nodes, partitions, wanted)
     config = parse_config(replies.login["config"])
-    parts = (
-        _draft_identity(replies, config, nodes),
-        _draft_shape(shape, replies.host),
-        draft_machine(replies.node, shape),
-        _draft_slurm(replies, config, shape),
-        _draft_runtime(replies),
-        _draft_partitions(nodes, partitions, chosen, shape),
+    draft = (
+        _draft_identity(replies, config, nodes)
+        + _draft_shape(shape, replies.host)
+        + draft_machine(replies.node, shape)
+        + _draft_slurm(replies, config, shape)
+        + _draft_runtime(replies)
+        + _draft_partitions(nodes, partitions, chosen, shape)
     )
-    facts = {(fact.section, fact.key): fact for part in parts for fact in part.facts}
-    asked = (
-        ()
-        if replies.node
-        else ("facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node",)
-    )
-    return Draft(
-        facts=tuple(facts.values()),
+    node = "facts of compute nodes, such as NUMA nodes, GPU vendor and /tmp: query them with --on-node"
+    return replace(
+        draft,
+        facts=tuple({(fact.section, fact.key): fact for fact in draft.facts}.values()),
         options=(*_one_thread(shape, replies.host), *_no_gpu_steps(replies)),
-        partitions=tuple(row for part in parts for row in part.partitions),
-        questions=(*asked, *(question for part in parts for question in part.questions)),
+        questions=draft.questions if replies.node else (node, *draft.questions),
     )
 
 
@@ -120,15 +108,11 @@ def _draft_identity(replies: Replies, config: Mapping[str, str], nodes: tuple[Sl
     patterns = sorted({name_pattern(node.name) for node in nodes} | {name_pattern(replies.host)} - {NUMBER})
     name = config.get("clustername", "")
     facts = [Fact("identity", "clusters", [name], asked("config", replies.host))] if name else []
-    few = 0 < len(patterns) <= TOO_MANY_PATTERNS
-    if few:
-        facts.append(
-            Fact("identity", "hosts", patterns, asked("nodes", replies.host), "names of login and compute nodes")
-        )
-    return Draft(
-        tuple(facts),
-        questions=() if few else (f"host names: {len(patterns)} patterns are too many to detect the site",),
-    )
+    if not 0 < len(patterns) <= TOO_MANY_PATTERNS:
+        many = f"host names: {len(patterns)} patterns are too many to detect the site"
+        return Draft(tuple(facts), questions=(many,))
+    why = "names of login and compute nodes"
+    return Draft((*facts, Fact("identity", "hosts", patterns, asked("nodes", replies.host), why)))
 
 
 def _draft_shape(shape: NodeShape, host: str) -> Draft:
@@ -233,21 +217,20 @@ def _draft_partitions(
             continue
         cores = own.limit_cores(partition.max_cpus)
         debug = any(word in partition.name.lower() for word in ("debug", "devel"))
-        rows.append(
-            {
-                "name": partition.name,
-                "max_time": partition.max_time,
-                "max_nodes": partition.max_nodes,
-                "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
-                "whole_nodes": partition.whole_nodes,
-                "choose": partition.name == chosen,
-                "debug": debug,
-                "gpus": own.gpus if own.gpus != shape.gpus else 0,
-                "cores": cores if cores != shape.cores else 0,
-                "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
-                "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
-            }
-        )
+        row: Mapping[str, str | int | bool] = {
+            "name": partition.name,
+            "max_time": partition.max_time,
+            "max_nodes": partition.max_nodes,
+            "min_nodes": partition.min_nodes if partition.min_nodes > 1 else 0,
+            "whole_nodes": partition.whole_nodes,
+            "choose": partition.name == chosen,
+            "debug": debug,
+            "gpus": own.gpus if own.gpus != shape.gpus else 0,
+            "cores": cores if cores != shape.cores else 0,
+            "gpu_model": own.gpu_type if own.gpu_type != shape.gpu_type else "",
+            "why": f"cores: MaxCPUsPerNode is {partition.max_cpus}" if cores < own.cores else "",
+        }
+        rows.append(row)
     mixed = [each.name for each in partitions if len({n.shape for n in nodes if each.name in n.partitions}) > 1]
     questions = [
         (left, "omitted partitions, which are down, empty, or differ in having GPUs: {}"),

@@ -16,17 +16,7 @@ DISK_KINDS = frozenset({"ext4", "xfs", "btrfs", "zfs", "ext3"})
 
 
 class NodeShape(msgspec.Struct, frozen=True):
-    """The shape of a compute node according to Slurm.
-
-    Attributes
-    ----------
-    gpus, gpu_type
-        Number and type of its generic resource ``gpu``.
-    reserved
-        Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number.
-    cpus
-        CPUs that Slurm allocates (CPUTot): cores or hardware threads; 0 if unknown.
-    """
+    """The shape of a compute node according to Slurm."""
 
     arch: str = ""
     sockets: int = 0
@@ -35,8 +25,11 @@ class NodeShape(msgspec.Struct, frozen=True):
     memory_mb: int = 0
     gpus: int = 0
     gpu_type: str = ""
+    """Number and type of its generic resource ``gpu``."""
     reserved: tuple[int, ...] | None = ()
+    """Core numbers of CPUSpecList, counted by sockets; None if Slurm only has their number."""
     cpus: int = 0
+    """CPUs that Slurm allocates (CPUTot): cores or hardware threads; 0 if unknown."""
 
     def limit_cores(self, max_cpus: int) -> int:
         """Return the cores that a job can use in a partition with this limit (MaxCPUsPerNode); 0: no limit."""
@@ -197,16 +190,6 @@ def parse_lscpu(text: str) -> Cores:
         numa[int(cpu)] = int(node or 0)
     cpus = tuple(first[key] for key in sorted(first))
     return Cores(cpus, {cpu: numa[cpu] for cpu in cpus})
-
-
-def parse_filesystem(mounts: str, path: str) -> str:
-    """Give the kind of the file system that holds a path, from ``/proc/mounts``; the last mount wins."""
-    kind, best = "", -1
-    for line in mounts.splitlines():
-        words = line.split()
-        if len(words) > 2 and (path == words[1] or path.startswith(words[1].rstrip("/") + "/")):  # noqa: PLR2004 - device, place, kind
-            kind, best = (words[2], len(words[1])) if len(words[1]) >= best else (kind, best)
-    return kind
 
 
 def parse_nvidia(query: str, topology: str) -> Gpus:

@@ -23,7 +23,7 @@ from argosy.jobs.names import LOCAL_RUN
 from argosy.jobs.query import LAST_BYTES, JobFacts, ask_job, describe_waiting, find_job, list_jobs, polling_seconds
 from argosy.jobs.record import END, STARTED, read_plan, read_submission
 from argosy.jobs.remote_record import session_of
-from argosy.slurm.states import ENDED, RUNNING, WAITING, describe_state
+from argosy.slurm.states import ENDED, HALTED, RUNNING, WAITING, describe_state
 
 LONGEST_LINE = 400
 LABEL = re.compile(r" *(?:(\d+): ?|\[(\d+)\] ?)(.*)")
@@ -96,7 +96,7 @@ class SlurmJob:
         if facts.kind == ENDED:
             name = view.name or self._name
             return replace(view, name=name, kind=ENDED, meaning=facts.meaning, code=facts.code, problem="")
-        if facts.kind == WAITING:
+        if facts.kind == WAITING or facts.state in HALTED:
             return replace(view, name=self._name, kind=WAITING, meaning=describe_waiting(facts), problem="")
         row = ask_job(self.session, facts.id)
         if row.get("JobId"):

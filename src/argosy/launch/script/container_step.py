@@ -58,16 +58,19 @@ OF_OUTER_STEP = "SLURM_CPU_BIND SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_
 """Variables that srun of the outer step sets, and srun of the inner step would read as options."""
 
 
-def render_attach(facts: ScriptFacts, modules: Iterable[str]) -> str:
+def render_attach(facts: ScriptFacts, modules: Iterable[str], check: tuple[Word, ...]) -> str:
     """Render the script that runs its arguments in the container of a job.
 
     Parameters
     ----------
     modules
         Lines that load the modules of the site, for example for the runtime.
+    check
+        Command that checks the node and starts the container.
     """
     modules = tuple(modules)
-    helpers, words = collect_helpers(facts.container.argv((ShellExpr("$@"),)))
+    checked = () if step_of(facts.container) else check
+    helpers, words = collect_helpers((*checked, *facts.container.argv((ShellExpr("$@"),))))
     start = render_call(words, facts.container.runtime.program)
     lines = [
         "#!/bin/bash",

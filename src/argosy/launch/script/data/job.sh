@@ -14,10 +14,13 @@ check_allocation() {
 # An allocation made by hand may have too few cores, which ranks would share without a warning.
 need_cores() {
     argosy_need=$1 argosy_given=${SLURM_JOB_CPUS_PER_NODE:-999}
-    [ "${argosy_given%%[!0-9]*}" -ge "$1" ] ||
+    [ "$(fewest_cores "$argosy_given")" -ge "$1" ] ||
         stop "the allocation has $argosy_given cores on a node, but $1 are needed" 2
     argosy_cores_per_rank=$(($1 > argosy_ranks_per_node ? $1 / argosy_ranks_per_node : 1))
 }
+
+# The nodes of a job may differ: print the 36 of 72(x2),36.
+fewest_cores() { echo "$1" | tr , '\n' | sed 's/(.*//' | sort -n | head -n 1; }
 
 # One task starts all ranks of a node: it needs the cores of all tasks that Slurm counted there.
 need_cores_of_node() {
@@ -26,9 +29,11 @@ need_cores_of_node() {
 }
 
 # The ranks of a node share the cores that Slurm gave; otherwise each would start threads for all cores.
+# The tasks of an allocation may be fewer than its ranks, and have more cores than fit.
 share_cores() {
-    argosy_node_cores=${SLURM_JOB_CPUS_PER_NODE%%[!0-9]*}
+    argosy_node_cores=$(fewest_cores "$SLURM_JOB_CPUS_PER_NODE")
     argosy_cores_per_rank=$((argosy_node_cores / argosy_ranks_per_node))
+    [ "${SLURM_CPUS_PER_TASK:-999}" -ge "$argosy_cores_per_rank" ] || argosy_cores_per_rank=$SLURM_CPUS_PER_TASK
     [ "$argosy_cores_per_rank" -gt 0 ] || argosy_cores_per_rank=1
 }
 
