@@ -194,7 +194,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (
             ("launch", "x.sif", "--ssh", "far:/w", "--in-allocation", "--", "true"),
             125,
-            "in the allocation: sh job.sh",
+            "in the allocation: bash job.sh",
         ),
         (("launch", "x.sif", "--ssh", "far:/w", "--interactive"), 125, "argosy attach JOB"),
         (("launch", "x.sif", "--ssh", "far:/w", "--script", "j.sh", "--", "true"), 2, "--dry-run prints the script"),
@@ -501,7 +501,7 @@ def test_a_dry_run_of_an_interactive_launch_shows_salloc(words: tuple[str, ...])
     shown = argosy("launch", "/p/x.sif", *options, *words)
     assert shown.returncode == 0, shown.stderr
     head = " ".join(shown.stdout.replace("\\", " ").replace("#", " ").split())
-    assert re.search(r" salloc .*--gpus-per-node=1 .*--account=p .*srun --overlap .*--pty sh FILE ", head)
+    assert re.search(r" salloc .*--gpus-per-node=1 .*--account=p .*srun --overlap .*--pty bash FILE ", head)
     assert "#SBATCH" not in shown.stdout
     assert ("htop" if words else "exec bash") in shown.stdout
     plan = json.loads(argosy("launch", "/p/x.sif", *options, "--json", *words).stdout)
