@@ -41,7 +41,7 @@ from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job, list_jobs
 from argosy.jobs.queues import list_accounts, list_qos, list_queues
 from argosy.launch.import_script.importer import import_script
-from argosy.launch.import_script.read_text import read_script_text
+from argosy.launch.import_script.read import read_script_text
 from argosy.launch.import_script.write import render_jobs
 from argosy.recipes.condarc import Condarc, parse_condarc
 from argosy.recipes.lock import parse_lock

@@ -1,27 +1,43 @@
-"""Make a job of ``argosy.toml`` from the start of a program and the state of the script's shell at this line; pure."""
+"""Make jobs of ``argosy.toml`` from the starts of programs and the script's shell, and order them; pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from argosy.core.model import BARE_PREFIX
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.render import count
-from argosy.launch.import_script.before import render_preparations
 from argosy.launch.import_script.classify import program_name
-from argosy.launch.import_script.containers import shifter_image
-from argosy.launch.import_script.defaults import COMPUTED as BY_SCRIPT
-from argosy.launch.import_script.defaults import default_notes, statement_words
-from argosy.launch.import_script.expressions import expressions, new_definitions, why_unknown
+from argosy.launch.import_script.environment import translate_variables
+from argosy.launch.import_script.expressions import COMPUTED as BY_SCRIPT
+from argosy.launch.import_script.expressions import (
+    default_notes,
+    expressions,
+    new_definitions,
+    statement_words,
+    why_unknown,
+)
 from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation, translate
-from argosy.launch.import_script.options import Options, Shape, gpu_binding, shape_keys, translate_options, without_gpus
+from argosy.launch.import_script.options import (
+    Options,
+    Shape,
+    changed_numbers,
+    correct_for_jobs,
+    gpu_binding,
+    number_notes,
+    numbered_text,
+    numbered_words,
+    shape_keys,
+    translate_options,
+)
 from argosy.launch.import_script.program import Program, command_of
-from argosy.launch.import_script.shell_state import ShellState
-from argosy.launch.import_script.slurm_numbers import changed_numbers, number_notes, numbered_text, numbered_words
-from argosy.launch.import_script.step_variables import translate_variables
+from argosy.launch.import_script.shell_state import ShellState, render_preparations
+from argosy.launch.import_script.starters import shifter_image
 from argosy.slurm.script_reader import Statement
 from argosy.slurm.script_words import Word, expand, source_text
 
@@ -40,11 +56,11 @@ def make_job(
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
     shape = _shape_of(step.shape, program)
     numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
-    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.rank_values)]
+    inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     own_folder = bool(program.keys.get("workdir"))
     prelude = _prelude(state, is_bare=image.startswith(BARE_PREFIX), own_folder=own_folder)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
-    definitions = new_definitions((*program.words, *inputs), state.rank_values, prelude)
+    definitions = new_definitions((*program.words, *inputs), state.values, prelude)
     program.prelude[:] = (*prelude, *definitions, *program.prelude, *variables.prelude)
     replaced_numbers = _put_numbers(program, numbers)
     command, by_shell = command_of(program, inputs)
@@ -78,7 +94,7 @@ def make_job(
     )
     translations = [translate(statement.line, *note) for note in dict.fromkeys(notes)]
     job = ImportedJob(name, keys, statement.line, program_name(program))
-    return job, [*translations, *_step_translations(step, keys)]
+    return job, [*translations, *_step_translations(step, job)]
 
 
 def _prelude(state: ShellState, *, is_bare: bool, own_folder: bool) -> tuple[str, ...]:
@@ -108,12 +124,10 @@ def _script_notes(program: Program) -> Iterator[Note]:
     yield from _literal_variables(program.script)
 
 
-def _step_translations(step: Options, keys: Mapping[str, Any]) -> Iterator[Translation]:
+def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]:
     """Return the translations of srun's options that no key of the job contains."""
-    for each in step.translations:
-        option = each if "cpus_per_rank" in keys else without_gpus(each)
-        if option.fate is not Fate.KEPT:
-            yield option
+    options = (correct_for_jobs(each, (job,)) for each in step.translations)
+    return (each for each in options if each.fate is not Fate.KEPT)
 
 
 def _shape_of(shape: Shape, program: Program) -> Shape:
@@ -217,3 +231,78 @@ def _shell_signs(statement: Statement, state: ShellState) -> Iterator[Note]:
             "need one program that starts them"
         )
         yield "&", Fate.UNTRANSLATED, note
+
+
+JOB_NUMBER = re.compile(r"[^\s=:;,]*\$\{?SLURM_(ARRAY_)?JOB_?ID\b(:-[^}]*)?\}?")
+"""The beginning of a name with the number of the job."""
+
+
+class Order(msgspec.Struct):
+    """The programs that ended before the current line, as the script waits for them.
+
+    Attributes
+    ----------
+    ended
+        Jobs after which the next program starts; those that start before one of them are left out.
+    running
+        Jobs that the script started with ``&``, with the jobs after which each started.
+    numbers
+        Variables with the process number of a program (``PID=$!``).
+    """
+
+    ended: list[ImportedJob] = []
+    running: list[tuple[ImportedJob, list[ImportedJob]]] = []
+    numbers: dict[str, ImportedJob] = {}
+
+    def start(self, job: ImportedJob, *, background: bool) -> list[ImportedJob]:
+        """Note the start of a program, and return the jobs after which it starts."""
+        before = self.ended
+        if background:
+            self.running.append((job, before))
+        else:
+            self.ended = [job]
+        return before
+
+    def wait(self, arguments: Sequence[str] = ()) -> None:
+        """Note ``wait``; it waits for all programs if an argument is not known."""
+        if "-n" in arguments:
+            return
+        named = [self._find(each) for each in arguments]
+        awaited = [each for each in self.running if not named or None in named or each[0] in named]
+        self.running = [each for each in self.running if each not in awaited]
+        earlier = [job for _, before in awaited for job in before]
+        self.ended = [*(job for job, _ in awaited), *(job for job in self.ended if job not in earlier)]
+
+    def note_assignment(self, name: str, words: Sequence[Word]) -> None:
+        """Note ``NAME=$!``, the number of the last program that started with ``&``."""
+        if self.running and [source_text(word) for word in words] == ["$!"]:
+            self.numbers[name] = self.running[-1][0]
+
+    def _find(self, argument: str) -> ImportedJob | None:
+        if argument == "$!":
+            return self.running[-1][0] if self.running else None
+        return self.numbers.get(re.sub("[${}]", "", argument))
+
+
+def order_note(job: ImportedJob, before: Sequence[ImportedJob]) -> Note:
+    """Report the jobs after which a job must start."""
+    lines = sorted({each.line for each in before})
+    place = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+    numbers = "the numbers of those jobs" if len(before) > 1 else "the number of that job"
+    note = f"it runs after {place}: launch {job.name} with --after and {numbers}"
+    return f"[job.{job.name}]", Fate.UNTRANSLATED, note
+
+
+def shared_names(job: ImportedJob, others: Sequence[ImportedJob]) -> Iterator[Note]:
+    """Report names with the number of the job that another job has, too: each job of Slurm has its own number."""
+    for name in dict.fromkeys(_numbered(job)):
+        other = next((each for each in others if name in _numbered(each)), None)
+        if other:
+            note = f"[job.{other.name}] has another job number: write the same name into both tables"
+            yield name, Fate.UNTRANSLATED, note
+
+
+def _numbered(job: ImportedJob) -> list[str]:
+    """Return the beginnings of names that contain the number of the job."""
+    texts = (*job.keys["command"], *job.keys.get("before", ()))
+    return [found[0] for text in texts for found in JOB_NUMBER.finditer(re.sub("[\"']", "", text))]

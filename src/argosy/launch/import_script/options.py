@@ -1,9 +1,9 @@
-"""Translate sbatch options and srun into keys of ``argosy.toml``; pure."""
+"""Translate options of sbatch and srun into keys of ``argosy.toml``, and Slurm's variables of their numbers; pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,12 @@ from argosy.core.errors import UsageError
 from argosy.core.parse import parse_int
 from argosy.core.records import replace
 from argosy.core.suggest import suggest_word
-from argosy.launch.import_script.model import Fate, ImportedJob, Translation
+from argosy.launch.import_script.model import Fate, ImportedJob, Note, Translation
+from argosy.sites.profile import Site
 from argosy.slurm.option_checks import refuse_invalid_options
 from argosy.slurm.sbatch import JobOptions
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, Option, complete_option
+from argosy.slurm.script_words import Part, Word
 
 TEXTS = {
     **{
@@ -30,9 +32,12 @@ TEXTS = {
 """Options whose value is copied: name -> key."""
 
 NUMBERS = {
-    "nodes": "nodes", "ntasks": "ntasks", "ntasks-per-node": "ntasks_per_node", "tasks-per-node": "ntasks_per_node",
-    "cpus-per-task": "cpus_per_task", "cpus-per-gpu": "cpus_per_gpu", "gpus-per-task": "gpus_per_task",
-}  # fmt: skip
+    "tasks-per-node": "ntasks_per_node",
+    **{
+        name: name.replace("-", "_")
+        for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus-per-task")
+    },
+}
 """Options that are numbers of the job's shape: name -> field of `Shape`."""
 
 GPUS = frozenset({"gres", "gpus", "gpus-per-node"})
@@ -54,11 +59,7 @@ KEYS = {
 """Fields of `Shape` -> key."""
 
 NOTES = {
-    "nodes": "see nodes in the table",
-    "ntasks": "see ranks in the table",
-    "ntasks_per_node": "see ranks_per_node in the table",
-    "cpus_per_task": "see cpus_per_rank in the table",
-    "cpus_per_gpu": "see cpus_per_rank in the table",
+    **{field: f"see {key} in the table" for field, key in KEYS.items()},
     "gpus_per_task": "see gpus_per_node in the table, and --gpu-bind in sbatch_arg",
 }
 """Field of `Shape` -> the note about it."""
@@ -69,15 +70,12 @@ VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 FLAGS = frozenset({"exclusive", "requeue"})
 
 DONE = {
-    "cpu-bind": "Argosy binds ranks to cores by the site profile",
-    "cpu_bind": "Argosy binds ranks to cores by the site profile",
+    **dict.fromkeys(("cpu-bind", "cpu_bind"), "Argosy binds ranks to cores by the site profile"),
     "mem-bind": "Argosy binds ranks by the site profile",
     "distribution": "Argosy distributes ranks by node",
-    "kill-on-bad-exit": "Argosy ends all ranks if one fails",
-    "wait": "Argosy ends all ranks if one fails",
+    **dict.fromkeys(("kill-on-bad-exit", "wait"), "Argosy ends all ranks if one fails"),
     "unbuffered": "Argosy prints lines as they come",
-    "overlap": "Argosy's step has all of the job",
-    "exact": "Argosy's step has all of the job",
+    **dict.fromkeys(("overlap", "exact"), "Argosy's step has all of the job"),
     "jobid": "Argosy starts in its own job",
     "container-mount-home": "the home folder is mounted",
 }
@@ -85,8 +83,7 @@ DONE = {
 
 
 OF_STEP = {
-    "output": "set output, the file of the job",
-    "error": "set error, the file of the job",
+    **{name: f"set {name}, the file of the job" for name in ("output", "error")},
     "chdir": "the folder of this step: set chdir to its path from the folder of the launch",
 }
 """Options of srun that mean something else for the whole job -> what to do."""
@@ -291,23 +288,26 @@ def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
     return Fate.KEPT, f'{key} = "{value}"'
 
 
-def without_gpus(option: Translation) -> Translation:
-    """Correct the translation of ``--cpus-per-gpu`` for a job whose number of cores it does not give."""
-    if not option.text.startswith("--cpus-per-gpu=") or option.fate is not Fate.KEPT:
+SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
+"""Options for several nodes or tasks."""
+
+
+def correct_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> Translation:
+    """Correct the translation of an option that means something else in the jobs of the script."""
+    if option.fate is not Fate.KEPT or not jobs:
         return option
-    note = "the script requests no number of GPUs: set cpus_per_rank"
-    return replace(option, fate=Fate.UNTRANSLATED, note=note)
-
-
-def gpus_of_table(option: Translation, jobs: Sequence[ImportedJob]) -> Translation:
-    """Correct the translation of ``--gpus`` if a job has another number, or a number for each node."""
     number = re.match(r"gpus = (\d+)", option.note)
-    if not (number and jobs and option.fate is Fate.KEPT and option.text.startswith("--gpus=")):
-        return option
-    if all(str(job.keys.get("gpus")) == number[1] for job in jobs):
-        return option
-    key = "gpus" if any("gpus" in job.keys for job in jobs) else "gpus_per_node"
-    return replace(option, note=f"see {key} in the table")
+    if SEVERAL.match(option.text) and all(job.keys["launcher"] == "none" for job in jobs):
+        if option.text.startswith("--ntasks"):
+            return replace(option, note="see cpus_per_rank in the table: the program has the cores of all tasks")
+        return replace(option, fate=Fate.LEFT_OUT, note="the script starts its program once, on the first node")
+    if option.text.startswith("--cpus-per-gpu=") and any("cpus_per_rank" not in job.keys for job in jobs):
+        note = "the script requests no number of GPUs: set cpus_per_rank"
+        return replace(option, fate=Fate.UNTRANSLATED, note=note)
+    if number and option.text.startswith("--gpus=") and any(str(job.keys.get("gpus")) != number[1] for job in jobs):
+        key = "gpus" if any("gpus" in job.keys for job in jobs) else "gpus_per_node"
+        return replace(option, note=f"see {key} in the table")
+    return option
 
 
 def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
@@ -374,3 +374,72 @@ def _rank_keys(shape: Shape, launcher: str, processes: int, tasks: int, gpus_per
             keys["ranks_per_node"] = 1  # Slurm's default is one task; Argosy's is one rank per GPU
     keys["cpus_per_rank"] = cores
     return {key: value for key, value in keys.items() if value}
+
+
+NAME = re.compile(r"\bSLURM_\w+")
+"""A variable of Slurm in arithmetic."""
+
+
+OF_OPTIONS = {
+    "gpus": "SLURM_GPUS",
+    "gpus-per-node": "SLURM_GPUS_PER_NODE",
+    "gpus-per-task": "SLURM_GPUS_PER_TASK",
+    "cpus-per-gpu": "SLURM_CPUS_PER_GPU",
+}
+"""Options that become other options in the job -> the variable that sbatch sets from each."""
+
+
+def option_numbers(options: Iterable[Option], site: Site) -> Mapping[str, str]:
+    """Return the variables of options that the job does not have; some sites request GPUs by ``--gres`` only."""
+    given = {complete_option(option.name): option.value for option in options}
+    kept = {"gpus-per-node"} if site.name and site.slurm.gpu_option == "gpus-per-node" else set()
+    return {variable: given[name] for name, variable in OF_OPTIONS.items() if given.get(name) and name not in kept}
+
+
+def number_notes(texts: Iterable[str], numbers: Mapping[str, str]) -> Iterator[Note]:
+    """Report the variables in texts that get the script's number."""
+    used = {found[0] for text in texts for found in NAME.finditer(text)}
+    for name in sorted(used & {*numbers}):
+        yield f"${name}", Fate.REPLACED, f"the script's value {numbers[name]} is put where it is used"
+
+
+def changed_numbers(shape: Shape, nodes: int, launcher: str) -> Mapping[str, str]:
+    """Return the variables that have another value in a job with this number of nodes than in the script.
+
+    The job has one task without a launcher, and one task on each node with torchrun.
+    """
+    tasks = shape.ntasks or shape.ntasks_per_node * max(1, shape.nodes)
+    numbers = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), shape.nodes if nodes < shape.nodes else 0)
+    if launcher in {"", "torchrun"} and tasks > (shape.nodes if launcher else 1):
+        numbers |= {
+            "SLURM_NTASKS": tasks,
+            "SLURM_NPROCS": tasks,
+            "SLURM_NTASKS_PER_NODE": shape.ntasks_per_node,
+            "SLURM_TASKS_PER_NODE": 0 if shape.nodes > 1 else tasks,
+            "SLURM_CPUS_PER_TASK": shape.cpus_per_task,
+        }
+    return {name: str(number) for name, number in numbers.items() if number}
+
+
+def numbered_words(words: Iterable[Word], numbers: Mapping[str, str], *, has_script: bool) -> tuple[Word, ...]:
+    """Return words with the numbers in place of their variables, also in the text of ``bash -c``."""
+
+    def numbered(part: Part) -> Part:
+        if part.kind == "variable" and part.text in numbers:
+            return Part("text", numbers[part.text], quoted=part.quoted)
+        if part.kind == "shell" or has_script:
+            return replace(part, text=numbered_text(part.text, numbers))
+        return part
+
+    return tuple(tuple(map(numbered, word)) for word in words)
+
+
+def numbered_text(text: str, numbers: Mapping[str, str]) -> str:
+    """Return text of a shell with the numbers in place of their variables, also in ``$((…))``."""
+    for name, number in numbers.items():
+        text = re.sub(rf"\$\{{{name}(?::?[-=][^{{}}]*)?\}}|\${name}\b", number, text)
+    pieces = re.split(r"(\$\(\(.*?\)\))", text)
+    return "".join(
+        NAME.sub(lambda found: numbers.get(found[0], found[0]), each) if at % 2 else each
+        for at, each in enumerate(pieces)
+    )

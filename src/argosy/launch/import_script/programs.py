@@ -10,20 +10,23 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from argosy.core.shell import quote
-from argosy.launch.import_script.containers import (
+from argosy.launch.import_script.environment import reason_to_replace
+from argosy.launch.import_script.expressions import default_notes, with_first_node
+from argosy.launch.import_script.program import NO_SHORT, Program
+from argosy.launch.import_script.roles import ROLES, Role
+from argosy.launch.import_script.starters import (
     BINDS,
     INSIDE,
     container_start,
+    read_accelerate,
     read_container,
+    read_deepspeed,
     read_docker,
+    read_mpirun,
     read_shifter,
+    read_srun,
+    read_torchrun,
 )
-from argosy.launch.import_script.defaults import default_notes
-from argosy.launch.import_script.expressions import with_first_node
-from argosy.launch.import_script.launchers import read_accelerate, read_deepspeed, read_mpirun, read_srun, read_torchrun
-from argosy.launch.import_script.program import NO_SHORT, Program
-from argosy.launch.import_script.roles import ROLES, Role
-from argosy.launch.import_script.settings import reason_to_replace
 from argosy.slurm.sbatch_options import Option, split_options
 from argosy.slurm.script_reader import Statement, read_statements
 from argosy.slurm.script_words import Part, Values, expand, source_text
