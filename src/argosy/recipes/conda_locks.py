@@ -55,13 +55,7 @@ class _PixiLock(TypedDict, total=False):
 
 
 def parse_explicit(text: str, file: str, *, subdir: str) -> Part:
-    """Parse the output of ``conda list --explicit``.
-
-    Raises
-    ------
-    UsageError
-        If a line is not the address of a package, or the list is for another platform than `subdir`.
-    """
+    """Parse the output of ``conda list --explicit``."""
     pins: list[CondaPin] = []
     pip: list[PipLine] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -103,13 +97,7 @@ def _pin(url: str, digest: str, where: Where, line: str) -> CondaPin:
 
 
 def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse the packages of one platform in a ``conda-lock.yml`` (version 1): main and the requested categories.
-
-    Raises
-    ------
-    UsageError
-        If the file has another structure or no packages for `subdir`.
-    """
+    """Parse the packages of one platform in a ``conda-lock.yml`` (version 1): main and the requested categories."""
     rows = shaped(_load(text, file), _CondaLock, file)["package"]
     lines = _lines_of(text, "name")
     platforms = sorted({scalar_text(row.get("platform")) for row in rows})
@@ -140,13 +128,7 @@ def parse_conda_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...
 
 
 def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]) -> Part:
-    """Parse one environment of a ``pixi.lock`` (version 5 and later) for one platform.
-
-    Raises
-    ------
-    UsageError
-        If the lock has no such environment, no packages for `subdir`, or packages that pixi builds from source.
-    """
+    """Parse one environment of a ``pixi.lock`` (version 5 and later) for one platform."""
     data: _PixiLock = shaped(_load(text, file), _PixiLock, file)
     every = data.get("environments", {})
     chosen = _chosen(every, asked, file)

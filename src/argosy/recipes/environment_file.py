@@ -67,13 +67,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def parse_environment(text: str, file: str, *, environment: Mapping[str, str]) -> EnvironmentFile:
-    """Parse an ``environment.yml``.
-
-    Raises
-    ------
-    UsageError
-        If the YAML is invalid, a key appears twice, or an entry is invalid for conda or pip; with file, line and text.
-    """
+    """Parse an ``environment.yml``."""
     here = _File(file, tuple(text.splitlines()), environment)
     top = _pairs(_compose(text, here), here, FILE)
     notes = [*_note_keys(top, here)]

@@ -28,11 +28,6 @@ def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[st
     ----------
     options
         Only the options that were given.
-
-    Raises
-    ------
-    UsageError
-        If the file does not have this job.
     """
     jobs = project.table.job
     if name not in jobs:

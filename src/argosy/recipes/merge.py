@@ -102,14 +102,7 @@ T = TypeVar("T")
 
 
 def merge_parts(parts: Sequence[Part]) -> Recipe:
-    """Merge the parts in the given order.
-
-    Raises
-    ------
-    UsageError
-        If two files request incompatible Python versions, order the same channels differently, or set a variable to
-        different values.
-    """
+    """Merge the parts in the given order."""
     python, where = _merge_python([asked for part in parts for asked in part.python])
     return Recipe(
         name=next((part.name for part in parts if part.name), ""),

@@ -75,11 +75,6 @@ def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     ----------
     extras
         Names of extras or dependency groups, in addition to the default groups of the lock.
-
-    Raises
-    ------
-    UsageError
-        If the version of the format is unknown, or a package is from a folder.
     """
     data = load_toml(text, file)
     if not str(data.get("lock-version", "")).startswith("1."):
@@ -192,13 +187,7 @@ _EXTRA = re.compile(r"""extra\s*(?P<op>==|!=)\s*(?P<quote>['"])(?P<name>[^'"]+)(
 
 
 def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
-    """Parse a ``poetry.lock``: the main group, and the requested groups and extras.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not record the groups of packages, for example a lock of Poetry 1.
-    """
+    """Parse a ``poetry.lock``: the main group, and the requested groups and extras."""
     data: _Poetry = shaped(load_toml(text, file), _Poetry, file)
     meta, packages, where = data.get("metadata", {}), data.get("package", []), finder(text, file)
     version = str(meta.get("lock-version", ""))
@@ -230,13 +219,7 @@ def parse_poetry_lock(text: str, file: str, *, asked: tuple[str, ...]) -> Part:
 
 
 def _chosen(asked: Iterable[str], known: Iterable[str], file: str) -> frozenset[str]:
-    """Return the normalised names of the main group and the requested ones.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not have one of them.
-    """
+    """Return the normalised names of the main group and the requested ones."""
     names = list(known)
     for name in asked:
         if canonicalize_name(name) not in names:
@@ -301,13 +284,7 @@ def _python_part(part: str) -> str:
 
 
 def parse_pipfile_lock(text: str, file: str, *, asked: tuple[str, ...], environment: Mapping[str, str] | None) -> Part:
-    """Parse a ``Pipfile.lock``: the default packages and the requested categories (for example ``develop``).
-
-    Raises
-    ------
-    UsageError
-        If the file has another structure.
-    """
+    """Parse a ``Pipfile.lock``: the default packages and the requested categories (for example ``develop``)."""
     try:
         data = decode_json(text, dict[str, Any])
     except msgspec.DecodeError as error:

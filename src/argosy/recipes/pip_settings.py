@@ -128,13 +128,7 @@ class PipConfig(msgspec.Struct, frozen=True):
 
 
 def read_pip_config(environment: Mapping[str, str], home: Path, *, cwd: Path | None = None) -> PipConfig:
-    """Read pip's configuration for a Python without a ``pip.conf`` of its own.
-
-    Raises
-    ------
-    UsageError
-        If a configuration file is invalid; pip also fails then.
-    """
+    """Read pip's configuration for a Python without a ``pip.conf`` of its own."""
     found: dict[str, dict[str, PipSetting]] = {section: {} for section in SECTIONS}
     for file in _config_files(environment, home):
         for section, setting in _read_file(file):

@@ -183,13 +183,7 @@ class Project(msgspec.Struct, frozen=True):
         return f"{self.shown}:{find_line(self.text, tuple(map(str, keys)))}"
 
     def file_of(self, word: str, *place: str | int) -> Path:
-        """Return the path of a file in a table's ``copy``.
-
-        Raises
-        ------
-        UsageError
-            If it does not exist.
-        """
+        """Return the path of a file in a table's ``copy``."""
         path = self.folder / word
         if not path.exists():
             hint = "paths are relative to the folder of the project file"
@@ -197,13 +191,7 @@ class Project(msgspec.Struct, frozen=True):
         return path
 
     def refuse_missing(self) -> None:
-        """Check that the files to copy exist, before the build starts.
-
-        Raises
-        ------
-        UsageError
-            For the first missing file.
-        """
+        """Check that the files to copy exist, before the build starts."""
         copied = (("step", [row.copy for row in self.table.step]), ("stage", [row.copy for row in self.table.stage]))
         for kind, lists in copied:
             for number, files in enumerate(lists):
@@ -229,13 +217,7 @@ HINTS = {
 
 
 def find_project(folder: Path) -> Project | None:
-    """Read the project file of a folder; return None if it has none.
-
-    Raises
-    ------
-    UsageError
-        If it is not valid.
-    """
+    """Read the project file of a folder; return None if it has none."""
     path = folder / PROJECT_FILE
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a broken link to {path.readlink()}", hint="repair or remove the link")
@@ -249,11 +231,6 @@ def read_project(path: Path, shown: str = "") -> Project:
     ----------
     shown
         Name of the file in messages; empty means its file name.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be read or is not valid; with file, line, key, and the most similar known key.
     """
     shown = shown or path.name
     try:
@@ -289,13 +266,7 @@ def _explain(name: str, fault: Fault) -> UsageError:
 
 
 def refuse_contradictions(project: Project) -> None:
-    """Refuse combinations of keys that contradict each other.
-
-    Raises
-    ------
-    UsageError
-        For the first invalid table, with its line.
-    """
+    """Refuse combinations of keys that contradict each other."""
     for number, step in enumerate(project.table.step):
         _refuse_invalid_step(project, number, step)
     names = [stage.name for stage in project.table.stage]

@@ -88,11 +88,6 @@ def read_recipe(
         Variables for ``${NAME}`` in pip lines.
     subdir
         conda's name of the platform; selects the packages of locks for several platforms.
-
-    Raises
-    ------
-    UsageError
-        If a file is missing or has an unknown format, a line is invalid, or files contradict each other.
     """
     reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
     parts = [_read_part(path, reading) for path in paths]

@@ -110,13 +110,7 @@ def _named(line: PipLine) -> tuple[str, str]:
 
 
 def held_recipe(recipe: Recipe, lock: Lock, upgrade: Iterable[str]) -> Recipe:
-    """Return a recipe that keeps the locked version of every package except those in `upgrade`.
-
-    Raises
-    ------
-    UsageError
-        If the lock does not have a package of `upgrade`.
-    """
+    """Return a recipe that keeps the locked version of every package except those in `upgrade`."""
     where = Where("the lock", 1)
     free = {canonicalize_name(name) for name in upgrade}
     names = {canonicalize_name(package.name) for package in lock.packages}

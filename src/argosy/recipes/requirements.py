@@ -154,13 +154,7 @@ _Option = tuple[str, str]
 def parse_requirements(
     text: str, file: str, *, environment: Mapping[str, str], first_line: int = 1
 ) -> tuple[Entry, ...]:
-    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file.
-
-    Raises
-    ------
-    UsageError
-        If a line is invalid; the error shows the line, its position and a correction.
-    """
+    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file."""
     if "@EXPLICIT" in text.split():
         raise UsageError(
             f"cannot include {file}: it is an explicit list of conda packages",

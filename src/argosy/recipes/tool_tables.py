@@ -141,11 +141,6 @@ def note_other_tables(tools: Tables, wanted: Collection[str], own: str, file: st
         Normalised names of the packages in ``[project]`` and in the requested groups.
     own
         Normalised name of the project itself.
-
-    Raises
-    ------
-    UsageError
-        If ``[tool.poetry]`` has packages or sources that are not in ``[project]``.
     """
     _refuse_poetry(_table(tools, "poetry"), wanted, file, where)
     yield from _unread_groups(tools, where)

@@ -82,11 +82,6 @@ def parse_uv_lock(text: str, file: str, *, project: str, asked: tuple[str, ...])
         The project's folder, relative to that of the lock.
     asked
         Names of requested extras and groups.
-
-    Raises
-    ------
-    UsageError
-        If the version of the format is unknown.
     """
     data = load_toml(text, file)
     if data.get("version") != 1:

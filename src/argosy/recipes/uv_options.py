@@ -218,13 +218,7 @@ class UvSettings(msgspec.Struct, frozen=True):
 
 
 def plan_uv_settings(config: PipConfig, recipe: Recipe) -> UvSettings:
-    """Convert the machine's pip configuration and the recipe's options to settings for uv.
-
-    Raises
-    ------
-    UsageError
-        If a setting is invalid for pip, too: an invalid boolean or number, or a missing file.
-    """
+    """Convert the machine's pip configuration and the recipe's options to settings for uv."""
     options = _fold_recipe(_fold_config(config), recipe)
     parts = (
         _plan_indexes(options, config),
