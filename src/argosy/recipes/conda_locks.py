@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from argosy.core.errors import UsageError
+from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import split_package_file
 from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
@@ -154,10 +155,11 @@ def parse_pixi_lock(text: str, file: str, *, subdir: str, asked: tuple[str, ...]
             pip.append(
                 _pip_line(scalar_text(row.get("name", "")), scalar_text(row.get("version", "")), url, row, where)
             )
-    options = tuple(_index(scalar_text(url), number, file) for number, url in enumerate(chosen.get("indexes") or ()))
+    names = ("index-url", *("extra-index-url",) * len(chosen.get("indexes") or ()))  # the first one replaces PyPI
+    indexes = zip(names, chosen.get("indexes") or (), strict=False)
+    options = tuple(PipOption(name, scalar_text(url), Where(file, 1)) for name, url in indexes)
     channels = [scalar_text(row["url"]) for row in chosen.get("channels", ()) if "url" in row]
-    part = _part(pins, pip, channels, [])
-    return Part(conda_pins=part.conda_pins, pip=part.pip, channels=part.channels, python=part.python, options=options)
+    return replace(_part(pins, pip, channels, []), options=options)
 
 
 def _chosen(environments: dict[str, _Environment], asked: tuple[str, ...], file: str) -> _Environment:
@@ -184,10 +186,6 @@ def _platform(data: _PixiLock, packages: Container[str], subdir: str) -> str:
         if row.get("subdir") == subdir and (name := scalar_text(row.get("name"))) in packages
     ]
     return subdir if subdir in packages or not own else own[0]
-
-
-def _index(url: str, number: int, file: str) -> PipOption:
-    return PipOption("extra-index-url" if number else "index-url", url, Where(file, 1))
 
 
 def _address(row: dict[str, Any]) -> str:

@@ -17,6 +17,11 @@ from argosy.recipes.launch_options import LaunchKeys, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, OneOrMore, rows, toml_fields
 
 
+def _key(meaning: str) -> Meta:
+    """Return the meaning of a key, for the schema."""
+    return Meta(description=meaning)
+
+
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the project file; an unknown key is an error."""
 
@@ -35,12 +40,10 @@ _ImageKeys: Any = msgspec.defstruct(
 class ImageTable(_ImageKeys):  # type: ignore[misc]
     """``[image]``: the image that `argosy build` builds in this folder, with the options of `BuildOptions`."""
 
-    conda: Annotated[
-        OneOrMore, Meta(description="Environment file or list of files, relative to the project's folder.")
-    ] = ()
-    pip: Annotated[OneOrMore, Meta(description="Requirements file or list of files.")] = ()
-    sources: Annotated[OneOrMore, Meta(description="Any file that argosy build reads, or a list of files.")] = ()
-    output: Annotated[str, Meta(description="The image file. Default: the folder's name with .sif.")] = ""
+    conda: Annotated[OneOrMore, _key("Environment file or list of files, relative to the project's folder.")] = ()
+    pip: Annotated[OneOrMore, _key("Requirements file or list of files.")] = ()
+    sources: Annotated[OneOrMore, _key("Any file that argosy build reads, or a list of files.")] = ()
+    output: Annotated[str, _key("The image file. Default: the folder's name with .sif.")] = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -51,8 +54,8 @@ class ImageTable(_ImageKeys):  # type: ignore[misc]
 class Fetch(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file from the network, with its digest, because the file may change on the server."""
 
-    url: Annotated[str, Meta(description="Address of the file.")] = ""
-    sha256: Annotated[str, Meta(description="Its digest: 64 hexadecimal digits.")] = ""
+    url: Annotated[str, _key("Address of the file.")] = ""
+    sha256: Annotated[str, _key("Its digest: 64 hexadecimal digits.")] = ""
 
 
 class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,35 +63,29 @@ class StepTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     run: Annotated[
         OneOrMore,
-        Meta(description="Command line for the image's shell, or a list of lines. They run as root or simulated root."),
+        _key("Command line for the image's shell, or a list of lines. They run as root or simulated root."),
     ] = ()
-    copy: Annotated[
-        OneOrMore, Meta(description="File or folder of the project, or a list of them, to copy to 'to'.")
-    ] = ()
-    fetch: Annotated[Fetch | None, Meta(description="File to download to 'to'.")] = None
-    to: Annotated[str, Meta(description="Target of copy and fetch in the image; a folder if it ends with a slash.")] = (
-        ""
-    )
+    copy: Annotated[OneOrMore, _key("File or folder of the project, or a list of them, to copy to 'to'.")] = ()
+    fetch: Annotated[Fetch | None, _key("File to download to 'to'.")] = None
+    to: Annotated[str, _key("Target of copy and fetch in the image; a folder if it ends with a slash.")] = ""
     before: Annotated[
-        Literal["", "packages"], Meta(description="With 'packages', the step runs before packages are installed.")
+        Literal["", "packages"], _key("With 'packages', the step runs before packages are installed.")
     ] = ""
 
 
 class StageTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[stage]]``: a build in another base, whose results are copied into the image."""
 
-    name: Annotated[str, Meta(description="Name of the stage, for messages.")] = ""
-    base: Annotated[str, Meta(description="Base of the stage, as for --base; usually one with compilers.")] = ""
+    name: Annotated[str, _key("Name of the stage, for messages.")] = ""
+    base: Annotated[str, _key("Base of the stage, as for --base; usually one with compilers.")] = ""
     copy: Annotated[
         OneOrMore,
-        Meta(description="File or folder of the project, or a list of them, to copy into the folder of the stage."),
+        _key("File or folder of the project, or a list of them, to copy into the folder of the stage."),
     ] = ()
-    run: Annotated[
-        OneOrMore, Meta(description="Command line for the stage's shell in that folder, or a list of lines.")
-    ] = ()
-    results: Annotated[
-        dict[str, str], Meta(description="Path in the stage, relative to its folder -> path in the image.")
-    ] = msgspec.field(default_factory=dict)
+    run: Annotated[OneOrMore, _key("Command line for the stage's shell in that folder, or a list of lines.")] = ()
+    results: Annotated[dict[str, str], _key("Path in the stage, relative to its folder -> path in the image.")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 _LaunchKeys: Any = msgspec.defstruct(
@@ -107,12 +104,10 @@ class JobTable(_LaunchKeys):  # type: ignore[misc]
 class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    image: Annotated[ImageTable, Meta(description="The image that argosy build builds in this folder.")] = ImageTable()
-    step: Annotated[
-        tuple[StepTable, ...], Meta(description="Changes of the image in addition to its packages, in order.")
-    ] = ()
+    image: Annotated[ImageTable, _key("The image that argosy build builds in this folder.")] = ImageTable()
+    step: Annotated[tuple[StepTable, ...], _key("Changes of the image in addition to its packages, in order.")] = ()
     stage: Annotated[
-        tuple[StageTable, ...], Meta(description="Builds in other bases, whose results are copied into the image.")
+        tuple[StageTable, ...], _key("Builds in other bases, whose results are copied into the image.")
     ] = ()
     launch: Annotated[
         JobTable,
@@ -121,7 +116,7 @@ class ProjectTable(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "apply to argosy run and argosy shell."
         ),
     ] = JobTable()
-    job: Annotated[dict[str, JobTable], Meta(description="Launches by name: argosy launch NAME.")] = msgspec.field(
+    job: Annotated[dict[str, JobTable], _key("Launches by name: argosy launch NAME.")] = msgspec.field(
         default_factory=dict
     )
 

@@ -269,18 +269,9 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
 
 def _read_environment(path: str, reading: _Reading) -> Part:
     text, source = _read_text(path, reading)
-    found = parse_environment(text, path, environment=reading.environment)
-    own = Part(
-        name=found.name,
-        python=found.python,
-        conda=found.conda,
-        interpreter=found.interpreter,
-        channels=found.channels,
-        variables=found.variables,
-        sources=(source,),
-        notes=found.notes,
-    )
-    return _follow(own, found.pip, path, replace(reading, inside=((reading.cwd / path).resolve(),)))
+    part, pip = parse_environment(text, path, environment=reading.environment)
+    inside = replace(reading, inside=((reading.cwd / path).resolve(),))
+    return _follow(replace(part, sources=(source,)), pip, path, inside)
 
 
 def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:
