@@ -3,54 +3,41 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from argosy.core.parse import parse_int
 from argosy.launch.import_script.program import NO_SHORT, Program
 from argosy.slurm.sbatch_options import SBATCH_OPTIONS, SRUN_FLAGS, SRUN_SHORT, Option, split_options
 from argosy.slurm.script_words import Part
 
-_APPTAINER_FLAGS = """
-    nv rocm nvccli contain containall cleanenv no-home writable-tmpfs fakeroot ipc pid uts net userns unsquash
-    writable compat keep-privs no-privs allow-setuid disable-cache no-init sharens no-umask no-eval no-https nohttps
-    underlay docker-login no-pid no-setgroups tmp-sandbox no-tmp-sandbox oom-kill-disable no-rocm no-nv no-compat oci
-    no-oci verbose version help nocolor c C e f i p u w silent quiet debug q s d v h
-"""
-APPTAINER_FLAGS = frozenset(_APPTAINER_FLAGS.split())
-"""Options of ``apptainer exec``, and of apptainer itself, that take no value (apptainer_exec(1))."""
 
-APPTAINER_VALUES = re.compile(
-    r"add-caps|app|apply-cgroups|authfile|B|bind|blkio-weight(-device)?|cdi-dirs|config|cpu-shares|cpus|cpuset-\w+|cwd"
-    r"|device|dns|docker-(host|username|password)|drop-caps|env|env-file|fusemount|H|home|hostname|memory[\w-]*|mount"
-    r"|network|network-args|no-mount|o|overlay|pem-path|pids-limit|pwd|S|scratch|security|shell|W|workdir"
-)
-"""Options of ``apptainer exec`` that take a value."""
+class _Known(NamedTuple):
+    """The options of a program: those without a value, and those with one."""
 
-_DOCKER_FLAGS = """
-    rm rmi interactive tty it ti i t d detach init privileged gpu nccl mpi cuda-mpi cvmfs openmpi-pmi2 openmpi-pmix
-    mpich scratch cfs read-only read-only-tmpfs P publish-all sig-proxy no-healthcheck oom-kill-disable
-    disable-content-trust q quiet help tls-verify replace no-hosts no-hostname env-host http-proxy unsetenv-all
-    passwd use-api-socket
-"""
-DOCKER_FLAGS = frozenset(_DOCKER_FLAGS.split())
-"""Options of ``docker run`` and ``podman-hpc run`` that take no value."""
+    flags: frozenset[str]
+    values: re.Pattern[str]
 
-DOCKER_VALUES = re.compile(
-    r"add-host|annotation|arch|a|attach|blkio-weight|cap-(add|drop)|cgroup[\w-]*|cgroups|cidfile|conmon-pidfile|c|cpu[\w-]*"
-    r"|cpus|creds|decryption-key|detach-keys|device[\w-]*|dns[\w-]*|domainname|e|entrypoint|env|env-file|env-merge|expose"
-    r"|[gu]idmap|gpus|group-add|group-entry|h|hostname|health-\w[\w-]*|hooks-dir|image-volume|ip|ip6|init-path|ipc|isolation"
-    r"|kernel-memory|l|label|label-file|link|log-driver|log-opt|m|mac-address|memory[\w-]*|mount|name|net|network"
-    r"|network-alias|oom-score-adj|os|p|publish|passwd-entry|personality|pid|pids-limit|platform|pod|pull|requires|restart"
-    r"|rootfs|runtime|sdnotify|seccomp-policy|secret|security-opt|shm-size[\w-]*|stop-signal|stop-timeout|storage-opt"
-    r"|sub[gu]idname|sysctl|systemd|timeout|tmpfs|tz|u|ulimit|umask|unsetenv|user|userns|uts|v|variant|volume"
-    r"|volume-driver|volumes-from|w|workdir"
-)
-"""Options of ``docker run`` and ``podman run`` that take a value."""
 
-SHIFTER_VALUES = re.compile(r"i|image|V|volume|e|env|env-file|entrypoint|E|w|workdir|m|module")
-"""Options of shifter that take a value."""
+def _read_known() -> Mapping[str, _Known]:
+    tables = tomllib.loads(Path(__file__).with_name("starters.toml").read_text(encoding="utf-8"))
+    return {
+        name: _Known(
+            frozenset(f"{table['flags']} {table['flags'].replace('_', '-')}".split()),
+            re.compile("|".join(table["values"].replace("_", "[-_]").split())),
+        )
+        for name, table in tables.items()
+    }
 
+
+KNOWN = _read_known()
+"""Program -> its options."""
+
+OF_SRUN = re.compile("|".join((*sorted(SBATCH_OPTIONS), KNOWN["srun"].values.pattern)))
+"""Options of srun that take a value."""
 
 INSIDE = re.compile(r"(APPTAINERENV|SINGULARITYENV)_")
 BINDS = frozenset({"APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH"})
@@ -72,7 +59,7 @@ CONTAINER = re.compile(r"(^|/)(apptainer|singularity|bsc_singularity)$")
 def read_container(program: Program) -> None:
     """Read ``apptainer exec [options] IMAGE``; `bsc_singularity` is the wrapper of MareNostrum 5."""
     texts = program.texts
-    _, before = split_options(texts[1:], flags=APPTAINER_FLAGS, short=NO_SHORT)
+    _, before = split_options(texts[1:], flags=KNOWN["apptainer"].flags, short=NO_SHORT)
     verb = texts[1 + before] if len(texts) > 1 + before else ""
     if verb not in {"exec", "run"}:
         program.is_done = True
@@ -81,8 +68,8 @@ def read_container(program: Program) -> None:
         return
     program.is_start = True
     start = 2 + before
-    options, count = split_options(texts[start:], flags=APPTAINER_FLAGS, short=NO_SHORT, line=program.line)
-    program.note_unknown_values(options, APPTAINER_VALUES)
+    options, count = split_options(texts[start:], flags=KNOWN["apptainer"].flags, short=NO_SHORT, line=program.line)
+    program.note_unknown_values(options, KNOWN["apptainer"].values)
     for option in options:
         _container_option(program, option)
     program.skip(start + count)
@@ -127,8 +114,8 @@ def read_docker(program: Program) -> None:
             program.obstacle = f"Argosy translates run, not {texts[1]}"
         return
     program.is_start = True
-    options, count = split_options(texts[2:], flags=DOCKER_FLAGS, short=NO_SHORT)
-    program.note_unknown_values(options, DOCKER_VALUES)
+    options, count = split_options(texts[2:], flags=KNOWN["docker"].flags, short=NO_SHORT)
+    program.note_unknown_values(options, KNOWN["docker"].values)
     for option in options:
         match option.name:
             case "v" | "volume":
@@ -160,8 +147,8 @@ def read_shifter(program: Program) -> None:
     """Read ``shifter --image=…``; without the option, the image is that of ``#SBATCH --image``."""
     program.is_start = True
     program.keys["image"] = ""
-    options, count = split_options(program.texts[1:], short=NO_SHORT, flags=frozenset({"clearenv", "v", "verbose"}))
-    program.note_unknown_values(options, SHIFTER_VALUES)
+    options, count = split_options(program.texts[1:], short=NO_SHORT, flags=KNOWN["shifter"].flags)
+    program.note_unknown_values(options, KNOWN["shifter"].values)
     for option in options:
         if option.name in {"image", "i"}:
             program.keys["image"] = _shifter_reference(option.value)
@@ -191,10 +178,6 @@ def _pyxis_image(text: str) -> str:
     return f"docker://{text.removeprefix('docker://').replace('#', '/')}"
 
 
-TORCHRUN_FLAGS = frozenset(
-    {"module", "standalone", "no-python", "no_python", "run-path", "run_path", "use_env", "use-env"}
-)
-
 RENDEZVOUS = re.compile(
     r"(nnodes|node[-_]rank|rdzv[-_]\w+|master[-_](addr|port)|standalone|use[-_]env|local[-_]addr)\Z"
 )
@@ -209,70 +192,6 @@ ACCELERATE_DONE = re.compile(
 )
 """Options of ``accelerate launch`` that Argosy chooses itself."""
 
-_ACCELERATE_FLAGS = """
-    module multi_gpu use_deepspeed use_fsdp cpu debug quiet use_megatron_lm use_xpu use_mps_device tpu tpu_use_cluster
-    tpu_use_sudo no_python same_network no_tpu_cluster use_cpu use_parallelism_config enable_cpu_affinity
-    dynamo_use_fullgraph dynamo_use_dynamic dynamo_use_regional_compilation standalone
-"""
-ACCELERATE_FLAGS = frozenset(
-    form for name in _ACCELERATE_FLAGS.split() for form in (name, name.replace("_", "-"))
-) | {"m", "h", "q"}  # fmt: skip
-"""Options of ``accelerate launch`` that take no value (accelerate/commands/launch.py)."""
-
-ACCELERATE_VALUES = re.compile(
-    r"(deepspeed|fsdp|megatron[-_]lm|zero\d|offload|gradient|fp8|mpirun|parallelism[-_]config|dynamo|rdzv|tpu|num|main|aws)"
-    r"[-_]\w[\w-]*|config[-_]file|machine[-_]rank|mixed[-_]precision|gpu[-_]ids|max[-_]restarts|monitor[-_]interval"
-    r"|log[-_]dir|tee|role|env|downcast[-_]bf16|vm"
-)
-"""Options of ``accelerate launch`` that take a value."""
-
-_DEEPSPEED_FLAGS = """
-    bind_cores_to_rank no_ssh no_ssh_check module no_python no_local_rank force_multi save_pid elastic_training
-    use_pbs_nodefile m h
-"""
-DEEPSPEED_FLAGS = frozenset(_DEEPSPEED_FLAGS.split())
-"""Options of deepspeed that take no value (deepspeed/launcher/runner.py)."""
-
-DEEPSPEED_VALUES = re.compile(
-    r"H|hostfile|i|include|e|exclude|num_(nodes|gpus|accelerators)|(min|max)_elastic_nodes|master_(port|addr)|node_rank"
-    r"|launcher(_args)?|autotuning|bind_core_list|ssh_port|venv_script|enable_each_rank_log"
-)
-"""Options of deepspeed that take a value."""
-
-_MPI_FLAGS = """
-    bind-to-core bynode byslot bycore bysocket display-map display-allocation display-devel-map report-bindings
-    oversubscribe nooversubscribe allow-run-as-root tag-output timestamp-output merge-stderr-to-stdout
-    nolocal novm debug debug-daemons do-not-launch enable-recovery disable-recovery use-hwthread-cpus
-    use-hw-threads-as-cpus v verbose q quiet h help V version l prepend-rank genvall genvnone envall envnone
-    no-transfer line-buffer silence-abort info pernode show-progress tv trace
-    check_mpi ordered-output no-envall no-vni no-abort-on-failure exclusive noprefix get-stack-traces
-"""
-MPI_FLAGS = frozenset(_MPI_FLAGS.split())
-"""Options of mpirun that take no value (Open MPI 4 and 5, MPICH, Intel MPI, PALS)."""
-
-_MPI_VALUES = """
-    n np c ppn perhost npernode npersocket N host hosts H hostfile machinefile default-hostfile f bind-to map-by rank-by
-    bind_to map_by cpu-bind cpu-set cpu-list mem-bind gpu-bind depth d rankfile rf wdir wd path prefix x genvlist
-    envlist env genvexcl iface bootstrap launcher rmk rr grr configfile pmi-aggregate output-filename output
-    report-uri stdin timeout ompi-server pmixmca prtemca am tune personality preload-files tmpdir outfile-pattern
-    outfile errfile-pattern hostlist line-label app file arch soft initial-errhandler runtime-options display topolib
-    localhost binding umask host-list node-list cc network pmi jobname
-"""
-MPI_VALUES = re.compile("|".join(map(re.escape, _MPI_VALUES.split())))
-"""Options of mpirun that take a value."""
-
-TORCHRUN_VALUES = re.compile(
-    r"(nproc|rdzv|max|monitor|start|log|local|master|node|logs|signals)[-_]\w[\w-]*|nnodes|nproc|role|r|redirects|t|tee"
-    r"|virtual[-_]local[-_]rank|event[-_]log[-_]handler|duplicate[-_]\w[\w-]*"
-)
-"""Options of torchrun that take a value."""
-
-SRUN_VALUES = re.compile(
-    "|".join(sorted(SBATCH_OPTIONS)) + r"|accel-bind|bcast|bcast-exclude|compress|cpu[-_]bind|epilog|het-group|mpi"
-    r"|msg-timeout|pack-group|prolog|relative|slurmd-debug|task-epilog|task-prolog|threads|treewidth|immediate"
-    r"|environment|[a-zA-Z]"
-)
-"""Options of srun that take a value (srun(1))."""
 
 OTHER_PROGRAMS = "a colon separates several programs: write a job for each"
 
@@ -294,7 +213,7 @@ def read_srun(program: Program) -> None:
     options, count = split_options(program.texts[1:], flags=SRUN_FLAGS, short=SRUN_SHORT, line=program.line)
     program.is_start = program.is_step = True
     program.launcher = program.launcher or "srun"
-    program.note_unknown_values(options, SRUN_VALUES)
+    program.note_unknown_values(options, OF_SRUN)
     program.skip(1 + count)
     kept: list[Option] = []
     for option in options:
@@ -326,11 +245,11 @@ def read_mpirun(program: Program) -> None:
     at = 1
     while at < len(texts) and texts[at].startswith("-"):
         name, given, value = texts[at].lstrip("-").partition("=")
-        takes = 0 if given or name in MPI_FLAGS else MPI_COUNTS.get(name, 1)
+        takes = 0 if given or name in KNOWN["mpirun"].flags else MPI_COUNTS.get(name, 1)
         values = [value] if given else texts[at + 1 : at + 1 + takes]
         name, values = _mpi_synonym(name, values)
         if takes == 1:
-            program.note_unknown_values([Option(program.line, name, " ".join(values))], MPI_VALUES)
+            program.note_unknown_values([Option(program.line, name, " ".join(values))], KNOWN["mpirun"].values)
         if name in MPI_RANKS and values:
             _read_ranks(program, name, values[0])
         elif remedy := _mpi_remedy(name, values):
@@ -377,19 +296,17 @@ def _read_ranks(program: Program, option: str, value: str) -> None:
         program.step_options = (*program.step_options, Option(program.line, name, value))
 
 
-def _read_options(program: Program, flags: frozenset[str], known: re.Pattern[str], *, words: int = 1) -> list[Option]:
+def _read_options(program: Program, known: _Known, *, words: int = 1) -> list[Option]:
     """Read a launcher that starts Python, for which torchrun is used instead; return the options that tell more.
 
     Parameters
     ----------
-    known
-        Names of the options that take a value.
     words
         Number of words before the options.
     """
-    options, count = split_options(program.texts[words:], flags=flags, short={"m": "module"})
+    options, count = split_options(program.texts[words:], flags=known.flags, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
-    program.note_unknown_values(options, known)
+    program.note_unknown_values(options, known.values)
     program.skip(words + count)
     if not program.words:
         program.obstacle = program.obstacle or "no program follows its options"
@@ -402,7 +319,7 @@ def _read_options(program: Program, flags: frozenset[str], known: re.Pattern[str
 
 def read_torchrun(program: Program) -> None:
     """Read torchrun; Argosy chooses the rendezvous."""
-    for option in _read_options(program, TORCHRUN_FLAGS, TORCHRUN_VALUES):
+    for option in _read_options(program, KNOWN["torchrun"]):
         name = option.name.replace("_", "-")
         if name == "nproc-per-node":
             program.processes = parse_int(option.value)
@@ -424,7 +341,7 @@ def read_accelerate(program: Program) -> None:
     if program.texts[1:2] != ["launch"]:
         program.is_done = True
         return
-    for option in _read_options(program, ACCELERATE_FLAGS, ACCELERATE_VALUES, words=2):
+    for option in _read_options(program, KNOWN["accelerate"], words=2):
         if option.name in {"mixed_precision", "mixed-precision"}:
             program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
         elif ACCELERATE_DONE.match(option.name):
@@ -435,7 +352,7 @@ def read_accelerate(program: Program) -> None:
 
 def read_deepspeed(program: Program) -> None:
     """Read ``deepspeed``: the program runs under torchrun."""
-    options = _read_options(program, DEEPSPEED_FLAGS, DEEPSPEED_VALUES)
+    options = _read_options(program, KNOWN["deepspeed"])
     program.is_everywhere = any(option.name in {"num_nodes", "hostfile", "H"} for option in options)
     for option in options:
         if option.name in {"num_gpus", "num_accelerators"}:
