@@ -16,7 +16,8 @@ from argosy.core.errors import UsageError
 from argosy.core.records import replace
 from argosy.core.yaml_text import load_yaml, scalar_text
 from argosy.recipes.conda_spec import split_package_file
-from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipKind, PipLine, PipOption, Where, bad_line
+from argosy.recipes.recipe import Asked, Channel, CondaPin, Note, Part, PipLine, PipOption, Where, bad_line
+from argosy.recipes.requirements import locked_line
 from argosy.recipes.source_text import shaped
 
 EXPLICIT = "@EXPLICIT"
@@ -215,14 +216,11 @@ def _pip_line(name: str, version: str, url: str, digests: Any, where: Where) -> 
             name, version = name or found, str(number)
         except InvalidWheelFilename:
             version = ""
-    name = canonicalize_name(name)
-    hashes = (f"sha256:{digests['sha256']}",) if digests.get("sha256") else ()
-    if url.startswith("git+"):
-        return PipLine(f"{name} @ {url}", name, PipKind.VCS, where, spec=f"{name} @ {url}")
-    if "://" not in url and url and not version:
-        return PipLine(url, "", PipKind.LOCAL, where, path=url)
-    pinned = f"{name}=={version}"
-    return PipLine(pinned, name, PipKind.INDEX, where, spec=pinned, hashes=hashes)
+    is_path = "://" not in url and url and not version
+    return locked_line(
+        canonicalize_name(name), where, version=version, address=url if url.startswith("git+") else "",
+        path=url if is_path else "", hashes=(f"sha256:{digests['sha256']}",) if digests.get("sha256") else (),
+    )  # fmt: skip
 
 
 def _need_platform(subdir: str, platforms: list[str], file: str) -> None:
