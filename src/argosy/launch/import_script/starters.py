@@ -16,10 +16,12 @@ from argosy.slurm.script_words import Part
 
 
 class _Known(NamedTuple):
-    """The options of a program: those without a value, and those with one."""
+    """The options of a program: without a value, with one, those that Argosy replaces, and the keys of others."""
 
     flags: frozenset[str]
     values: re.Pattern[str]
+    replaced: re.Pattern[str]
+    keys: Mapping[str, str]
 
 
 def _read_known() -> Mapping[str, _Known]:
@@ -27,10 +29,16 @@ def _read_known() -> Mapping[str, _Known]:
     return {
         name: _Known(
             frozenset(f"{table['flags']} {table['flags'].replace('_', '-')}".split()),
-            re.compile("|".join(table["values"].replace("_", "[-_]").split())),
+            _pattern(table["values"]),
+            _pattern(table.get("replaced", "")),
+            {option: key for key in ("bind", "env", "workdir") for option in table.get(key, "").split()},
         )
         for name, table in tables.items()
     }
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile("|".join(words.replace("_", "[-_]").split()) or "(?!)")
 
 
 KNOWN = _read_known()
@@ -66,13 +74,18 @@ def read_container(program: Program) -> None:
         if verb in {"shell", "instance"}:
             program.obstacle = f"Argosy translates exec and run, not {verb}"
         return
-    program.is_start = True
-    start = 2 + before
-    options, count = split_options(texts[start:], flags=KNOWN["apptainer"].flags, short=NO_SHORT, line=program.line)
-    program.note_unknown_values(options, KNOWN["apptainer"].values)
-    for option in options:
-        _container_option(program, option)
-    program.skip(start + count)
+    left = _read_container_options(program, KNOWN["apptainer"], 2 + before, separator=",")
+    for option in left:
+        match option.name:
+            case "nv" | "rocm" | "nvccli":
+                program.replaced.append(f"--{option.name}: Argosy chooses how the container gets its GPUs")
+            case "contain" | "c" | "containall" | "C":
+                program.keys["contain"] = True
+            case "cleanenv" | "e":
+                note = "--cleanenv: Argosy passes your environment on, and drops what belongs to the host"
+                program.untranslated.append(note)
+            case _:
+                _note_other_option(program, option, texts[0])
     if program.words:
         image = program.texts[0]
         if image.startswith(TYPESET_DASHES):
@@ -83,52 +96,42 @@ def read_container(program: Program) -> None:
         program.words = ((Part("text", "/.singularity.d/runscript"),), *program.words)
 
 
-def _container_option(program: Program, option: Option) -> None:
-    """Translate an option of ``apptainer exec``."""
-    match option.name:
-        case "bind" | "B":
-            program.add("bind", *option.value.split(","))
-        case "env":
-            for pair in option.value.split(","):
-                _read_variable(program, pair)
-        case "pwd" | "cwd" | "W":
-            program.keys["workdir"] = option.value
-        case "nv" | "rocm" | "nvccli":
-            program.replaced.append(f"--{option.name}: Argosy chooses how the container gets its GPUs")
-        case "contain" | "c" | "containall" | "C":
-            program.keys["contain"] = True
-        case "cleanenv" | "e":
-            program.untranslated.append(
-                "--cleanenv: Argosy passes your environment on, and drops what belongs to the host"
-            )
-        case name:
-            program.untranslated.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
+def _read_container_options(program: Program, known: _Known, start: int, *, separator: str) -> list[Option]:
+    """Read bind mounts, variables and the folder of a container; return the other options, and skip all of them."""
+    program.is_start = True
+    options, count = split_options(program.texts[start:], flags=known.flags, short=NO_SHORT, line=program.line)
+    program.note_unknown_values(options, known.values)
+    program.skip(start + count)
+    for option in options:
+        match known.keys.get(option.name):
+            case "bind":
+                program.add("bind", *option.value.split(separator))
+            case "env":
+                for pair in option.value.split(separator):
+                    _read_variable(program, pair)
+            case "workdir":
+                program.keys["workdir"] = option.value
+    return [option for option in options if option.name not in known.keys]
+
+
+def _note_other_option(program: Program, option: Option, name: str) -> None:
+    dashes = "--" if len(option.name) > 1 else "-"
+    program.untranslated.append(f"{dashes}{option.name}: an option of {name.rsplit('/', 1)[-1]}")
 
 
 def read_docker(program: Program) -> None:
     """Read ``docker run``, ``podman run`` and ``podman-hpc run``."""
-    texts = program.texts
+    texts, known = program.texts, KNOWN["docker"]
     if texts[1:2] != ["run"]:
         program.is_done = True
         if texts[1:2] in (["exec"], ["start"], ["compose"]):
             program.obstacle = f"Argosy translates run, not {texts[1]}"
         return
-    program.is_start = True
-    options, count = split_options(texts[2:], flags=KNOWN["docker"].flags, short=NO_SHORT)
-    program.note_unknown_values(options, KNOWN["docker"].values)
-    for option in options:
-        match option.name:
-            case "v" | "volume":
-                program.add("bind", option.value)
-            case "e" | "env":
-                _read_variable(program, option.value)
-            case "w" | "workdir":
-                program.keys["workdir"] = option.value
-            case "rm" | "it" | "ti" | "i" | "t" | "gpu" | "gpus" | "nccl" | "mpi" | "cuda-mpi" | "network" | "ipc":
-                program.replaced.append(f"{option}: Argosy starts the container")
-            case name:
-                program.untranslated.append(f"{'--' if len(name) > 1 else '-'}{name}: an option of {program.name}")
-    program.skip(2 + count)
+    for option in _read_container_options(program, known, 2, separator="\0"):
+        if known.replaced.fullmatch(option.name):
+            program.replaced.append(f"{option}: Argosy starts the container")
+        else:
+            _note_other_option(program, option, texts[0])
     if program.words:
         program.keys["image"] = f"docker://{program.texts[0]}"
         program.skip(1)
@@ -145,20 +148,12 @@ def _read_variable(program: Program, pair: str) -> None:
 
 def read_shifter(program: Program) -> None:
     """Read ``shifter --image=…``; without the option, the image is that of ``#SBATCH --image``."""
-    program.is_start = True
     program.keys["image"] = ""
-    options, count = split_options(program.texts[1:], short=NO_SHORT, flags=KNOWN["shifter"].flags)
-    program.note_unknown_values(options, KNOWN["shifter"].values)
-    for option in options:
+    for option in _read_container_options(program, KNOWN["shifter"], 1, separator=";"):
         if option.name in {"image", "i"}:
             program.keys["image"] = _shifter_reference(option.value)
-        elif option.name in {"env", "e"}:
-            _read_variable(program, option.value)
-        elif option.name in {"volume", "V"}:
-            program.add("bind", *option.value.split(";"))
         else:
-            program.untranslated.append(f"{option}: an option of shifter")
-    program.skip(1 + count)
+            _note_other_option(program, option, "shifter")
 
 
 def shifter_image(keys: dict[str, Any]) -> str:
@@ -178,20 +173,8 @@ def _pyxis_image(text: str) -> str:
     return f"docker://{text.removeprefix('docker://').replace('#', '/')}"
 
 
-RENDEZVOUS = re.compile(
-    r"(nnodes|node[-_]rank|rdzv[-_]\w+|master[-_](addr|port)|standalone|use[-_]env|local[-_]addr)\Z"
-)
-"""Options of torchrun that Argosy chooses itself."""
-
 GPUS_OF_NODE = re.compile(r"^(gpu|auto|cpu)?$|SLURM_|nvidia-smi|rocm-smi")
 """Numbers of processes that mean a process for each GPU."""
-
-ACCELERATE_DONE = re.compile(
-    r"(multi[-_]gpu|num[-_](machines|processes)|machine[-_]rank|main[-_]process[-_](ip|port)|rdzv[-_]\w+"
-    r"|same[-_]network|cpu|debug|quiet)\Z"
-)
-"""Options of ``accelerate launch`` that Argosy chooses itself."""
-
 
 OTHER_PROGRAMS = "a colon separates several programs: write a job for each"
 
@@ -327,7 +310,7 @@ def read_torchrun(program: Program) -> None:
                 program.untranslated.append(
                     f"{option}: Argosy starts a rank for each GPU; to change it, set ranks_per_node"
                 )
-        elif RENDEZVOUS.match(option.name):
+        elif KNOWN["torchrun"].replaced.fullmatch(option.name):
             program.replaced.append(f"{option}: Argosy chooses the rendezvous")
             program.nodes_option = option if name == "nnodes" else program.nodes_option
         elif "$" in option.value or "`" in option.value:
@@ -344,7 +327,7 @@ def read_accelerate(program: Program) -> None:
     for option in _read_options(program, KNOWN["accelerate"], words=2):
         if option.name in {"mixed_precision", "mixed-precision"}:
             program.set_variable("ACCELERATE_MIXED_PRECISION", option.value)
-        elif ACCELERATE_DONE.match(option.name):
+        elif KNOWN["accelerate"].replaced.fullmatch(option.name):
             program.replaced.append(f"{option}: Argosy starts the ranks")
         else:
             program.untranslated.append(f"{option}: an option of accelerate launch; set it in your program")
