@@ -28,7 +28,7 @@ from argosy.launch.import_script.gpu_wrapper import (
 )
 from argosy.launch.import_script.job import Order, make_job, order_note, shared_names
 from argosy.launch.import_script.model import Fate, ImportedJob, ImportedScript, Outcome, Translations
-from argosy.launch.import_script.options import correct_for_jobs, option_numbers, translate_options
+from argosy.launch.import_script.options import Options, correct_for_jobs, option_numbers
 from argosy.launch.import_script.program import Program, needs_bash, shell_line
 from argosy.launch.import_script.programs import ACTIVATION, ITS_OWN, environment_of, read_program
 from argosy.launch.import_script.read import refuse_heterogeneous
@@ -120,12 +120,12 @@ class _Reader:
 
     def read_options(self) -> None:
         """Translate the ``#SBATCH`` lines."""
-        state, options = self.state, translate_options(self.script.options, self.state.shape)
+        state, options = self.state, Options(self.script.options, self.state.shape)
         state.shape = options.shape
         state.numbers = option_numbers(self.script.options, self.site)
         if "name" not in options.keys:
             state.numbers = {**state.numbers, "SLURM_JOB_NAME": self.file_name}
-        self.found += options.translations
+        self.found += options.found
         state.keys.update(options.keys)
         state.env.update(state.keys.pop("env", {}))
         state.first = state.folder = state.keys.get("chdir", "")

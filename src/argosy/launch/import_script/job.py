@@ -33,7 +33,6 @@ from argosy.launch.import_script.options import (
     numbered_text,
     numbered_words,
     shape_keys,
-    translate_options,
 )
 from argosy.launch.import_script.program import Program, command_of
 from argosy.launch.import_script.shell_state import ShellState, render_preparations
@@ -51,13 +50,14 @@ def make_job(
     name: str, statement: Statement, program: Program, state: ShellState
 ) -> tuple[ImportedJob, list[Translation]]:
     """Return the job for the start of a program, and the translations of its parts."""
-    step = translate_options(program.step_options, state.shape, of_step=True)
+    step = Options(program.step_options, state.shape, of_step=True)
     launcher = program.launcher or "none"
     image = program.keys.get("image", f"{BARE_PREFIX}{_prefix_of(program, state)}")
     shape = _shape_of(step.shape, program)
     numbers = {**state.numbers, **changed_numbers(state.shape, shape.nodes, program.launcher)}
     inputs = [each for word in (*statement.inputs, *program.inputs) for each in expand(word, state.values)]
     own_folder = bool(program.keys.get("workdir"))
+    program.words = tuple(map(state.with_folder, program.words)) if own_folder else program.words
     prelude = _prelude(state, is_bare=image.startswith(BARE_PREFIX), own_folder=own_folder)
     variables = translate_variables({**step.keys.get("env", {}), **program.keys.get("env", {})})
     definitions = new_definitions((*program.words, *inputs), state.values, prelude)
@@ -126,7 +126,7 @@ def _script_notes(program: Program) -> Iterator[Note]:
 
 def _step_translations(step: Options, job: ImportedJob) -> Iterator[Translation]:
     """Return the translations of srun's options that no key of the job contains."""
-    options = (correct_for_jobs(each, (job,)) for each in step.translations)
+    options = (correct_for_jobs(each, (job,)) for each in step.found)
     return (each for each in options if each.fate is not Fate.KEPT)
 
 

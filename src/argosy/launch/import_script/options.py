@@ -115,177 +115,182 @@ class Shape(msgspec.Struct, frozen=True):
     computed_ranks: bool = False
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Options translated: the shape, the keys, and the translation of each option."""
+class Options:
+    """Options of ``#SBATCH`` lines, or of srun (`of_step`), with the keys and the shape that they give.
 
-    shape: Shape
-    keys: dict[str, Any]
-    translations: tuple[Translation, ...]
+    Attributes
+    ----------
+    shape
+        Shape of the job; options of srun change that of the script.
+    found
+        The translation of each option.
+    """
 
+    def __init__(self, options: Iterable[Option], shape: Shape, *, of_step: bool = False) -> None:
+        self.shape, self.of_step = shape, of_step
+        self.keys: dict[str, Any] = {}
+        self.found: list[Translation] = []
+        options = list(options)
+        if of_step and any(option.name == "ntasks" and parse_int(option.value) for option in options):
+            self.shape = replace(shape, ntasks_per_node=0)  # srun -n overrides the #SBATCH line
+        last = {key: number for number, option in enumerate(options) if (key := _single_key(option))}
+        for number, option in enumerate(options):
+            is_last = last.get(_single_key(option), number) == number
+            fate, note = self._translate(option) if is_last else (Fate.LEFT_OUT, "a later option replaces it")
+            self.found.append(Translation(option.line, str(option), fate, note))
 
-def translate_options(options: Iterable[Option], shape: Shape, *, of_step: bool = False) -> Options:
-    """Translate options of ``#SBATCH`` lines, or of srun (`of_step`), which change the shape that is given."""
-    keys: dict[str, Any] = {}
-    found: list[Translation] = []
-    options = list(options)
-    if of_step and any(option.name == "ntasks" and parse_int(option.value) for option in options):
-        shape = replace(shape, ntasks_per_node=0)  # srun -n overrides the #SBATCH line
-    last = {key: number for number, option in enumerate(options) if (key := _single_key(option))}
-    for number, option in enumerate(options):
-        if last.get(_single_key(option), number) != number:
-            found.append(Translation(option.line, str(option), Fate.LEFT_OUT, "a later option replaces it"))
-            continue
-        fate, note, changed = _translate(option, keys, shape, of_step=of_step)
-        shape = changed
-        found.append(Translation(option.line, str(option), fate, note))
-    return Options(shape, keys, tuple(found))
+    def _translate(self, option: Option) -> tuple[Fate, str]:
+        name = option.name if option.name in DONE else complete_option(option.name)
+        value = option.value
+        if "$" in value and not self.of_step:
+            return Fate.UNTRANSLATED, "sbatch expands no variables in this line"
+        for names, translate in (
+            (NUMBERS, self._number),
+            ({"gpu-bind", "gpu_bind"}, self._binding),
+            (GPUS, self._gpus),
+            ({"export"}, self._export),
+        ):
+            if name in names:
+                return translate(name, value)
+        if name in DONE:
+            return Fate.REPLACED, DONE[name]
+        return (self._step_option if self.of_step else self._job_option)(name, option)
+
+    def _step_option(self, name: str, option: Option) -> tuple[Fate, str]:
+        """Translate an srun option that does not change the shape."""
+        if name == "label":
+            self.keys["label"] = True
+            return Fate.KEPT, "label = true"
+        if name in TEXTS and "$" in option.value:
+            return Fate.UNTRANSLATED, "the shell computes the value"
+        if name in TEXTS and name not in {*OF_STEP, "job-name"}:
+            return self._text(name, option.value)
+        return Fate.UNTRANSLATED, OF_STEP.get(name, "an srun option that Argosy does not use")
+
+    def _job_option(self, name: str, option: Option) -> tuple[Fate, str]:
+        """Translate an sbatch option that does not change the shape."""
+        if name in FLAGS and not option.value:  # --exclusive=user shares nodes among the jobs of the user
+            self.keys[name] = True
+            return Fate.KEPT, f"{name} = true"
+        if name in TEXTS:
+            return self._text(name, option.value)
+        if name == "dependency" and re.fullmatch(r"afterok:[\d:]+", option.value):
+            self.keys["after"] = option.value.removeprefix("afterok:")
+            return Fate.KEPT, f'after = "{self.keys["after"]}"'
+        return self._other(name, option)
+
+    def _binding(self, _: str, value: str) -> tuple[Fate, str]:
+        self.shape = replace(self.shape, gpu_bind=value)
+        return Fate.KEPT, f'sbatch_arg = ["--gpu-bind={value}"]'
+
+    def _export(self, _: str, value: str) -> tuple[Fate, str]:
+        """Translate ``--export=ALL,NAME=VALUE``; a comma separates two variables only before a name."""
+        pairs = (each.partition("=") for each in re.split(r",(?=[A-Za-z_]\w*(?:[=,]|$))", value))
+        variables = {name: text for name, given, text in pairs if given}
+        wrong = [name for name in variables if not VARIABLE.fullmatch(name)]
+        if wrong:
+            return Fate.UNTRANSLATED, f"{wrong[0]!r} is not the name of a variable"
+        if not variables and "ALL" not in value.upper().split(","):
+            return Fate.UNTRANSLATED, "Argosy passes your whole environment on: launch the job from a clean shell"
+        if not variables:
+            return Fate.REPLACED, "Argosy passes your environment on, and variables of --env"
+        self.keys.setdefault("env", {}).update(variables)
+        return Fate.KEPT, ", ".join(f'env.{name} = "{text}"' for name, text in variables.items())
+
+    def _number(self, name: str, value: str) -> tuple[Fate, str]:
+        field = NUMBERS[name]
+        if "$" in value:
+            return self._computed_number(field, value)
+        number = parse_int(value.rpartition(":")[2] if name == "gpus-per-task" else value, -1)
+        if number < 0:
+            hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
+            return Fate.UNTRANSLATED, f"not one number{hint}"
+        changed: dict[str, Any] = {field: number}
+        self.shape = replace(self.shape, **changed)
+        return Fate.KEPT, NOTES[field]
+
+    def _computed_number(self, field: str, value: str) -> tuple[Fate, str]:
+        """Translate an option of srun whose number is ``$SLURM_NTASKS``, or another one that a shell computes."""
+        shape = self.shape
+        tasks = shape.ntasks or shape.ntasks_per_node * max(1, shape.nodes)
+        own = {
+            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
+            **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), shape.nodes or 1),
+            "SLURM_NTASKS_PER_NODE": shape.ntasks_per_node,
+            "SLURM_CPUS_PER_TASK": shape.cpus_per_task,
+        }
+        found = SLURM_NUMBER.fullmatch(value)
+        number = (own.get(found[1], 0) or parse_int(found[2] or "")) if found else 0
+        if number and number == {"nodes": shape.nodes or 1, "ntasks": tasks}.get(field, getattr(shape, field)):
+            return Fate.REPLACED, "the job's own number"
+        if number:
+            changed: dict[str, Any] = {field: number, **({"ntasks_per_node": 0} if field == "ntasks" else {})}
+            self.shape = replace(shape, **changed)
+            return Fate.KEPT, NOTES[field]
+        computes = "the script computes the number"
+        if field in RANKS and not tasks:
+            self.shape = replace(shape, computed_ranks=True)
+            note = f"{computes}, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
+            return Fate.UNTRANSLATED, note
+        return Fate.UNTRANSLATED, f"{computes}: write it into the table as {KEYS[field]}"
+
+    def _gpus(self, name: str, value: str) -> tuple[Fate, str]:
+        """Translate ``--gres=gpu:a100:4,nvme:1``, ``--gpus=4`` and ``--gpus-per-node=a100:4``."""
+        shape = self.shape
+        if "$" in value and (shape.gpus or shape.gpus_per_node) and "SLURM_" in value:
+            return Fate.REPLACED, "the job's own number"
+        if "$" in value:
+            return Fate.UNTRANSLATED, "the script computes the number: write it into the table as gpus_per_node"
+        parts = value.split(",")
+        gpus = [part for part in parts if name != "gres" or re.match(r"(gres[:/])?gpu\b", part)]
+        others = [part for part in parts if part not in gpus]
+        if others:
+            self.keys.setdefault("sbatch_arg", []).append(f"--gres={','.join(others)}")
+        if not gpus:
+            return Fate.KEPT, f'sbatch_arg = ["--gres={value}"]'
+        words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
+        words = [word for word in words if word]
+        count = parse_int(words[-1].partition("(")[0], default=1) if words else 1
+        kind = next((word for word in words if not word[0].isdigit()), "")
+        field = "gpus" if name == "gpus" else "gpus_per_node"
+        changed: dict[str, Any] = {field: count, "gpu_type": kind or shape.gpu_type}
+        self.shape = replace(shape, **changed)
+        return Fate.KEPT, f"{field} = {count}" + (f', gpu_type = "{kind}"' if kind else "")
+
+    def _text(self, name: str, value: str) -> tuple[Fate, str]:
+        key = TEXTS[name]
+        try:
+            if key in JobOptions.__struct_fields__:
+                given: dict[str, Any] = {key: value}
+                refuse_invalid_options(JobOptions(**given))
+        except UsageError as error:
+            return Fate.UNTRANSLATED, error.what
+        if not value:
+            return Fate.UNTRANSLATED, "it has no value"
+        if name in ADDED:
+            words = [*self.keys.get(key, "").split(","), *value.split(",")]
+            value = ",".join(dict.fromkeys(word for word in words if word and word != "NONE")) or value
+        self.keys[key] = value
+        return Fate.KEPT, f'{key} = "{value}"'
+
+    def _other(self, name: str, option: Option) -> tuple[Fate, str]:
+        """Pass an option on to sbatch unless sbatch does not have it."""
+        if len(name) > 1 and name not in SBATCH_OPTIONS:
+            near = suggest_word(name, SBATCH_OPTIONS)
+            return Fate.UNTRANSLATED, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
+        text = f"-{name}{option.value}" if len(name) == 1 else str(Option(option.line, name, option.value))
+        try:
+            refuse_invalid_options(JobOptions(), (text,))
+        except UsageError as error:
+            return Fate.UNTRANSLATED, error.what
+        self.keys.setdefault("sbatch_arg", []).append(text)
+        return Fate.KEPT, f'sbatch_arg = ["{text}"]'
 
 
 def _single_key(option: Option) -> str:
     """Return the key of an option of which Slurm uses the last one; empty for any other option."""
     name = complete_option(option.name)
     return name if name in GPUS else NUMBERS.get(name, TEXTS.get(name, "") if name not in ADDED else "")
-
-
-def _translate(option: Option, keys: dict[str, Any], shape: Shape, *, of_step: bool) -> tuple[Fate, str, Shape]:
-    """Translate one option: add its key, and return fate, note and the new shape."""
-    name = option.name if option.name in DONE else complete_option(option.name)
-    value = option.value
-    if "$" in value and not of_step:
-        return Fate.UNTRANSLATED, "sbatch expands no variables in this line", shape
-    if name in NUMBERS:
-        return _number(name, value, shape)
-    if name in {"gpu-bind", "gpu_bind"}:
-        return Fate.KEPT, f'sbatch_arg = ["--gpu-bind={value}"]', replace(shape, gpu_bind=value)
-    if name in GPUS:
-        return _gpus(name, value, keys, shape)
-    return *(_step_option if of_step else _job_option)(name, option, keys), shape
-
-
-def _step_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Translate an srun option that does not change the shape."""
-    if name == "export":
-        return _export(option.value, keys)
-    if name in DONE:
-        return Fate.REPLACED, DONE[name]
-    if name == "label":
-        keys["label"] = True
-        return Fate.KEPT, "label = true"
-    if name in TEXTS and "$" in option.value:
-        return Fate.UNTRANSLATED, "the shell computes the value"
-    if name in TEXTS and name not in {*OF_STEP, "job-name"}:
-        return _text(name, option.value, keys)
-    return Fate.UNTRANSLATED, OF_STEP.get(name, "an srun option that Argosy does not use")
-
-
-def _export(value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Translate ``--export=ALL,NAME=VALUE``; a comma separates two variables only before a name."""
-    pairs = (each.partition("=") for each in re.split(r",(?=[A-Za-z_]\w*(?:[=,]|$))", value))
-    variables = {name: text for name, given, text in pairs if given}
-    wrong = [name for name in variables if not VARIABLE.fullmatch(name)]
-    if wrong:
-        return Fate.UNTRANSLATED, f"{wrong[0]!r} is not the name of a variable"
-    if not variables and "ALL" not in value.upper().split(","):
-        return Fate.UNTRANSLATED, "Argosy passes your whole environment on: launch the job from a clean shell"
-    if not variables:
-        return Fate.REPLACED, "Argosy passes your environment on, and variables of --env"
-    keys.setdefault("env", {}).update(variables)
-    return Fate.KEPT, ", ".join(f'env.{name} = "{text}"' for name, text in variables.items())
-
-
-def _job_option(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Translate an sbatch option that does not change the shape."""
-    if name == "export":
-        return _export(option.value, keys)
-    if name in DONE:
-        return Fate.REPLACED, DONE[name]
-    if name in FLAGS and not option.value:  # --exclusive=user shares nodes among the jobs of the user
-        keys[name] = True
-        return Fate.KEPT, f"{name} = true"
-    if name in TEXTS:
-        return _text(name, option.value, keys)
-    if name == "dependency" and re.fullmatch(r"afterok:[\d:]+", option.value):
-        keys["after"] = option.value.removeprefix("afterok:")
-        return Fate.KEPT, f'after = "{keys["after"]}"'
-    return _other(name, option, keys)
-
-
-def _number(name: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
-    field = NUMBERS[name]
-    if "$" in value:
-        return _computed_number(field, value, shape)
-    if name == "gpus-per-task":
-        value = value.rpartition(":")[2]
-    number = parse_int(value, -1)
-    if number < 0:
-        hint = "; --elastic MIN:MAX is for torchrun jobs that change their size" if "-" in value else ""
-        return Fate.UNTRANSLATED, f"not one number{hint}", shape
-    changed: dict[str, Any] = {field: number}
-    return Fate.KEPT, NOTES[field], replace(shape, **changed)
-
-
-def _computed_number(field: str, value: str, shape: Shape) -> tuple[Fate, str, Shape]:
-    """Translate an option of srun whose number is ``$SLURM_NTASKS``, or another one that a shell computes."""
-    tasks = shape.ntasks or shape.ntasks_per_node * max(1, shape.nodes)
-    own = {
-        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
-        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), shape.nodes or 1),
-        "SLURM_NTASKS_PER_NODE": shape.ntasks_per_node,
-        "SLURM_CPUS_PER_TASK": shape.cpus_per_task,
-    }
-    found = SLURM_NUMBER.fullmatch(value)
-    number = (own.get(found[1], 0) or parse_int(found[2] or "")) if found else 0
-    if number and number == {"nodes": shape.nodes or 1, "ntasks": tasks}.get(field, getattr(shape, field)):
-        return Fate.REPLACED, "the job's own number", shape
-    if number:
-        changed: dict[str, Any] = {field: number, **({"ntasks_per_node": 0} if field == "ntasks" else {})}
-        return Fate.KEPT, NOTES[field], replace(shape, **changed)
-    if field in RANKS and not tasks:
-        note = (
-            f"the script computes the number, and Argosy starts a rank for each GPU; to change it, set {RANKS[field]}"
-        )
-        return Fate.UNTRANSLATED, note, replace(shape, computed_ranks=True)
-    return Fate.UNTRANSLATED, f"the script computes the number: write it into the table as {KEYS[field]}", shape
-
-
-def _gpus(name: str, value: str, keys: dict[str, Any], shape: Shape) -> tuple[Fate, str, Shape]:
-    """Translate ``--gres=gpu:a100:4,nvme:1``, ``--gpus=4`` and ``--gpus-per-node=a100:4``."""
-    if "$" in value and (shape.gpus or shape.gpus_per_node) and "SLURM_" in value:
-        return Fate.REPLACED, "the job's own number", shape
-    if "$" in value:
-        return Fate.UNTRANSLATED, "the script computes the number: write it into the table as gpus_per_node", shape
-    parts = value.split(",")
-    gpus = [part for part in parts if name != "gres" or re.match(r"(gres[:/])?gpu\b", part)]
-    others = [part for part in parts if part not in gpus]
-    if others:
-        keys.setdefault("sbatch_arg", []).append(f"--gres={','.join(others)}")
-    if not gpus:
-        return Fate.KEPT, f'sbatch_arg = ["--gres={value}"]', shape
-    words = re.sub(r"^(gres[:/])?gpu:?", "", gpus[0]).split(":") if name == "gres" else gpus[0].split(":")
-    words = [word for word in words if word]
-    count = parse_int(words[-1].partition("(")[0], default=1) if words else 1
-    kind = next((word for word in words if not word[0].isdigit()), "")
-    field = "gpus" if name == "gpus" else "gpus_per_node"
-    note = f"{field} = {count}" + (f', gpu_type = "{kind}"' if kind else "")
-    changed: dict[str, Any] = {field: count, "gpu_type": kind or shape.gpu_type}
-    return Fate.KEPT, note, replace(shape, **changed)
-
-
-def _text(name: str, value: str, keys: dict[str, Any]) -> tuple[Fate, str]:
-    key = TEXTS[name]
-    try:
-        if key in JobOptions.__struct_fields__:
-            given: dict[str, Any] = {key: value}
-            refuse_invalid_options(JobOptions(**given))
-    except UsageError as error:
-        return Fate.UNTRANSLATED, error.what
-    if not value:
-        return Fate.UNTRANSLATED, "it has no value"
-    if name in ADDED:
-        words = [*keys.get(key, "").split(","), *value.split(",")]
-        value = ",".join(dict.fromkeys(word for word in words if word and word != "NONE")) or value
-    keys[key] = value
-    return Fate.KEPT, f'{key} = "{value}"'
 
 
 SEVERAL = re.compile(r"--(nodes|ntasks(-per-node)?)=(?!1$)")
@@ -308,20 +313,6 @@ def correct_for_jobs(option: Translation, jobs: Sequence[ImportedJob]) -> Transl
         key = "gpus" if any("gpus" in job.keys for job in jobs) else "gpus_per_node"
         return replace(option, note=f"see {key} in the table")
     return option
-
-
-def _other(name: str, option: Option, keys: dict[str, Any]) -> tuple[Fate, str]:
-    """Pass an option on to sbatch unless sbatch does not have it."""
-    if len(name) > 1 and name not in SBATCH_OPTIONS:
-        near = suggest_word(name, SBATCH_OPTIONS)
-        return Fate.UNTRANSLATED, f"sbatch has no option --{name}" + (f"; did you mean --{near}?" if near else "")
-    text = f"-{name}{option.value}" if len(name) == 1 else str(Option(option.line, name, option.value))
-    try:
-        refuse_invalid_options(JobOptions(), (text,))
-    except UsageError as error:
-        return Fate.UNTRANSLATED, error.what
-    keys.setdefault("sbatch_arg", []).append(text)
-    return Fate.KEPT, f'sbatch_arg = ["{text}"]'
 
 
 def shape_keys(shape: Shape, launcher: str, processes: int) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class ShellState(msgspec.Struct):
     is_lost
         Whether a command computes the folder of the shell, so that it is not known.
     is_moving
-        Whether the script changes its folder.
+        Whether the script changes its folder, or starts a program in a folder of its container.
     conditional
         Variables that a loop, a condition or a command such as ``read`` sets.
     changed
@@ -252,9 +252,12 @@ def waits_for_one(statements: Iterable[Statement]) -> bool:
     return "wait" in names and sum(each.background for each in statements) == 1
 
 
+WORKDIR = re.compile(r"--(pwd|cwd|workdir|container-workdir)\b")
+
+
 def changes_folder(statements: Iterable[Statement]) -> bool:
-    """Return whether a script changes its folder."""
-    return any(each.words and source_text(each.words[0]) == "cd" for each in statements)
+    """Return whether a script changes its folder, or starts a program in a folder of its container."""
+    return any((each.words and source_text(each.words[0]) == "cd") or WORKDIR.search(each.text) for each in statements)
 
 
 def change_folder(state: ShellState, words: tuple[Word, ...]) -> Outcome:

@@ -134,6 +134,12 @@ def test_pushd_and_popd_are_reported_with_what_needs_the_folder() -> None:
     assert [each.text for each in read(*lines).untranslated] == ["pushd sub", "touch x", "export P=$PWD/src", "popd"]
 
 
+@pytest.mark.parametrize("lines", [('srun apptainer exec --pwd /w i.sif ./a "$PWD"',),
+                                   ("export P=$PWD", 'srun apptainer exec --pwd /w i.sif ./a "$P"')])  # fmt: skip
+def test_the_folder_of_the_script_is_not_that_of_a_container(lines: tuple[str, ...]) -> None:
+    assert commands(*lines)[0][-1].endswith('exec ./a "${SLURM_SUBMIT_DIR}"')
+
+
 def test_a_variable_of_containers_is_left_out_without_one() -> None:
     imported = read("export SINGULARITYENV_X=1", "srun ./a")
     assert imported.translations[0].note == "the script starts no container"
