@@ -259,10 +259,7 @@ class Installation(msgspec.Struct, frozen=True):
 def render_request(plan: CondaPlan, *, cache: Path, installation: Installation | None = None) -> str:
     """Render the worker's input; it may contain credentials, so it is only sent through a pipe.
 
-    Parameters
-    ----------
-    installation
-        The packages to install; None to choose those of the plan.
+    `installation` has the packages to install; with None, the worker chooses those of the plan.
     """
     channels = {
         "channels": plan.channels,

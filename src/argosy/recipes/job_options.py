@@ -24,10 +24,7 @@ OF_GPUS = ("gpus", "gpus_per_node", "gpu_type", "mem_per_gpu")
 def with_job(project: Project, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a job: those of ``[launch]``, overridden by ``[job.NAME]`` and by given options.
 
-    Parameters
-    ----------
-    options
-        Only the options that were given.
+    `options` has only the options that were given.
     """
     jobs = project.table.job
     if name not in jobs:

@@ -299,10 +299,7 @@ def lists_all_python(lock: Lock) -> bool:
 def parse_lock(text: str, where: str) -> Lock:
     """Parse a lock.
 
-    Parameters
-    ----------
-    where
-        Source of the text, for messages.
+    `where` is the source of the text, for messages.
 
     Raises
     ------

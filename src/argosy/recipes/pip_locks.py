@@ -71,10 +71,7 @@ def _is_never(marker: str) -> bool:
 def parse_pylock(text: str, file: str, *, extras: tuple[str, ...]) -> Part:
     """Parse a ``pylock.toml``: each package at its version, with the hashes of its files.
 
-    Parameters
-    ----------
-    extras
-        Names of extras or dependency groups, in addition to the default groups of the lock.
+    `extras` has names of extras or dependency groups, in addition to the default groups of the lock.
     """
     data = load_toml(text, file)
     if not str(data.get("lock-version", "")).startswith("1."):

@@ -222,10 +222,7 @@ def find_project(folder: Path) -> Project | None:
 def read_project(path: Path, shown: str = "") -> Project:
     """Read a project file.
 
-    Parameters
-    ----------
-    shown
-        Name of the file in messages; empty means its file name.
+    `shown` is the name of the file in messages; if it is empty, they have its file name.
     """
     shown = shown or path.name
     try:

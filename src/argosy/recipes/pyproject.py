@@ -343,10 +343,7 @@ _OPTIONS = {
 def _options(uv: Mapping[str, Any], used: set[str], free: set[str], here: _Project) -> Iterator[PipOption]:
     """Yield the options for uv's indexes; an explicit index is included only if a package names it.
 
-    Parameters
-    ----------
-    used, free
-        Names of the indexes that packages name, and of those that serve all packages nevertheless.
+    `used` has the indexes that packages name, and `free` those that serve all packages nevertheless.
     """
     for index in sorted(_indexes(uv), key=lambda row: not row.get("default")):  # the default index comes first
         url, name, explicit = str(index.get("url", "")), str(index.get("name")), bool(index.get("explicit"))

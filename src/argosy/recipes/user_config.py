@@ -154,10 +154,7 @@ def write_config(environment: Mapping[str, str], key: str, value: str, *, waitin
 
     Other lines of the file stay as they are.
 
-    Parameters
-    ----------
-    waiting
-        Called with the process that writes to the file, if this process must wait for it.
+    `waiting` is called with the process that writes to the file, if this process must wait for it.
     """
     path = user_config(environment)
     if path is None:

@@ -91,10 +91,7 @@ def why_unknown(part: Part, values: Values, computed: Collection[str]) -> str:
 
     The variables that the expression uses may be unknown, too.
 
-    Parameters
-    ----------
-    computed
-        Variables that a loop, a condition or a command such as ``read`` sets.
+    `computed` has the variables that a loop, a condition or a command such as ``read`` sets.
     """
     used = [values[name] for name in definitions(((part,),), values)]
     parts = (part, *(each for words in used for each in expressions(words)))

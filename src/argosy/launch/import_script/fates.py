@@ -32,6 +32,7 @@ CONDITIONAL = "it depends on the result of the command before it: do it in the p
 ENDED = "the script ends before it"
 ENDS = "the script can end here: check the condition before the launch, or in the program"
 EXPORTS = "a condition decides whether later variables are exported: export those that the program needs"
+WAITS = "Argosy does not know for which programs it waits: launch the jobs that need them with --after"
 UNEXPORTS = re.compile(r"export\s+-\w*n|(declare|typeset)\s+\+\w*x")
 UNEXPORTED = "the program does not get the variable: unset it in the program"
 PATTERNS = re.compile(r"shopt\s+-\w*s.*\b(null|fail|ext|dot|nocase)glob|shopt.*globstar|set\s.*(-[a-z]*f\b|noglob)")

@@ -182,7 +182,6 @@ class _Reader:
             self.state.compute(names)
             return self.variables.computed(statement, names, "it sets no variable")
         for name, words in statement.assigned:
-            self.order.note_assignment(name, words)
             self.variables.assign(statement, name, words)
         return None
 
@@ -254,8 +253,6 @@ class _Reader:
         self.after_test = role is Role.TEST
         self.has_ended = first in {"exec", "exit"} and bool(program.words) and not self.is_conditional
         self.state.observe(program.texts)
-        if program.name == "wait":
-            self.wait([source_text(word) for word in statement.words[1:]])
         if program.name in self.functions and not program.is_start and not program.script:
             return self.call_function(statement, program.name)
         is_end = first == "exit" and not self.is_guard
@@ -300,7 +297,7 @@ class _Reader:
             case Role.PRINT if fates.WRITES.search(statement.redirects):
                 note = fates.written_file(statement)
             case Role.CONTROL:
-                note = fates.effect_of(program)
+                note = self.wait(program.texts[1:]) if program.name == "wait" else fates.effect_of(program)
             case Role.SOURCE | Role.INSTALL | Role.TOOL:
                 note = fates.advise(program.name, role, is_late=bool(self.jobs))
         if note:
@@ -375,11 +372,12 @@ class _Reader:
             return Outcome(Fate.KEPT, f"before = {line}", parts=notes)
         return Outcome(Fate.UNTRANSLATED, note)
 
-    def wait(self, arguments: Sequence[str] = ()) -> None:
-        """Note ``wait``: behind it, no program needs the commands on files of those that ended."""
-        self.order.wait(arguments)
+    def wait(self, arguments: Sequence[str] = ()) -> str:
+        """Note ``wait``: behind it, no program needs the commands on files of those that ended; return what to do."""
+        note = "" if self.order.wait(arguments) else fates.WAITS
         if not self.order.running:
             self.state.forget_prepared()
+        return note
 
     def report_late(self) -> None:
         """Correct the translations of commands on files behind the last program: no job runs them."""

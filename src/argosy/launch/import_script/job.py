@@ -87,8 +87,7 @@ def make_job(
         *(_computed_parts((*program.words, *inputs), state) if by_shell or program.script else ()),
         *_script_notes(program),
         *default_notes(statement_words(statement), state.values, state.conditional),
-        *_conditional_variables((*program.words, program.script), state),
-        *_early_variables(statement, program),
+        *_variable_notes(statement, program, state),
         *_shell_signs(statement, state),
         *_node_notes(step.shape, program),
     )
@@ -181,12 +180,6 @@ def _computed_parts(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
             yield part.text, Fate.KEPT, "the shell of each rank expands it"
 
 
-def _conditional_variables(words: Iterable[Word], state: ShellState) -> Iterator[Note]:
-    used = {part.text for word in words for part in word if part.kind == "variable"}
-    for name in sorted(used & state.conditional):
-        yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
-
-
 def _literal_variables(script: Word) -> Iterator[Note]:
     """Report variables between single quotes in ``bash -c "… '$A' …"``, which only the script's shell can expand."""
     text = source_text(script)
@@ -211,9 +204,12 @@ def _node_notes(shape: Shape, program: Program) -> Iterator[Note]:
         )
 
 
-def _early_variables(statement: Statement, program: Program) -> Iterator[Note]:
-    """Report ``$A`` in ``A=1 prog $A``, which the script's shell expands before the assignment."""
+def _variable_notes(statement: Statement, program: Program, state: ShellState) -> Iterator[Note]:
+    """Report variables that the script computes, and ``$A`` in ``A=1 prog $A``, which is expanded before that."""
     used = {part.text for word in program.words for part in word if part.kind == "variable"}
+    in_script = {part.text for part in program.script if part.kind == "variable"}
+    for name in sorted((used | in_script) & state.conditional):
+        yield f"${name}", Fate.UNTRANSLATED, BY_SCRIPT
     for name in dict.fromkeys(name for name, _ in statement.assigned if name in used):
         yield f"${name}", Fate.UNTRANSLATED, f"bash expands it before it sets {name}: write its value"
 
@@ -246,13 +242,10 @@ class Order(msgspec.Struct):
         Jobs after which the next program starts; those that start before one of them are left out.
     running
         Jobs that the script started with ``&``, with the jobs after which each started.
-    numbers
-        Variables with the process number of a program (``PID=$!``).
     """
 
     ended: list[ImportedJob] = []
     running: list[tuple[ImportedJob, list[ImportedJob]]] = []
-    numbers: dict[str, ImportedJob] = {}
 
     def start(self, job: ImportedJob, *, background: bool) -> list[ImportedJob]:
         """Note the start of a program, and return the jobs after which it starts."""
@@ -263,25 +256,14 @@ class Order(msgspec.Struct):
             self.ended = [job]
         return before
 
-    def wait(self, arguments: Sequence[str] = ()) -> None:
-        """Note ``wait``; it waits for all programs if an argument is not known."""
-        if "-n" in arguments:
-            return
-        named = [self._find(each) for each in arguments]
-        awaited = [each for each in self.running if not named or None in named or each[0] in named]
-        self.running = [each for each in self.running if each not in awaited]
-        earlier = [job for _, before in awaited for job in before]
-        self.ended = [*(job for job, _ in awaited), *(job for job in self.ended if job not in earlier)]
-
-    def note_assignment(self, name: str, words: Sequence[Word]) -> None:
-        """Note ``NAME=$!``, the number of the last program that started with ``&``."""
-        if self.running and [source_text(word) for word in words] == ["$!"]:
-            self.numbers[name] = self.running[-1][0]
-
-    def _find(self, argument: str) -> ImportedJob | None:
-        if argument == "$!":
-            return self.running[-1][0] if self.running else None
-        return self.numbers.get(re.sub("[${}]", "", argument))
+    def wait(self, arguments: Sequence[str] = ()) -> bool:
+        """Note ``wait``; return whether it waits for all programs: with arguments, for as many as are running."""
+        if "-n" in arguments or (arguments and len(arguments) < len(self.running)):
+            return False
+        earlier = [job for _, before in self.running for job in before]
+        self.ended = [*(job for job, _ in self.running), *(job for job in self.ended if job not in earlier)]
+        self.running = []
+        return True
 
 
 def order_note(job: ImportedJob, before: Sequence[ImportedJob]) -> Note:

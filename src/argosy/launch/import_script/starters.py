@@ -282,10 +282,7 @@ def _read_ranks(program: Program, option: str, value: str) -> None:
 def _read_options(program: Program, known: _Known, *, words: int = 1) -> list[Option]:
     """Read a launcher that starts Python, for which torchrun is used instead; return the options that tell more.
 
-    Parameters
-    ----------
-    words
-        Number of words before the options.
+    `words` is the number of words before the options.
     """
     options, count = split_options(program.texts[words:], flags=known.flags, short={"m": "module"})
     program.is_start, program.launcher = True, "torchrun"
