@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -259,55 +260,54 @@ def _explain(name: str, fault: Fault) -> UsageError:
 
 def refuse_contradictions(project: Project) -> None:
     """Refuse combinations of keys that contradict each other."""
-    for number, step in enumerate(project.table.step):
-        _refuse_invalid_step(project, number, step)
     names = [stage.name for stage in project.table.stage]
-    for number, stage in enumerate(project.table.stage):
-        _refuse_invalid_stage(project, number, stage)
-        if stage.name in names[:number]:
-            raise project.fault(f"two stages have the name {stage.name!r}", "stage", number, "name")
-    for name, job in project.table.job.items():
-        for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume"):
-            if getattr(job, key) < 0:
-                raise project.fault(f"{key} cannot be negative", "job", name, key)
+    found = [
+        *(fault for number, step in enumerate(project.table.step) for fault in _faults_of_step(number, step)),
+        *(fault for number, stage in enumerate(project.table.stage) for fault in _faults_of_stage(number, stage)),
+        *(
+            (f"two stages have the name {name!r}", ("stage", number, "name"), "")
+            for number, name in enumerate(names)
+            if name in names[:number]
+        ),
+        *(
+            (f"{key} cannot be negative", ("job", name, key), "")
+            for name, job in project.table.job.items()
+            for key in ("nodes", "gpus", "gpus_per_node", "ranks", "cpus_per_rank", "resume")
+            if getattr(job, key) < 0
+        ),
+    ]
+    for what, place, hint in found:
+        raise project.fault(what, *place, hint=hint)
 
 
-def _refuse_invalid_step(project: Project, number: int, step: StepTable) -> None:
+_Fault = tuple[str, tuple[str | int, ...], str]
+"""What is wrong, the keys that lead to it, and a hint."""
+
+
+def _faults_of_step(number: int, step: StepTable) -> Iterator[_Fault]:
+    place = ("step", number)
     kinds = [kind for kind in ("run", "copy", "fetch") if getattr(step, kind)]
     if len(kinds) != 1:
         found = f"found {' and '.join(kinds)}" if kinds else "found none"
-        raise project.fault(
-            f"a step must have exactly one of run, copy and fetch; {found}",
-            "step",
-            number,
-            hint="write a step for each",
-        )
-    if kinds[0] == "run":
-        if step.to:
-            raise project.fault("a step with 'run' cannot have 'to'", "step", number, "to")
-        return
-    if not step.to.startswith("/"):
-        raise project.fault(
-            f"a step with {kinds[0]!r} needs an absolute path in the image",
-            *("step", number, "to" if step.to else kinds[0]),
-            hint='add to = "/opt/…", with a slash at the end for a folder',
-        )
+        what = f"a step must have exactly one of run, copy and fetch; {found}"
+        yield what, place, "write a step for each"
+    elif kinds == ["run"] and step.to:
+        yield "a step with 'run' cannot have 'to'", (*place, "to"), ""
+    elif kinds != ["run"] and not step.to.startswith("/"):
+        what = f"a step with {kinds[0]!r} needs an absolute path in the image"
+        yield what, (*place, "to" if step.to else kinds[0]), 'add to = "/opt/…", with a slash at the end for a folder'
     if step.fetch and not SHA256.match(step.fetch.sha256):
-        raise project.fault(
-            "'fetch' needs a sha256 of 64 lowercase hexadecimal digits",
-            *("step", number, "fetch"),
-            hint="compute it with sha256sum FILE",
-        )
+        what = "'fetch' needs a sha256 of 64 lowercase hexadecimal digits"
+        yield what, (*place, "fetch"), "compute it with sha256sum FILE"
     if step.fetch and not step.fetch.url.startswith(("https://", "http://", "file:///")):
-        raise project.fault("'fetch' needs an address: https://…", "step", number, "fetch")
+        yield "'fetch' needs an address: https://…", (*place, "fetch"), ""
 
 
-def _refuse_invalid_stage(project: Project, number: int, stage: StageTable) -> None:
+def _faults_of_stage(number: int, stage: StageTable) -> Iterator[_Fault]:
     for key, meaning in (("name", "a name"), ("base", "a base"), ("run", "lines to run"), ("results", "results")):
         if not getattr(stage, key):
-            raise project.fault(f"a stage needs {meaning}", "stage", number, hint=f"add {key} = …")
+            yield f"a stage needs {meaning}", ("stage", number), f"add {key} = …"
     for source, target in stage.results.items():
         if not target.startswith("/"):
-            raise project.fault(
-                f"the result {source!r} needs an absolute path in the image", "stage", number, "results"
-            )
+            what = f"the result {source!r} needs an absolute path in the image"
+            yield what, ("stage", number, "results"), ""
