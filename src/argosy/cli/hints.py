@@ -1,4 +1,4 @@
-"""What to type instead of the commands, options and values of other tools; data only."""
+"""Hints for the commands, options and values of other tools; data only."""
 
 from __future__ import annotations
 

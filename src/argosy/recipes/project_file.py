@@ -288,7 +288,7 @@ def refuse_contradictions(project: Project) -> None:
 
 
 _Fault = tuple[str, tuple[str | int, ...], str]
-"""What is wrong, the keys that lead to it, and a hint."""
+"""A message, the keys that lead to the value, and a hint."""
 
 
 def _faults_of_step(number: int, step: StepTable) -> Iterator[_Fault]:

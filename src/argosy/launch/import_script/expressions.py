@@ -64,6 +64,13 @@ HOST_NAMES = re.compile(r"(\$\(|`)\s*scontrol show hostnames?\b[^|]*")
 FIRST_NODE = Part("variable", "MASTER_ADDR", quoted=True)
 """The name of the job's first node, which Argosy sets for each rank."""
 
+FINDS_FIRST_NODE = re.compile(
+    r"[$`]\(?\s*(?:hostname(?:\s+(?:-[sf]|--short|--fqdn))?"
+    r"|scontrol\s+show\s+hostnames?(?:\s+[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?)?"
+    r"\s*\|\s*(?:head\s+(?:-n\s*1|-1|--lines=1)|sed\s+-n\s+['\"]?1p['\"]?))\s*[)`]"
+)
+"""Commands that print the first node of a job, where sbatch runs the script."""
+
 SLURM_COMMAND = re.compile(r"\b(srun|scontrol|sinfo|squeue)\b")
 
 COMMAND = re.compile(r"\$\((?!\()|`|[<>]\(")
@@ -75,11 +82,13 @@ DIFFERS_NOTE = "a shell computes it in each rank"
 
 
 def with_first_node(words: Iterable[Word], values: Values) -> tuple[Word, ...]:
-    """Replace the first element of an array that contains the host names of the job's nodes."""
+    """Replace commands that print the first node, and the first element of an array with the nodes of the job."""
     return tuple(tuple(FIRST_NODE if _is_first_node(part, values) else part for part in word) for word in words)
 
 
 def _is_first_node(part: Part, values: Values) -> bool:
+    if part.kind == "shell" and FINDS_FIRST_NODE.fullmatch(part.text):
+        return True
     found = FIRST_ELEMENT.fullmatch(part.text)
     name = part.text if part.kind == "variable" and not part.all_elements else found[1] if found else ""
     first = next(iter(values.get(name, ())), ())

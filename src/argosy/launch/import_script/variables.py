@@ -13,6 +13,7 @@ from argosy.launch.import_script.expressions import (
     ARGUMENT_NOTE,
     COMPUTED,
     DIFFERS_NOTE,
+    FIRST_NODE,
     INDIRECT,
     default_notes,
     expressions,
@@ -39,13 +40,6 @@ PREFIX = re.compile(r"(/[^:$]+)/bin:")
 
 NODES = re.compile(r"scontrol show hostname|hostname\b|SLURM_(JOB_)?NODELIST")
 """Commands that find the nodes of a job."""
-
-FIRST_NODE = re.compile(
-    r"[$`]\(?\s*(?:hostname(?:\s+(?:-[sf]|--short|--fqdn))?"
-    r"|scontrol\s+show\s+hostnames?(?:\s+[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?)?"
-    r"\s*\|\s*(?:head\s+(?:-n\s*1|-1|--lines=1)|sed\s+-n\s+['\"]?1p['\"]?))\s*[)`]"
-)
-"""Commands that print the first node of a job, where sbatch runs the script."""
 
 HAS_FIRST_NODE = "the shell of each rank sets it to MASTER_ADDR, the first node"
 USE_FIRST_NODE = "the script computes it from the nodes of the job: use MASTER_ADDR, the first node, in the program"
@@ -244,11 +238,11 @@ class Variables:
 
     def _in_shell(self, name: str, words: tuple[Word, ...], definitions: Sequence[str], lines: list[str]) -> Outcome:
         """Let the shell of each rank export a variable, as the last of its `lines`."""
-        known = _with_first_node(words)
-        if reason := self._why_unknown(name, known):
+        if reason := self._why_unknown(name, words):
             return Outcome(Fate.UNTRANSLATED, USE_FIRST_NODE if NODES.search(_text_of(words)) else reason)
-        lines += [*definitions, f"export {name}={double_quoted(known)}"]
-        return Outcome(Fate.KEPT, "the shell of each rank sets it" if known == words else HAS_FIRST_NODE)
+        lines += [*definitions, f"export {name}={double_quoted(words)}"]
+        has_first_node = any(FIRST_NODE in word for word in words)
+        return Outcome(Fate.KEPT, HAS_FIRST_NODE if has_first_node else "the shell of each rank sets it")
 
     def _why_unknown(self, name: str, words: tuple[Word, ...]) -> str:
         """Return why the shell of a rank cannot compute a value, and what to do; empty if it can."""
@@ -262,15 +256,6 @@ class Variables:
             if reason and reason != COMPUTED:
                 return reason
         return f"{BY_SCRIPT} {name}" if uses_any(words, self.state.conditional) or reason else ""
-
-
-def _with_first_node(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Put MASTER_ADDR, which Argosy sets in each rank, in place of commands that print the first node."""
-    first = Part("variable", "MASTER_ADDR", quoted=True)
-    return tuple(
-        tuple(first if part.kind == "shell" and FIRST_NODE.fullmatch(part.text) else part for part in word)
-        for word in words
-    )
 
 
 def _adds_to_itself(name: str, words: tuple[Word, ...]) -> bool:

@@ -99,7 +99,7 @@ def test_what_follows_the_end_of_the_script_is_left_out() -> None:
 
 def test_text_on_both_sides_of_a_command_in_backquotes_stays() -> None:
     (keys,) = jobs("export A=tcp:`hostname -s`:1", "srun ./a x`hostname`y")
-    assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x$(hostname)y']
+    assert keys["command"] == ["sh", "-c", 'export A="tcp:${MASTER_ADDR}:1"; exec ./a x"${MASTER_ADDR}"y']
 
 
 def test_a_program_with_the_name_of_a_function_is_a_program() -> None:

@@ -226,9 +226,9 @@ def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("lines", "reported"),
     [
-        (('srun bash -c "a $1; b $(hostname)"',), ("$1", "$(hostname)")),
+        (('srun bash -c "a $1; b $(date)"',), ("$1", "$(date)")),
         (("srun bash -c \"python t.py '$MODEL'\"",), ("'$MODEL'",)),
-        (("A=$(hostname)", "srun bash -c \"python t.py '$A'\""), ("$(hostname)",)),
+        (("A=$(date)", "srun bash -c \"python t.py '$A'\""), ("$(date)",)),
         (("while getopts m: o; do case $o in m) M=$OPTARG ;; esac; done", f"{START} ${{M:-x}}"), ("while getopts",)),
         (("N=1", "if [ -d x ]; then echo x; N=2; fi", f"{START} $N"), ("if [ -d x ]",)),
         (("unset $(compgen -v SLURM_)", START), ("unset $(compgen",)),
@@ -240,7 +240,7 @@ def test_shifter_without_an_option_has_the_image_of_the_job() -> None:
         (("case $X in 1) F=a ;; esac", "mkdir -p $F", START), ("mkdir -p $F",)),
         (("D=run_$T\\_$R", f"{START} $D"), ("D=run_", "$D")),
         (("A=`hostname` srun python t.py",), ("A=`hostname`",)),
-        (("srun torchrun --nproc_per_node=$2 --role `hostname`: t.py",), ("--nproc_per_node=$2", "--role=`hostname`:")),
+        (("srun torchrun --nproc_per_node=$2 --role `date`: t.py",), ("--nproc_per_node=$2", "--role=`date`:")),
         (("srun torchrun --nnodes=4 t.py",), ("--nnodes=4",)),
         (("torchrun t.py",), ("nodes = 2",)),
     ],
