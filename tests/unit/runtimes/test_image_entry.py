@@ -102,7 +102,7 @@ def test_the_usual_folders_end_a_search_path_that_an_image_sets_without_them(tmp
     text = (SCRIPTS / "enter_image.sh").read_text().replace("/.singularity.d/env", str(tmp_path))
     script = text.replace("@DEFAULT_PATH@", DEFAULT_PATH)
     done = subprocess.run(
-        ["sh", "-c", script, "sh", "", "0", "/usr/bin/env"], capture_output=True, text=True, check=True
+        ["/bin/sh", "-c", script, "sh", "", "0", "/usr/bin/env"], capture_output=True, text=True, check=True
     )
     path = next(line for line in done.stdout.splitlines() if line.startswith("PATH="))
     assert path == "PATH=/image/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin"
