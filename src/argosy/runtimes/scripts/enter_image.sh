@@ -9,10 +9,10 @@ argosy_environment() {
     for argosy_script in /.singularity.d/env/*.sh; do
         # shellcheck disable=SC1090
         [ ! -r "$argosy_script" ] || . "$argosy_script"
-        case $argosy_script in */10-docker*.sh) argosy_fix_path ;; esac
+        case $argosy_script in */10-docker2singularity.sh) argosy_fix_path ;; esac
     done
 }
-# As Apptainer does (fixpath in its action script): images of Docker may set a search path without the usual folders.
+# As Apptainer 1.4 does after this script: images of Docker may set a search path without the usual folders.
 argosy_fix_path() {
     argosy_path=@DEFAULT_PATH@:
     while [ -n "$argosy_path" ]; do
