@@ -39,9 +39,9 @@ from argosy.images.torch_build import parse_torch
 from argosy.jobs.first_failure import find_first_failure
 from argosy.jobs.history import past_jobs
 from argosy.jobs.query import find_job, list_jobs
-from argosy.jobs.queues import list_accounts, list_qos, list_queues
+from argosy.jobs.queues import list_accounts, list_qos, list_queues, with_partition_qos
 from argosy.launch.import_script.importer import import_script
-from argosy.launch.import_script.read_text import read_script_text
+from argosy.launch.import_script.read import read_script_text
 from argosy.launch.import_script.write import render_jobs
 from argosy.recipes.condarc import Condarc, parse_condarc
 from argosy.recipes.lock import parse_lock
@@ -53,7 +53,8 @@ from argosy.sites.binding import parse_ranges
 from argosy.sites.lint.profile_rules import lint_named_profile
 from argosy.sites.lint.script_rules import lint_script
 from argosy.sites.read import DATA, read_site
-from argosy.wrap.plan import parse_environ, parse_look
+from argosy.wrap.probe import parse_probe
+from argosy.wrap.request import parse_environ
 from tests.soak import samples
 from tests.unit.diagnostics import test_discover
 from tests.unit.machines import make_host, make_session
@@ -267,7 +268,8 @@ def _config_file(data: bytes, folder: Path) -> object:
 
 def _queues(session: object) -> object:
     accounts = list_accounts(session)  # type: ignore[arg-type]
-    return list_queues(session), list_qos(session, accounts)  # type: ignore[arg-type]
+    queues = with_partition_qos(session, list_queues(session))  # type: ignore[arg-type]
+    return queues, list_qos(session, accounts, queues)  # type: ignore[arg-type]
 
 
 LOCKS = {
@@ -317,7 +319,7 @@ _TABLE = (
     Parser("freeze", _frozen, _texts(*samples.PACKAGES)),
     Parser("cdi", _cdi, _texts(samples.CDI)),
     Parser("environ", lambda data, _: parse_environ(_text(data), "x"), _texts(samples.ENVIRON)),
-    Parser("look", lambda data, _: parse_look(_text(data)), _texts(samples.LOOK)),
+    Parser("probe", lambda data, _: parse_probe(_text(data)), _texts(samples.PROBE)),
     Parser("contents", lambda data, _: (parse_contents(_text(data)), parse_torch(_text(data))),
            _texts(samples.CONTENTS)),
 )  # fmt: skip

@@ -212,7 +212,7 @@ CDI = json.dumps(
     }
 )  # fmt: skip
 ENVIRON = "# comment\nexport A=b\nB='x $y'\nC=\"d e\" # note\n"
-LOOK = (
+PROBE = (
     "argosy:path:/usr/bin\nargosy:program:/usr/bin/a:b\nargosy:setting:home = /usr/bin\nargosy:glibc:glibc 2.36\n"
     "argosy:python:3.11.2\nargosy:missing:/x\nargosy:end:yes\n"
 )

@@ -87,6 +87,8 @@ def run_app(arguments: list[str]) -> int:
     try:
         _catch_signals()
         _refuse_little_memory()
+        if not "".join(arguments).isascii():
+            _note_dashes(arguments)
         code = app.main(arguments, prog_name="argosy", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -115,6 +117,14 @@ def _refuse_little_memory() -> None:
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
         evidence = f"'ulimit -v' is {limit >> 10}; Argosy needs {LEAST_MEMORY >> 10} (kB)"
         raise CheckFailed("not enough memory", evidence=evidence, hint="raise the limit with: ulimit -v unlimited")
+
+
+def _note_dashes(arguments: list[str]) -> None:
+    from argosy.cli.mistakes import refuse_typographic_dashes, typographic_dash_note
+
+    refuse_typographic_dashes(arguments)
+    if note := typographic_dash_note(arguments):
+        click.echo(note, err=True)
 
 
 def _print_help(text: str) -> int:

@@ -94,7 +94,7 @@ def _size(entries: Sequence[CacheEntry]) -> str:
 
 
 def _parse_bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)B?", text.upper())
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT])B?", text.upper())
     if text and found is None:
-        raise UsageError(f"invalid --keep {text!r}", hint="write a size, for example 500M or 20G")
+        raise UsageError(f"invalid --keep {text!r}", hint="write a size with its unit, for example 500M or 20G")
     return int(float(found[1]) * UNITS[found[2]]) if found else -1

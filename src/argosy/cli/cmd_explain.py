@@ -12,7 +12,15 @@ import click
 from argosy.cli.cmd_launch import launch, request_of_options
 from argosy.cli.common import open_session
 from argosy.cli.options import GroupedCommand, json_option, option
-from argosy.cli.output import LEAST_TEXT, output_width, print_json, wrap_text
+from argosy.cli.output import (
+    LEAST_TEXT,
+    column_widths,
+    output_width,
+    print_json,
+    table_left,
+    table_lines,
+    wrap_text,
+)
 from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.jobs.history import kept_plan
@@ -30,11 +38,12 @@ def _explain(*, as_json: bool, verbose: bool, **options: Any) -> None:
         return
     shape = plan.shape
     click.echo(f"{plan.name}: {count(shape.ranks, 'rank')} on {count(shape.nodes, 'node')}, site {plan.site}")
+    rendered = list(zip(rows, render_explained(rows, output_width(), evidence=verbose), strict=True))
     for group in GROUPS:
-        chosen = [row for row in rows if row.group == group]
+        chosen = [line for row, lines in rendered if row.group == group for line in lines]
         if chosen:
             click.secho(group, bold=True)
-            click.echo("\n".join(render_explained(chosen, output_width(), evidence=verbose)))
+            click.echo("\n".join(chosen))
 
 
 def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan:
@@ -45,12 +54,8 @@ def _prepare_to_explain(session: Session, options: dict[str, Any]) -> LaunchPlan
     return prepare_launch(request_of_options(session, **options), session, purpose=Purpose.SHOW)
 
 
-WHAT, VALUE, SOURCE = 26, 30, 21
-"""Columns of name, value and source, in characters; longer texts stay whole and move the rest of their line."""
-
-
-def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[str]:
-    """Render values with source and reason: in columns if the terminal is wide enough, else with the reason below.
+def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -> list[list[str]]:
+    """Return the lines of each value: in columns if the terminal is wide enough, else with source and reason below.
 
     Parameters
     ----------
@@ -59,23 +64,20 @@ def render_explained(rows: Sequence[Explained], width: int, *, evidence: bool) -
     evidence
         Whether the URLs of the sources are added.
     """
-    lines: list[str] = []
-    for row in rows:
-        source = f"{row.proof} {row.checked}" if row.proof else row.source
-        head = f"  {row.what:<{WHAT}} {row.value:<{VALUE}} {source:<{SOURCE}} "
-        left = 2 + WHAT + VALUE + SOURCE + 3
-        if len(head) + len(row.why) <= width:
-            lines.append((head + row.why).rstrip())
-        elif len(head) == left and width - left >= LEAST_TEXT:
-            first, *more = wrap_text(row.why, width - left)
-            lines += [head + first, *(" " * left + line for line in more)]
-        else:
-            lines += [
-                f"  {row.what} = {row.value}",
-                *(f"      {each}" for each in wrap_text(f"{row.why} [{source}]", width - 6)),
-            ]
+    sources = [f"{row.proof} {row.checked}" if row.proof else row.source for row in rows]
+    cells = [(f"  {row.what}", row.value, source, row.why) for row, source in zip(rows, sources, strict=True)]
+    if width - table_left(column_widths(cells, width)) >= LEAST_TEXT:
+        found = table_lines(cells, width)
+    else:
+        found = [_render_below(row, source, width) for row, source in zip(rows, sources, strict=True)]
+    for row, lines in zip(rows, found, strict=True):
         lines += [f"      {url}" for url in row.evidence.split("; ") if evidence and url]
-    return lines
+    return found
+
+
+def _render_below(row: Explained, source: str, width: int) -> list[str]:
+    reason = wrap_text(f"{row.why} [{source}]", width - 6)
+    return [f"  {row.what} = {row.value}", *(f"      {line}" for line in reason)]
 
 
 NOT_IN_EXPLAIN = {

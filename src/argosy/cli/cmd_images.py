@@ -19,6 +19,8 @@ from argosy.images.find import find_image
 from argosy.images.formats import FORMATS, OutputFormat, shorten_use
 from argosy.images.open import inspect_squashfs, open_image
 
+ADD_HINT = "add one with: argosy images pull docker://NAME, or for a file: argosy images pull FILE NAME"
+
 
 @click.group(cls=WholeLines)
 def images() -> None:
@@ -63,7 +65,7 @@ def list_images(site: str, wanted: tuple[str, ...], target: str, *, as_json: boo
 
         entries = check_entries(entries, target, session)
     folders = ", ".join(map(str, catalog_folders(session)))
-    none = f"no image contains {' and '.join(wanted)}" if wanted else f"no images in {folders}"
+    none = f"no image contains {' and '.join(wanted)}" if every else f"no images in {folders}\n  -> {ADD_HINT}"
     print_report(entries, render_entries(entries, time.time()) if entries else none, as_json=as_json)
     silent = sum(not entry.digest for entry in every) if wanted else 0
     if silent:

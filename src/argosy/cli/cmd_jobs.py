@@ -18,7 +18,7 @@ from argosy.cli.output import (
     print_json,
     print_report,
     render_differences,
-    render_table,
+    table_lines,
     wrap_text,
 )
 from argosy.cli.parameters import COMMAND, JOB
@@ -120,15 +120,21 @@ def _watch_jobs(session: Session) -> None:
 
 
 def _job_lines(rows: Sequence[JobRow], width: int) -> list[str]:
-    """Render the user's jobs."""
-    return [line for row in rows for line in _render_job(row, width)] or ["you have no waiting or running jobs"]
+    """Render the user's jobs: a row for each, and below it the nodes, or why it waits."""
+    cells = [
+        (row.id, row.name, row.partition, _count_nodes(row), row.elapsed, describe_state(row.state)[1]) for row in rows
+    ]
+    shown = zip(rows, table_lines(cells, width), strict=True)
+    found = [line for row, lines in shown for line in (*lines, *_job_details(row, width))]
+    return found or ["you have no waiting or running jobs"]
 
 
-def _render_job(row: JobRow, width: int) -> Iterator[str]:
-    kind, meaning = describe_state(row.state)
-    nodes = "1 node" if row.nodes == "1" else f"{row.nodes} nodes"
-    head = f"{row.id:<10} {row.name:<16} {row.partition:<12} {nodes:>10}  {row.elapsed:>10}"
-    yield render_table([(head, meaning)], width)
+def _count_nodes(row: JobRow) -> str:
+    return "1 node" if row.nodes == "1" else f"{row.nodes} nodes"
+
+
+def _job_details(row: JobRow, width: int) -> Iterator[str]:
+    kind, _ = describe_state(row.state)
     known = (known_value(row.reason), f"expected start {row.start}" if known_value(row.start) else "")
     where = row.node_list or ", ".join(filter(None, known))
     advice = advise_waiting(row.reason, row.id) if kind == WAITING else ""
@@ -139,7 +145,7 @@ def _render_job(row: JobRow, width: int) -> Iterator[str]:
 
 def _list_past(most: int, *, as_json: bool) -> None:
     rows = history.past_jobs(open_session(quiet=True), most=most)
-    table = fit_table([(f"{row.id or '?':<10} {row.name:<16} {row.site:<12} {row.submitted}", row.end) for row in rows])
+    table = fit_table([(row.id or "?", row.name, row.site, row.submitted, row.end) for row in rows])
     report = [{**asdict(row), "end": row.end} for row in rows]
     print_report(report, table or "no job was submitted from this machine", as_json=as_json)
 
@@ -180,22 +186,43 @@ def show_job(job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(facts), "plan": read_plan(facts.record)})
         return
-    hidden = {"first", "is_local", "runs", "ranks", "last_lines", *(() if facts.kind == ENDED else ("code",))}
-    for name, value in (asdict(facts) | {"failed_tasks": facts.failed_ranges}).items():
-        text = ", ".join(value) if name == "outputs" else known_value(str(value))
-        if text and name not in hidden:
-            click.echo(f"{name:<9} {text}")
+    for label, text in _shown_facts(facts):
+        if known_value(text):
+            click.echo(f"{label:<14} {text}")
+    is_array = len({run.job for run in facts.runs}) > 1
     for run in facts.runs:
         times = " to ".join(
             time.strftime("%F %T", time.localtime(at)) if at else "?" for at in (run.started, run.ended)
         )
-        click.echo(f"run {run.restart:<5} {run.nodes}, {times}, code {run.code}")
+        label = f"job {run.job}" if is_array else f"run {run.restart}"
+        click.echo(f"{label:<14} {run.nodes}, {times}, code {run.code}")
     for rank in facts.ranks[:MOST_RANKS]:
-        click.echo(f"rank {rank.rank:<4} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
+        click.echo(f"rank {rank.rank:<9} {rank.host}, cores {rank.cores or '?'}, {count(rank.gpus, 'GPU')}")
     for line in facts.last_lines:
         click.echo(f"  | {line}")
     if facts.kind == ENDED:
         click.echo(facts.verdict)
+
+
+def _shown_facts(facts: JobFacts) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each fact about a job that `argosy jobs show` prints; the text may be empty."""
+    yield ("run" if facts.is_local else "job"), facts.id
+    yield "state", f"{facts.state} ({facts.meaning})"
+    yield "reason", facts.reason
+    yield "hint", facts.advice
+    yield "code", str(facts.code) if facts.kind == ENDED else ""
+    yield "failed tasks", facts.failed_ranges
+    yield "nodes", facts.nodes
+    yield "partition", facts.partition
+    yield "account", facts.account
+    yield "time limit", facts.time_limit
+    yield "submitted", facts.submitted
+    yield "expected start", facts.start
+    yield "started", facts.began
+    yield "ended", facts.ended
+    yield "restarts", str(facts.restarts or "")
+    yield "output", ", ".join(facts.outputs) or facts.output
+    yield "record", facts.record
 
 
 @click.command()
@@ -281,15 +308,15 @@ def attach(ctx: click.Context, /, job: str, command: tuple[str, ...], *, node: s
 @json_option
 def queues(ssh: str, *, as_json: bool) -> None:
     """List partitions with limits and free nodes, and your accounts and QOS."""
-    from argosy.jobs.queues import list_accounts, list_qos, list_queues
+    from argosy.jobs.queues import list_accounts, list_qos, list_queues, render_accounts, with_partition_qos
 
     session = _session_at(ssh)
-    found, accounts = list_queues(session), list_accounts(session)
-    limits = list_qos(session, accounts)
+    found, accounts = with_partition_qos(session, list_queues(session)), list_accounts(session)
+    limits = list_qos(session, accounts, found)
     report = {"queues": found, "accounts": accounts, "qos": limits}
     rows = [
         (
-            f"{queue.name:<16}",
+            queue.name,
             f"{queue.free} of {queue.nodes} nodes free" if queue.up else "closed",
             f"up to {queue.limit}",
             f"{queue.sizes} nodes per job, {queue.cpus} CPUs, {queue.memory} MB {queue.gres}".rstrip(),
@@ -297,8 +324,8 @@ def queues(ssh: str, *, as_json: bool) -> None:
         for queue in found
     ]
     lines = [fit_table(rows)]
-    for each in accounts:
-        partition = f" on {each.partition}" if each.partition else ""
-        lines.append(f"account {each.account}{partition}, QOS {each.qos or 'default'}")
-    lines += [f"QOS {qos.name}: {qos.limits}" for qos in limits]
+    lines += render_accounts(accounts)
+    for qos in limits:
+        partitions = dict.fromkeys(queue.name for queue in found if queue.qos == qos.name)
+        lines.append(f"QOS {qos.name}{' of partition ' * bool(partitions)}{', '.join(partitions)}: {qos.limits}")
     print_report(report, "\n".join(filter(None, lines)), as_json=as_json)

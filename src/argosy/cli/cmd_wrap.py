@@ -34,19 +34,22 @@ from argosy.wrap.versions import open_prefix
 class ShortForm(WholeLines):
     """A group in which ``wrap SOURCE …`` means ``wrap new SOURCE …``."""
 
+    usual_command = "new"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert ``new`` unless the first argument is a command of the group or a misspelt one."""
         if args and args[0] not in self.commands and args[0] not in {"-h", "--help"}:
             self._refuse_misspelt(args)
-            args = ["new", *args]
+            args = [self.usual_command, *args]
         return super().parse_args(ctx, args)
 
     def _refuse_misspelt(self, args: list[str]) -> None:
         """Suggest a command if the first argument is not a file, and ``--prefix`` is missing, which `new` needs."""
         if any(word.startswith("--prefix") for word in args) or Path(args[0]).exists():
             return
-        near = suggest_word(args[0], self.commands)
-        if near:
+        from argosy.cli.mistakes import same_meaning
+
+        if near := same_meaning(args[0], self.commands) or suggest_word(args[0], self.commands):
             raise UsageError(f"argosy wrap has no command {args[0]!r}", hint=f"did you mean 'argosy wrap {near}'?")
 
 

@@ -15,7 +15,6 @@ from argosy.core.errors import ArgosyError
 from argosy.images.catalog import list_catalog
 from argosy.jobs.history import past_jobs
 from argosy.jobs.queues import list_queues
-from argosy.launch.launchers.launcher import LAUNCHERS
 from argosy.recipes.user_config import KEYS, configured_site
 from argosy.sites.load import load_site
 from argosy.sites.read import search_path, site_names
@@ -50,7 +49,6 @@ COMPLETIONS: Mapping[str, Callable[[Parameters], Iterable[str]]] = {
     "site": lambda _: site_names(search_path(os.environ, Path.cwd())),
     "job": lambda _: [job.id for job in past_jobs(open_session(quiet=True), most=JOBS)],
     "partition": _partitions,
-    "launcher": lambda _: LAUNCHERS,
     "key": lambda _: KEYS,
     "file": lambda _: (),
     "folder": lambda _: (),

@@ -3,119 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import click
 
 from argosy.cli.app import RUNS_A_PROGRAM, app
+from argosy.cli.hints import (
+    ALONE,
+    CHOICE_HINTS,
+    COMMAND_HINTS,
+    COMMAND_OPTION_HINTS,
+    MISSING_HINTS,
+    OPTION_HINTS,
+    SAME_MEANING,
+)
 from argosy.core.errors import UsageError
 from argosy.core.suggest import suggest_word
-from argosy.slurm.sbatch import HETEROGENEOUS_HINT
+from argosy.recipes.user_config import KEYS
 from argosy.slurm.sbatch_options import NATIVE_OPTIONS, SBATCH_FLAGS
 
-COMMAND_HINTS: Mapping[str, str] = {
-    "exec": "argosy run IMAGE -- COMMAND; in a running job: argosy attach JOB -- COMMAND",
-    "pull": "argosy images pull docker://NAME",
-    "push": "argosy images push IMAGE oras://REGISTRY/NAME",
-    "inspect": "argosy images info IMAGE",
-    "info": "argosy images info IMAGE",
-    "status": "argosy jobs",
-    "ps": "argosy jobs",
-    "squeue": "argosy jobs",
-    "list": "argosy images ls, argosy jobs or argosy sites ls",
-    "ls": "argosy images ls, argosy jobs or argosy sites ls",
-    "submit": "argosy launch IMAGE -- COMMAND",
-    "sbatch": "argosy launch IMAGE -- COMMAND; to translate a job script: argosy import job.sh",
-    "srun": "argosy launch IMAGE -- COMMAND; in an allocation, add --in-allocation",
-    "torchrun": "argosy launch IMAGE --launcher torchrun -- COMMAND",
-    "mpirun": "argosy launch IMAGE --launcher mpi -- COMMAND",
-    "salloc": "argosy launch IMAGE --interactive",
-    "scancel": "argosy cancel JOB",
-    "kill": "argosy cancel JOB",
-    "sinfo": "argosy queues",
-    "partitions": "argosy queues",
-    "new": "argosy wrap new for a wrapped environment, argosy sites new for a site profile",
-    "install": "argosy wrap environment.yml --prefix DIR",
-    "clean": "argosy cache gc",
-    "freeze": "argosy images freeze IMAGE",
-    "export": "argosy images export IMAGE --format FORMAT -o FILE",
-    "diff": "argosy images diff ONE OTHER",
-    "docker": "argosy run IMAGE -- COMMAND; docker starts it with --runtime docker",
-    "podman": "argosy run IMAGE -- COMMAND; podman starts it with --runtime podman",
-    "podman-hpc": "argosy run IMAGE -- COMMAND; podman-hpc starts it with --runtime podman-hpc",
-    "apptainer": "argosy run IMAGE -- COMMAND; argosy shell IMAGE",
-    "singularity": "argosy run IMAGE -- COMMAND; argosy shell IMAGE",
-    "enroot": "argosy run IMAGE -- COMMAND; enroot starts it with --runtime enroot",
-    "migrate": "argosy images pull docker://NAME",
-    "convert": "argosy images export IMAGE --format FORMAT -o FILE",
-    "diagnose": "argosy why JOB",
-    "preflight": "argosy check IMAGE --site NAME",
-    "version": "argosy --version",
-    "docs": "argosy COMMAND --help",
-}
-"""Command of another tool -> what to type."""
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+"""Dashes of web pages and text editors, which look like ``-``."""
 
-GPU_HINT = "GPUs are available in the container without an option; --gpu {} forces this method"
-TERMINAL_HINT = "no option is needed: the container uses your terminal"
-SITE_FLAGS_HINT = "the site's profile adds the flags of podman-hpc: argosy launch IMAGE --site NAME -- COMMAND"
-INDEX_HINT = "write it on a line of requirements.txt, as for pip; for PyTorch's own index use --torch-backend"
-COMMAND_HINT = "argosy wrap selects programs with -w PROGRAM,…; other commands accept a command after --"
-ENV_HINT = "use --env NAME=VALUE for a variable, or --error FILE for Slurm's error stream"
+DASHED = re.compile(rf"([-{DASHES}]+)([\w-]*(?:=.*)?)", re.DOTALL)
+"""An option, or ``--``, that begins with such a dash."""
 
-OPTION_HINTS: Mapping[str, str] = {
-    **dict.fromkeys(("--index-url", "--extra-index-url", "--find-links"), INDEX_HINT),
-    "--dev": "start argosy shell IMAGE --dev, or argosy run IMAGE --dev, in the allocation; launch has --with",
-    "--explain": "argosy explain, with the arguments of the launch, prints the source of each value",
-    "--nv": GPU_HINT.format("nv"),
-    "--rocm": GPU_HINT.format("rocm"),
-    "--nvccli": GPU_HINT.format("nvccli"),
-    "--device": GPU_HINT.format("cdi"),
-    **dict.fromkeys(("--command", "--commands"), COMMAND_HINT),
-    "-i": TERMINAL_HINT,
-    "-it": TERMINAL_HINT,
-    "-t": TERMINAL_HINT,
-    "--tty": TERMINAL_HINT,
-    "-e": ENV_HINT,
-    "--volume": "use --bind SRC:DST",
-    "--mount": "use --bind SRC:DST",
-    "--cleanenv": "software variables of the host do not enter the container; use --contain to hide its folders",
-    "--containall": "use --contain",
-    "--overlay": "use --dev to make the image writable",
-    "--writable": "use --dev to make the image writable",
-    "--writable-tmpfs": "use --dev to make the image writable",
-    "--fakeroot": "use --dev --fakeroot of 'argosy run' to be root in the container",
-    "--mpich": SITE_FLAGS_HINT,
-    "--cuda-mpi": SITE_FLAGS_HINT,
-    "--nccl": SITE_FLAGS_HINT,
-    "--cvmfs": SITE_FLAGS_HINT,
-    "--rm": "no option is needed: the container leaves nothing behind",
-    "--entrypoint": "give the command after --: argosy run IMAGE -- COMMAND",
-    "--gpus-per-task": "use --gpus-per-node N; add --sbatch-arg=--gpu-bind=single:1 for one GPU per rank",
-    "--ntasks-per-gpu": "use --ranks N; the default is one rank per GPU",
-    "--mem-per-cpu": "use --mem SIZE per node, or --mem-per-gpu SIZE",
-    "--dependency": "use --after JOBS, or --sbatch-arg=--dependency=…",
-    "--wrap": "give the command after --: argosy launch IMAGE -- COMMAND",
-    "--wait": "use --follow",
-    "--export": "use --env NAME=VALUE",
-    "--container-image": "give the image as the first argument: argosy launch IMAGE -- COMMAND",
-    "--container-mounts": "use --bind SRC:DST",
-    "--cpu-bind": "Argosy binds ranks to cores by the site's profile; 'argosy explain' shows how",
-    "--gpu-bind": "use --sbatch-arg=--gpu-bind=…; without it, each rank sees all GPUs of its node",
-    **dict.fromkeys(("--het-group", "--pack-group"), f"Argosy starts no heterogeneous jobs: {HETEROGENEOUS_HINT}"),
-    "--standalone": "no option is needed: Argosy sets up the rendezvous",
-    "--rdzv-endpoint": "no option is needed: Argosy sets up the rendezvous",
-    "--rdzv-backend": "no option is needed: Argosy sets up the rendezvous",
-    "--rdzv-id": "no option is needed: Argosy sets up the rendezvous",
-    "--master-addr": "no option is needed: Argosy sets MASTER_ADDR",
-    "--master-port": "no option is needed: Argosy sets MASTER_PORT",
-    "--node-rank": "no option is needed: Argosy sets the rank of each node",
-    "--max-restarts": "use --torchrun-arg=--max-restarts=N",
-    "--tee": "use --torchrun-arg=--tee=3, or --log-dir DIR",
-    "--tag": "use -o FILE; 'argosy images pull FILE NAME:TAG' adds it to the catalog",
-    **dict.fromkeys(("-r", "--requirement"), "give the file itself: argosy build requirements.txt -o IMAGE"),
-    "--prefix": "argosy wrap FILE --prefix DIR installs into a folder",
-}
-"""Option of another tool that Argosy does not have -> what to do."""
+
+def refuse_typographic_dashes(arguments: Sequence[str]) -> None:
+    """Refuse options that begin with a dash of a web page.
+
+    Raises
+    ------
+    UsageError
+        Names the first such option.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for argument in filter(_is_typographic, arguments[:end]):
+        raise UsageError(f"{argument!r} begins with a typographic dash", hint=f"write {_with_plain_dash(argument)}")
+
+
+def typographic_dash_note(arguments: Sequence[str]) -> str:
+    """Return a note about the first such argument of the user's program; empty if it has none."""
+    start = arguments.index("--") if "--" in arguments else len(arguments)
+    found = next(filter(_is_typographic, arguments[start:]), "")
+    return f"{found!r} begins with a typographic dash; your program gets it unchanged" if found else ""
+
+
+def _is_typographic(argument: str) -> bool:
+    match = DASHED.fullmatch(argument)
+    return match is not None and not match[1].isascii()
+
+
+def _with_plain_dash(argument: str) -> str:
+    """Return an option with ASCII dashes: text editors replace ``--`` with a long dash."""
+    name = argument.lstrip(f"-{DASHES}")
+    is_short = len(name.partition("=")[0]) == 1 and len(argument) == len(name) + 1
+    return f"-{name}" if is_short else f"--{name}"
 
 
 def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> UsageError:
@@ -135,25 +78,39 @@ def explain_mistake(error: click.ClickException, arguments: Sequence[str]) -> Us
         case click.MissingParameter():
             return _explain_missing(error, context)
         case click.BadOptionUsage():
-            return UsageError(f"{path}: {error.option_name} needs a value", hint=f"{_show_value(error, context)}{see}")
+            return _explain_no_value(error, context)
         case click.BadParameter():
             name = _parameter_name(error.param) or str(error.param_hint or "value")
             what = f"invalid {name}: {_explain_range(_sentence(error.message))}"
             return UsageError(what, hint=_hint_for_value(error, name) or see)
     extra = re.match(r"Got unexpected extra arguments? \((.*?)\)", error.format_message(), re.DOTALL)
-    if extra:
-        return UsageError(f"{path}: unexpected argument {extra[1]!r}", hint=see)
-    return UsageError(f"{path}: {_sentence(error.format_message())}", hint=see)
+    what = f"unexpected argument {extra[1]!r}" if extra else _sentence(error.format_message())
+    if extra and path == "argosy shell":
+        see = "for a command: argosy run IMAGE -- COMMAND"
+    return UsageError(f"{path}: {what}", hint=see)
 
 
-CHOICE_HINTS = {"cuda": "nv", "nvidia": "nv", "amd": "rocm", "squashfs": "sqsh", "tar": "oci-archive", "docker": "oci"}
-"""Value of another tool -> the choice that means it."""
+def _explain_no_value(error: click.BadOptionUsage, context: click.Context) -> UsageError:
+    """Explain an option without its value, or a flag with one."""
+    path, name = context.command_path, error.option_name
+    if "does not take a value" in error.message:
+        return UsageError(f"{path}: {name} takes no value", hint=f"write only {name}")
+    return UsageError(f"{path}: {name} needs a value", hint=f"{_show_value(error, context)}see '{path} --help'")
 
 
 def _hint_for_value(error: click.BadParameter, name: str) -> str:
     """Return a hint for a value that an option does not accept; empty if there is none."""
     if name in {"--gpus", "--gpus-per-node"} and error.message.startswith("0 "):
         return "use --gpu none for a job without GPUs"
+    value = match[1] if (match := re.match(r"'(.*?)'", error.message)) else ""
+    if value.startswith("=") and isinstance(error.param, click.Option):
+        return f"write {error.param.opts[0]} {value[1:]}"
+    if value == "--":
+        return f"the value of {name} is missing"
+    if name == "--gpu" and value.isdecimal():
+        return f"for a number of GPUs: --gpus {value}, or --gpus-per-node {value}"
+    if name == "--nodes" and (nodes := re.fullmatch(r"(\d+)[-:](\d+)", value)):
+        return f"for a range of nodes: --elastic {nodes[1]}:{nodes[2]}"
     near = _nearest_choice(error)
     return f"did you mean {near}?" if near else ""
 
@@ -172,10 +129,14 @@ def _find_context(arguments: Sequence[str]) -> click.Context:
     context = click.Context(app, info_name="argosy")
     for name in arguments[1:]:
         command = context.command
-        found = command.get_command(context, name) if isinstance(command, click.Group) else None
+        if not isinstance(command, click.Group):
+            break
+        names = [each for each in (name, getattr(command, "usual_command", "")) if each]
+        known = next((each for each in names if command.get_command(context, each)), "")
+        found = command.get_command(context, known) if known else None
         if found is None:
             break
-        context = click.Context(found, context, info_name=name)
+        context = click.Context(found, context, info_name=known)
     return context
 
 
@@ -207,7 +168,9 @@ def _parameter_name(parameter: click.Parameter | None) -> str:
 def _explain_no_option(error: click.NoSuchOption, path: str, arguments: Sequence[str]) -> UsageError:
     name = error.option_name
     what = f"{path} has no option {name}"
-    if answer := _answer_option(name, arguments):
+    if path == "argosy config set" and name[2:].replace("-", "_") in KEYS:
+        return UsageError(what, hint=f"write: {path} {name[2:].replace('-', '_')} VALUE")
+    if answer := COMMAND_OPTION_HINTS.get(path, {}).get(name) or _answer_option(name, arguments):
         return UsageError(what, hint=answer)
     options = [each for each in error.ctx.command.params if isinstance(each, click.Option)] if error.ctx else []
     by_name = {text: each for each in options for text in each.opts if text.startswith("--")}
@@ -241,25 +204,29 @@ def _example(context: click.Context, option: click.Option | None, name: str) -> 
     return " ".join([context.command_path, *names, *([name + value] if option else []), *command])
 
 
-MISSING_HINTS = {
-    "argosy wrap new --prefix": "for example: argosy wrap environment.yml --prefix ~/my-environment",
-    "argosy bundle --output": "for example: argosy bundle environment.yml -o my-image.tar",
-}
-"""Command and its missing option -> a whole line."""
-
-
 def _explain_missing(error: click.MissingParameter, context: click.Context) -> UsageError:
     path = context.command_path
-    if path in {"argosy run", "argosy shell"}:
+    if path == "argosy shell":
+        return UsageError(f"{path}: the image is missing", hint="write: argosy shell IMAGE")
+    if path == "argosy run":
         hint = "write: argosy run IMAGE -- python train.py, or: argosy shell IMAGE"
         named = "command" if context.params.get("image") else "image or the command"
         return UsageError(f"{path}: the {named} is missing", hint=hint)
     name = _parameter_name(error.param) or "an argument"
+    key, equals, value = str(context.params.get("key") or "").partition("=")
+    if path == "argosy config set" and equals:
+        return UsageError(f"{path}: key and value are two arguments", hint=f"write: {path} {key} {value or 'VALUE'}")
     choices = error.param.type.choices if error.param and isinstance(error.param.type, click.Choice) else ()
     evidence = f"choose one of: {', '.join(map(str, choices))}" if choices else ""
     usage = _example(context, error.param if isinstance(error.param, click.Option) else None, name)
     example = MISSING_HINTS.get(f"{path} {name}", f"write: {usage}; see '{path} --help'")
     return UsageError(f"{path}: {name} is missing", evidence=evidence, hint=example)
+
+
+def same_meaning(name: str, known: Collection[str]) -> str:
+    """Return the subcommand with the meaning of a name that other tools use; empty if there is none."""
+    names = (each for group in SAME_MEANING if name in group for each in group)
+    return next((each for each in names if each in known), "")
 
 
 def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageError:
@@ -273,15 +240,26 @@ def explain_no_command(name: str, path: str, commands: Iterable[str]) -> UsageEr
         The commands that exist there.
     """
     known = list(commands)
-    answer, near = COMMAND_HINTS.get(name, "") if path == "argosy" else "", suggest_word(name, known)
     what = f"there is no command {name!r}" if path == "argosy" else f"{path} has no command {name!r}"
-    if answer:
-        return UsageError(what, hint=f"in Argosy: {answer}")
-    if near:
-        return UsageError(what, hint=f"did you mean '{path} {near}'?")
-    if path == "argosy config" and name in {"show", "list", "ls"}:
-        return UsageError(what, hint="'argosy config' alone prints all values")
-    return UsageError(what, evidence=f"known: {', '.join(known)}", hint=f"see '{path} --help'")
+    hint = _hint_for_command(name, path, known)
+    evidence = "" if hint else f"known: {', '.join(known)}"
+    return UsageError(what, evidence=evidence, hint=hint or f"see '{path} --help'")
+
+
+def _hint_for_command(name: str, path: str, known: Sequence[str]) -> str:
+    """Return the hint for an unknown command; empty if there is none."""
+    if path == "argosy" and name in COMMAND_HINTS:
+        return f"in Argosy: {COMMAND_HINTS[name]}"
+    if path == "argosy config" and name in KEYS:
+        return f"write: argosy config set {name} VALUE"
+    if path in ALONE and name in {"show", "list", "ls", "info", "status"}:
+        return f"'{path}' alone {ALONE[path]}"
+    if path != "argosy" and (same := same_meaning(name, known)):
+        return f"did you mean '{path} {same}'?"
+    if name in app.list_commands(click.Context(app)):
+        return f"did you mean 'argosy {name}'?"
+    near = suggest_word(name, known)
+    return f"did you mean '{path} {near}'?" if near else ""
 
 
 def _answer_option(name: str, arguments: Sequence[str]) -> str:

@@ -25,6 +25,12 @@ class GroupedOption(click.Option):
         self.group = group
         self.synonyms = synonyms
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; refuse ``=x``, which is the value of ``-A=x``, as in getopt."""
+        if isinstance(value, str) and value.startswith("="):
+            raise click.BadParameter(f"{value!r} begins with '='", ctx, self)
+        return super().type_cast_value(ctx, value)
+
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the help without the synonyms."""
         with self._without_synonyms():

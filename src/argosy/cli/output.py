@@ -19,6 +19,8 @@ from argosy.core.store import write_text
 
 NARROWEST, NO_LIMIT = 40, 1 << 20
 WIDEST_PROSE = 110
+WIDEST_CELL = 30
+"""Columns of a cell; a longer one stays whole and moves the rest of its row to the next line."""
 LEAST_TEXT = 28
 """Columns that the last cell of a table row needs to stay on the row."""
 
@@ -40,26 +42,51 @@ def wrap_width() -> int:
 
 
 def render_table(rows: Sequence[Sequence[str]], width: int) -> str:
-    """Render rows in columns; text that does not fit continues on the next line, and nothing is cut.
+    """Render rows in columns; parameters as `table_lines`."""
+    return "\n".join(line for lines in table_lines(rows, width) for line in lines)
+
+
+def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Return the lines of each row of a table; text that does not fit continues on the next line, and nothing is cut.
 
     Parameters
     ----------
     width
-        Columns of the terminal. Only the last cell of a row wraps.
+        Columns of the terminal. Only the last cell of a row wraps; a row stays one line if there is no limit.
     """
-    most = max((len(row) for row in rows), default=1)
-    heads = [row[: most - 1] for row in rows]
-    widths = [max((len(head[n]) for head in heads if n < len(head)), default=0) for n in range(most - 1)]
-    left = sum(widths) + 2 * len(widths)
-    lines: list[str] = []
-    for row, head in zip(rows, heads, strict=True):
-        text = row[most - 1] if len(row) == most else ""
-        start = "".join(f"{cell:<{size}}  " for cell, size in zip(head, widths, strict=False))
-        lines += _render_row(start, text, left, width)
-    return "\n".join(lines)
+    widths = column_widths(rows, width)
+    left = table_left(widths)
+    found: list[list[str]] = []
+    for row in rows:
+        lines: list[str] = []
+        start = ""
+        for number, (cell, size) in enumerate(zip(row, widths, strict=False), 1):
+            start += f"{cell:<{size}}  "
+            if len(cell) > size:  # the next cells keep their columns
+                lines.append(start.rstrip())
+                start = " " * table_left(widths[:number])
+        text = row[len(widths)] if len(row) > len(widths) else ""
+        found.append([*lines, *_render_last(start, text, left, width)])
+    return found
 
 
-def _render_row(start: str, text: str, left: int, width: int) -> Iterator[str]:
+def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the widths of all columns but the last; long cells count only if there is plenty of space."""
+    most = max((len(row) for row in rows), default=1) - 1
+    columns = [[len(row[n]) for row in rows if n < len(row)] for n in range(most)]
+    widest = [max(column, default=0) for column in columns]
+    if table_left(widest) * 2 <= width:
+        return widest
+    return [max((size for size in column if size <= WIDEST_CELL), default=0) for column in columns]
+
+
+def table_left(widths: Sequence[int]) -> int:
+    """Return the column at which the last cell of a table begins."""
+    return sum(widths) + 2 * len(widths)
+
+
+def _render_last(start: str, text: str, left: int, width: int) -> Iterator[str]:
+    """Yield the line that ends with the last cell of a row, and the lines on which this cell continues."""
     if len(start) + len(text) <= width:
         yield (start + text).rstrip()
     elif width - left >= LEAST_TEXT:

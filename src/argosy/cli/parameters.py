@@ -75,13 +75,13 @@ class NamedPath(click.Path):
 
 
 IMAGE, SITE, JOB, PARTITION = Completed("image"), Completed("site"), Completed("job"), Completed("partition")
-LAUNCHER, KEY, FILE, FOLDER = Completed("launcher"), Completed("key"), Completed("file"), Completed("folder")
+KEY, FILE, FOLDER = Completed("key"), Completed("file"), Completed("folder")
 COMMAND = Program("file")
 NAMED = NamedPath(path_type=Path)
 NAMED_TEXT = NamedPath(readable=False)
 """A path as it was written: it may also be the reference of an image."""
 
-BY_NAME = {"site": SITE, "partition": PARTITION, "launcher": LAUNCHER, "after": JOB, "base": IMAGE}
+BY_NAME = {"site": SITE, "partition": PARTITION, "after": JOB, "base": IMAGE}
 BY_METAVAR = {"FILE": FILE, "PATH": FILE, "DIR": FOLDER, "SRC[:DST[:ro]]": FILE}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,12 +21,14 @@ import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ToolFailed, ToolMissing
 from argosy.core.forwarding import forwarding
+from argosy.core.idle import IDLE, TIMED_OUT, wait
 from argosy.core.locks import deferred_signals
-from argosy.core.pipes import decode_blocks, read_blocks, read_lines
 from argosy.core.shell import format_command
 
 if TYPE_CHECKING:
     import subprocess
+
+    Child = subprocess.Popen[bytes]
 
 Argv = tuple[str, ...]
 OnLine = Callable[[str], None]
@@ -57,48 +60,32 @@ PACKAGES = {
 """Debian packages of programs whose package has another name."""
 TERM_GRACE_SECONDS = 5.0
 
-TIMED_OUT = 124
-"""Exit code of a program that was ended because it transferred no data, as of timeout(1)."""
-
-IDLE = "no data"
-"""Begin of the message about such a program."""
-
-IDLE_BYTES = 200
-"""A program that transferred fewer bytes is idle. One HTTP request and its answer are longer."""
-
-IDLE_CHECKS = 20
-"""Number of looks at a program in its longest idle time."""
+BLOCK_BYTES = 65536
+LINE_END = re.compile(rb"\r?\n|\r(?!\n|$)")
+"""A carriage return at the end of a block may be the first half of a line end."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A program to start.
-
-    Attributes
-    ----------
-    argv
-        The program and its arguments.
-    cwd
-        Working directory; None means the caller's.
-    env
-        The complete environment; None means the caller's.
-    stdin
-        Text for standard input; None means empty.
-    stdin_file
-        Path of a file for standard input.
-    joined
-        Whether standard output and standard error of a captured program are one stream, which keeps their order.
-    idle
-        Seconds without data after which a captured program is ended; 0 means never. For programs that only transfer
-        data: the kernel counts all bytes that the program itself reads and writes, also those of the network.
-    """
+    """A program to start."""
 
     argv: Argv
+    """The program and its arguments."""
     cwd: str | None = None
+    """Working directory; None means the caller's."""
     env: Mapping[str, str] | None = None
+    """The complete environment; None means the caller's."""
     stdin: str | None = None
+    """Text for standard input; None means empty."""
     stdin_file: str | None = None
+    """Path of a file for standard input."""
     joined: bool = False
+    """Whether standard output and standard error of a captured program are one stream, which keeps their order."""
     idle: float = 0.0
+    """Seconds without data after which a captured program is ended; 0 means never.
+
+    For programs that only transfer data: the kernel counts all bytes that the program itself reads and writes, also
+    those of the network.
+    """
 
     def __str__(self) -> str:
         """Render the command as a line for a shell."""
@@ -172,7 +159,7 @@ def shorten_command(command: Command) -> str:
     return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"  # noqa: PLR2004 - see above
 
 
-_CAPTURED = set["subprocess.Popen[bytes]"]()
+_CAPTURED = set["Child"]()
 """The captured programs that run, of all threads."""
 
 
@@ -192,7 +179,7 @@ def ending_captured_programs() -> Iterator[None]:
         _ENDING.clear()
 
 
-def _terminate_group(child: subprocess.Popen[bytes]) -> None:
+def _terminate_group(child: Child) -> None:
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
@@ -214,7 +201,7 @@ class RealRunner:
         self._say(command)
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(Path(command.stdin_file).open("rb")) if command.stdin_file else None
-            child: subprocess.Popen[bytes] | None = None
+            child: Child | None = None
             try:
                 with deferred_signals():  # a signal before the assignment would leave the program running
                     child = self._popen(command, capture=True, source=source)
@@ -274,7 +261,7 @@ class RealRunner:
 
     def _popen(
         self, command: Command, *, capture: bool, errors: bool = False, source: IO[bytes] | None = None
-    ) -> subprocess.Popen[bytes]:
+    ) -> Child:
         import subprocess  # noqa: PLC0415 - it takes 5 ms, and a dry run starts no program
 
         self._find(command)
@@ -313,12 +300,12 @@ def _guard(signal_name: str) -> Argv:
     return (setpriv, "--pdeathsig", signal_name, "--") if setpriv else ()
 
 
-def _collect(child: subprocess.Popen[bytes], command: Command, on_line: OnLine | None) -> Reply:
+def _collect(child: Child, command: Command, on_line: OnLine | None) -> Reply:
     out: list[bytes] = []
     err: list[bytes] = []
     threads = [
-        threading.Thread(target=read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
-        threading.Thread(target=read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
+        threading.Thread(target=_read_blocks, args=(child.stdout if child.stderr else None, out.append), daemon=True),
+        threading.Thread(target=_read_lines, args=(child.stderr or child.stdout, err.append, on_line), daemon=True),
     ]
     patience: float | None = None
     try:
@@ -328,7 +315,7 @@ def _collect(child: subprocess.Popen[bytes], command: Command, on_line: OnLine |
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.write((command.stdin or "").encode())
                 child.stdin.close()
-        ended = _wait(child, command.idle)
+        ended = wait(child, command.idle)
         if not ended:
             _end_group(child)
         code = child.returncode if ended else TIMED_OUT
@@ -342,35 +329,48 @@ def _collect(child: subprocess.Popen[bytes], command: Command, on_line: OnLine |
                 thread.join(patience)
     if not ended:
         err.append(f"\n{command.argv[0]}: {IDLE} for {command.idle:.0f} seconds".encode())
-    return Reply(128 - code if code < 0 else code, decode_blocks(out), decode_blocks(err))
+    return Reply(128 - code if code < 0 else code, _decode_blocks(out), _decode_blocks(err))
 
 
-def _wait(child: subprocess.Popen[bytes], idle: float) -> bool:
-    """Wait until a program ends, and return whether it did so before it transferred no data for `idle` seconds."""
-    import subprocess  # noqa: PLC0415 - see _popen
-
-    looks, before = 0, 0
-    while looks < IDLE_CHECKS:
-        try:
-            child.wait(timeout=idle / IDLE_CHECKS if idle else None)
-        except subprocess.TimeoutExpired:
-            now = _transferred(child.pid)
-            looks, before = (looks + 1, before) if 0 <= now < before + IDLE_BYTES else (0, now)
-        else:
-            return True
-    return False
+def _read_blocks(stream: IO[bytes] | None, put: Callable[[bytes], None]) -> None:
+    """Read a stream to its end, or until another thread closes it after an interrupt."""
+    with contextlib.suppress(ValueError):
+        while stream is not None and (block := os.read(stream.fileno(), BLOCK_BYTES)):
+            put(block)
 
 
-def _transferred(pid: int) -> int:
-    """Return the bytes that a program has read and written; -1 if the kernel does not tell them (proc(5), io)."""
-    try:
-        rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines())
-        return int(rows["rchar"]) + int(rows["wchar"])
-    except (OSError, ValueError, KeyError):
-        return -1
+def _read_lines(stream: IO[bytes] | None, put: Callable[[bytes], None], on_line: Callable[[str], None] | None) -> None:
+    """Read a stream as `_read_blocks` does, and pass on its lines that are not empty.
+
+    A carriage return also ends a line, because progress bars write them.
+    """
+    if on_line is None:
+        _read_blocks(stream, put)
+        return
+    rest = b""
+
+    def split(block: bytes) -> None:
+        nonlocal rest
+        put(block)
+        *lines, rest = LINE_END.split(rest + block)
+        for line in lines:
+            _pass_on(line, on_line)
+
+    _read_blocks(stream, split)
+    _pass_on(rest, on_line)
 
 
-def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+def _pass_on(line: bytes, on_line: Callable[[str], None]) -> None:
+    if line.strip():
+        on_line(line.decode(errors="replace").rstrip())
+
+
+def _decode_blocks(blocks: list[bytes]) -> str:
+    """Return the text of all blocks."""
+    return b"".join(blocks).decode(errors="replace")
+
+
+def _close_pipes(child: Child) -> None:
     """Close this side of a child's pipes; unread input is lost."""
     for stream in (child.stdin, child.stdout, child.stderr):
         if stream is not None:
@@ -378,7 +378,7 @@ def _close_pipes(child: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
+def _end_group(child: Child) -> None:
     """Send SIGTERM, then SIGKILL to a child's process group, and wait for the child."""
     import subprocess  # noqa: PLC0415 - see _popen
 

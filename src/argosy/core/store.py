@@ -267,9 +267,15 @@ def make_folder(path: Path) -> None:
     if path.parent != path:
         make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
-    if group & stat.S_IWGRP and group & stat.S_ISGID and is_owned(path):
+    if is_shared(path.parent) and is_owned(path):
+        group = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_IRWXG | stat.S_ISGID)
         path.chmod(stat.S_IMODE(path.stat().st_mode) | group)
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether the users of a group share a folder: it is setgid and group-writable."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWGRP and mode & stat.S_ISGID)
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:

@@ -212,8 +212,8 @@ def list_folders(session: Session) -> list[CatalogImage]:
 
 
 def suggest_catalog_name(text: str, session: Session) -> str:
-    """Return the most similar name in the catalog; empty if no name is similar."""
-    return suggest_word(text, _catalog_names(session))
+    """Return the most similar name in the catalog, with or without a tag; empty if no name is similar."""
+    return suggest_word(text, [each for name in _catalog_names(session) for each in (name, name.partition(":")[0])])
 
 
 def _catalog_names(session: Session) -> list[str]:

@@ -6,11 +6,13 @@ configuration files are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from argosy.core.errors import UsageError
+from argosy.core.errors import SiteError, UsageError
 from argosy.core.model import Choice, ChoiceKey, Host
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
@@ -21,6 +23,7 @@ from argosy.recipes.launch_options import LAUNCH, LaunchOptions
 from argosy.recipes.option_row import PROJECT_FILE, Row, option_name, plain_values
 from argosy.recipes.user_config import KEYS, Setting, read_files, read_variables
 from argosy.runtimes.container_plan import parse_container, parse_versions
+from argosy.slurm.option_checks import refuse_invalid_mpi
 from argosy.slurm.sbatch import USER_DEFAULTS, JobOptions
 from argosy.slurm.times import slurm_time
 
@@ -130,6 +133,8 @@ def _convert(name: str, row: Row, options: Mapping[str, Any], host: Host) -> Any
             return tuple(filter(None, value.split(",")))
         case "image_has":
             return parse_versions(value)
+        case "mpi":
+            refuse_invalid_mpi(value, options.get("given", {}).get("mpi", ("", ""))[1])
     return value
 
 
@@ -166,6 +171,29 @@ def _with_ranks_per_node(wanted: Wanted, each: int) -> Wanted:
             hint="use one of the two options",
         )
     return replace(wanted, ranks=ranks)
+
+
+NAMES = ("site", "mode", "launcher", "runtime", "partition")
+"""Keys whose values errors quote."""
+
+
+@contextmanager
+def locate_given_values(given: Mapping[str, tuple[str, str]]) -> Iterator[None]:
+    """Add the file and line, or the variable, of each value that an error quotes and the user did not type.
+
+    Parameters
+    ----------
+    given
+        As for `with_sources`.
+    """
+    try:
+        yield
+    except (UsageError, SiteError) as error:
+        for key, (value, source) in given.items():
+            quoted = key in NAMES and re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", error.what)
+            if quoted and source not in error.evidence:
+                error.evidence = "\n".join(filter(None, (error.evidence, f"{source}: {key} = {value}")))
+        raise
 
 
 CHOICE_OF_KEY: Mapping[str, str] = {

@@ -34,6 +34,7 @@ from argosy.launch.elsewhere import (
 from argosy.launch.image_checks import check_imports, note_missing_program
 from argosy.launch.model import LaunchRequest, Purpose
 from argosy.launch.plan import plan_launch
+from argosy.launch.request import locate_given_values
 from argosy.launch.site_settings import container_at_site, parse_torch_version, validated_overlay_mode
 from argosy.recipes.option_row import PROJECT_FILE
 from argosy.runtimes.command_check import (
@@ -62,11 +63,12 @@ def prepare_launch(
     remote_image: Image | None = None,
 ) -> LaunchPlan:
     """Resolve and plan a launch; parameters and errors as `resolve_launch` and `plan_launch`."""
-    context = resolve_launch(
-        request, session, profile=profile, purpose=purpose, record=record, remote_image=remote_image
-    )
-    with locate_profile_errors(request.site, session.host):
-        return plan_launch(context)
+    with locate_given_values(request.given):
+        context = resolve_launch(
+            request, session, profile=profile, purpose=purpose, record=record, remote_image=remote_image
+        )
+        with locate_profile_errors(request.site, session.host):
+            return plan_launch(context)
 
 
 def resolve_launch(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
+
+from argosy.core.errors import UsageError
+from argosy.core.suggest import did_you_mean
 
 PROJECT_FILE = "argosy.toml"
 """Name of the project file; here because reading it loads more than most commands need."""
@@ -103,8 +106,14 @@ def plain_values(values: Mapping[str, Any], table: Any) -> dict[str, Any]:
     """Return values of options in one form: lists as tuples, variables as ``NAME=VALUE``, true as the bare value.
 
     Keys that are not options of the table are returned unchanged.
+
+    Raises
+    ------
+    UsageError
+        If a value is not among the choices of its option.
     """
     named, kinds = rows(table), types(table)
+    refuse_other_choices(values, named)
     return {name: _plain(value, named[name], kinds[name]) if name in named else value for name, value in values.items()}
 
 
@@ -114,6 +123,32 @@ def _plain(value: Any, row: Row, kind: Any) -> Any:
     if is_list(kind):
         return (value,) if isinstance(value, str) else tuple(value)
     return row.bare if value is True and row.bare else value
+
+
+def refuse_other_choices(
+    values: Mapping[str, Any], named: Mapping[str, Row], where: Callable[[str], str] | None = None
+) -> None:
+    """Refuse values that are not among the choices of their option.
+
+    Parameters
+    ----------
+    where
+        Returns the origin of the value of an option for the error, for example file and line.
+
+    Raises
+    ------
+    UsageError
+        Names the first such value and the choices.
+    """
+    for name, value in values.items():
+        choices = named[name].choices if name in named else ()
+        if choices and value and value not in choices:
+            written = [f"{where(name)}: {name} = {value}"] if where else []
+            raise UsageError(
+                f"invalid {name} {value!r}",
+                evidence="\n".join((*written, f"known: {', '.join(choices)}")),
+                hint=did_you_mean(str(value), choices, "choose one of them"),
+            )
 
 
 def option_name(name: str) -> str:

@@ -88,11 +88,6 @@ def read_recipe(
         Variables for ``${NAME}`` in pip lines.
     subdir
         conda's name of the platform; selects the packages of locks for several platforms.
-
-    Raises
-    ------
-    UsageError
-        If a file is missing or has an unknown format, a line is invalid, or files contradict each other.
     """
     reading = _Reading(environment or {}, cwd or Path.cwd(), subdir=subdir)
     parts = [_read_part(path, reading) for path in paths]
@@ -273,18 +268,9 @@ def _read_text(path: str, reading: _Reading, named_by: Where | None = None) -> t
 
 def _read_environment(path: str, reading: _Reading) -> Part:
     text, source = _read_text(path, reading)
-    found = parse_environment(text, path, environment=reading.environment)
-    own = Part(
-        name=found.name,
-        python=found.python,
-        conda=found.conda,
-        interpreter=found.interpreter,
-        channels=found.channels,
-        variables=found.variables,
-        sources=(source,),
-        notes=found.notes,
-    )
-    return _follow(own, found.pip, path, replace(reading, inside=((reading.cwd / path).resolve(),)))
+    part, pip = parse_environment(text, path, environment=reading.environment)
+    inside = replace(reading, inside=((reading.cwd / path).resolve(),))
+    return _follow(replace(part, sources=(source,)), pip, path, inside)
 
 
 def _read_requirements(path: str, reading: _Reading, named_by: Where | None = None) -> Part:

@@ -154,13 +154,7 @@ _Option = tuple[str, str]
 def parse_requirements(
     text: str, file: str, *, environment: Mapping[str, str], first_line: int = 1
 ) -> tuple[Entry, ...]:
-    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file.
-
-    Raises
-    ------
-    UsageError
-        If a line is invalid; the error shows the line, its position and a correction.
-    """
+    """Parse the text of a requirements file, or of one item below ``pip:`` in an environment file."""
     if "@EXPLICIT" in text.split():
         raise UsageError(
             f"cannot include {file}: it is an explicit list of conda packages",
@@ -270,6 +264,24 @@ def parse_package(text: str, where: Where, line: str) -> PipLine:
         return PipLine(line, name, PipKind.INDEX, where, spec=text)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
     return _with_url(PipLine(line, name, PipKind.URL, where, spec=text, extras=extras), parsed.url, parsed.marker)
+
+
+def locked_line(
+    name: str, where: Where, *, version: str = "", address: str = "", path: str = "", marker: str = "",
+    extras: Iterable[str] = (), hashes: Iterable[str] = (),
+) -> PipLine:  # fmt: skip
+    """Return the line of a package of a lock: at its path, at its address, or else at its version."""
+    own, names = tuple(sorted(filter(None, hashes))), f"[{','.join(sorted(extras))}]" if extras else ""
+    if path:
+        return PipLine(path, "", PipKind.LOCAL, where, path=path, extras=names, marker=marker, hashes=own)
+    suffix = f" ; {checked_marker(marker, where)}" if marker else ""
+    if address:
+        found = parse_package(f"{name}{names} @ {address}{suffix}", where, address)
+        return found if found.kind is PipKind.VCS else replace(found, hashes=own)
+    if not version:
+        raise UsageError(f"{name} has no version", evidence=str(where), hint="lock again with its own tool")
+    spec = f"{name}{names}=={version}{suffix}"
+    return PipLine(spec, name, PipKind.INDEX, where, spec=spec, hashes=own)
 
 
 _PYTHON_HINT = "choose a base with the Python that you need, or write 'python=3.11' in an environment.yml"

@@ -267,18 +267,14 @@ def parse_container(given: Mapping[str, Any], environment: Mapping[str, str]) ->
     Raises
     ------
     UsageError
-        If a bind mount, a variable, a GPU mode or a fingerprint is invalid.
+        If a bind mount, a variable or a fingerprint is invalid.
     """
-    gpu = given.get("gpu") or GpuMode.AUTO.value
-    modes = [mode.value for mode in GpuMode]
-    if gpu not in modes:
-        raise UsageError(f"invalid GPU mode {gpu!r}", hint=f"use one of {', '.join(modes)}")
     variables = [parse_variable(text, environment) for text in given.get("env", ())]
     return ContainerRequest(
         binds=tuple(parse_bind(each) for text in given.get("bind", ()) for each in BETWEEN_BINDS.split(text)),
         variables=tuple({variable.name: variable for variable in variables}.values()),
         workdir=given.get("workdir", ""),
-        gpu=GpuMode(gpu),
+        gpu=GpuMode(given.get("gpu") or GpuMode.AUTO),
         contain=bool(given.get("contain", False)),
         runtime=given.get("runtime", ""),
         signed_by=tuple(map(parse_signer, given.get("signed_by", ()))),

@@ -113,7 +113,7 @@ def choose_mode(site: Site, asked: str, image: str = "") -> tuple[Site, str]:
         raise SiteError(
             f"{site.name} has no mode {asked!r}",
             evidence=f"its modes: {', '.join(site.modes) or 'none'}",
-            hint=did_you_mean(asked, site.modes, "remove --mode", form="--mode {}"),
+            hint=did_you_mean(asked, site.modes, "remove the mode", form="--mode {}"),
         )
     of_image = (name for name, mode in site.modes.items() if any(fnmatchcase(image, known) for known in mode.images))
     default = (name for name, mode in site.modes.items() if mode.default)

@@ -104,6 +104,28 @@ def parse_warning(text: str) -> tuple[str, int]:
     return name, seconds
 
 
+def refuse_invalid_mpi(value: str, source: str) -> None:
+    """Refuse a value of ``srun --mpi`` that no Slurm has.
+
+    Parameters
+    ----------
+    source
+        File and line, or variable, that sets the value; empty for the command line.
+
+    Raises
+    ------
+    UsageError
+        If it is not one of them.
+    """
+    known = "pmix, pmi2, cray_shasta"
+    if not re.fullmatch(r"pmix(_v\d)?|pmi2|cray_shasta", value):
+        raise UsageError(
+            f"invalid mpi {value!r}",
+            evidence=f"{source}: mpi = {value}\nknown: {known}" if source else f"known: {known}",
+            hint="'srun --mpi=list' lists the values that the cluster supports",
+        )
+
+
 MEMORY = re.compile(r"(\d{1,18})(?:([KMGT])B?)?")
 MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 """Unit of Slurm's ``--mem`` -> MB of 2**20 bytes (sbatch(1)); without a unit, the value is in MB."""

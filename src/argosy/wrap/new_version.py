@@ -17,7 +17,8 @@ from argosy.core.render import count
 from argosy.core.session import Session
 from argosy.core.store import fill_once
 from argosy.images.open import OpenedImage, inspect_squashfs, open_image
-from argosy.images.prefix import image_of_prefix, version_folder
+from argosy.images.prefix import current_version, image_of_prefix, version_folder
+from argosy.images.programs import lacks_path
 from argosy.recipes.user_config import configured_site
 from argosy.runtimes.choose import gpu_at_sites
 from argosy.runtimes.container_plan import ContainerPlan
@@ -30,7 +31,6 @@ from argosy.wrap.check import refuse_gpu_build_at_site
 from argosy.wrap.model import InContainer, PrefixRecipe, Settings, Version, WrapReport
 from argosy.wrap.plan import (
     chosen_inside,
-    look_inside,
     plan_commands,
     plan_paths,
     refuse_host_setting,
@@ -40,6 +40,7 @@ from argosy.wrap.plan import (
     refuse_unusable_interpreter,
     venv_interpreter,
 )
+from argosy.wrap.probe import probe_image
 from argosy.wrap.render import write_version_files
 from argosy.wrap.root_entries import find_root
 from argosy.wrap.sources import VersionImage
@@ -100,7 +101,7 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
     opened = inspect_squashfs(open_image(image), session)
     paths = plan_paths(settings, argosy=opened.image.argosy, image=str(recipe), at=recipe.at)
     if new.inside is None:
-        refuse_missing_paths(paths, opened.image, shown=str(recipe))
+        refuse_missing_paths([path for path in paths if lacks_path(path, opened.image)], str(recipe))
     prefix_session = replace(session, paths=replace(session.paths, cache=prefix / CACHE))
     plan = _prepare_start(opened, image_of_prefix(prefix), settings, prefix_session, session)
     settings = with_gpu_mode(settings, recipe, plan.runtime.name, session)
@@ -124,7 +125,7 @@ def _write_version_files(prefix: Path, number: int, draft: Draft, new: VersionIm
         size=image.stat().st_size if image.is_file() else 0,
         trees=(*own, root.folder) if root.folder else own,
         commands=commands.commands,
-        notes=plan_notes(commands.hidden, settings.binds),
+        notes=collect_notes(commands.hidden, settings.binds),
     )
     write_version_files(image.parent, version, plan, inside, commands, root)
     return version
@@ -155,18 +156,20 @@ def _list_programs(plan: ContainerPlan, paths: tuple[str, ...], new: VersionImag
     """List the programs to wrap, and check that the image can run them."""
     recipe = new.recipe
     if new.inside is None:
-        inside = look_inside(plan, paths, session, image=str(recipe))
+        inside = probe_image(plan, paths, session, image=str(recipe))
     else:
         interpreter = venv_interpreter(new.inside)
-        in_image = look_inside(plan, (interpreter,) if interpreter else (), session, image=str(recipe))
-        refuse_unusable_interpreter(recipe.sources[0], interpreter, in_image)
+        in_image = probe_image(plan, (interpreter,) if interpreter else (), session, image=str(recipe))
+        folder = Path(interpreter).parent.parent
+        prefix = str(folder) if interpreter and current_version(folder) is not None else ""
+        refuse_unusable_interpreter(recipe.sources[0], interpreter, in_image, prefix=prefix)
         inside = chosen_inside(new.inside, paths, in_image)
     refuse_newer_glibc(new.needs, inside)
     refuse_gpu_build_at_site(recipe, plan, inside, session)
     return inside
 
 
-def plan_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]) -> tuple[str, ...]:
+def collect_notes(hidden: tuple[tuple[str, str, str], ...], binds: tuple[Bind, ...]) -> tuple[str, ...]:
     """Return notes on commands that others hide, and on bind mounts whose source this machine does not have."""
     gone = [bind.source for bind in binds if not bind.optional and not os.path.lexists(bind.source)]
     return (

@@ -1,30 +1,21 @@
-"""Plan a version of a prefix: its commands, and the folders that its containers show."""
+"""Plan a version of a prefix: its commands, and the folders that its containers show; pure."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import msgspec
 
 from argosy.core.errors import CheckFailed, ImageError, UsageError
 from argosy.core.layout import ENV_PREFIX, NOT_FROM_CALLER, ROOT
-from argosy.core.model import Host, Image
+from argosy.core.model import Host
 from argosy.core.parse import parse_int
-from argosy.core.process import tool_error
 from argosy.core.records import replace
-from argosy.core.session import Session
-from argosy.core.shell import NAME
-from argosy.images.prefix import current_version
-from argosy.images.programs import lacks_path
 from argosy.runtimes.choose import load_command
-from argosy.runtimes.container_plan import ContainerPlan
-from argosy.runtimes.open_container import start_command
 from argosy.sites.profile import Site
 from argosy.wrap.model import InContainer, Needs, PrefixRecipe, Settings, SourceKind, Wrapped
-from argosy.wrap.templates import read_template
 
 SYSTEM_FOLDERS = ("bin", "boot", "dev", "etc", "lib*", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 """Folders at the root that belong to the image: those of the host are not mounted, except /tmp and /var/tmp."""
@@ -101,24 +92,6 @@ def refuse_relative_paths(settings: Settings, recipe: PrefixRecipe) -> None:
             )
 
 
-def refuse_missing_paths(paths: Iterable[str], image: Image, *, shown: str) -> None:
-    """Refuse paths that the image file does not contain, before the image is unpacked.
-
-    Parameters
-    ----------
-    shown
-        The image as the user wrote it.
-
-    Raises
-    ------
-    ImageError
-        If the image certainly lacks a path or program. Paths behind links are checked in the container.
-    """
-    missing = tuple(path for path in paths if lacks_path(path, image))
-    if missing:
-        raise _no_programs(shown, missing, "")
-
-
 def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> CommandsPlan:
     """Choose the commands; of two with the same name, the first one is used, as on a PATH.
 
@@ -127,8 +100,7 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
     ImageError
         If a path is not in the image, or there is no program.
     """
-    if inside.missing:
-        raise _no_programs(image, inside.missing, f"PATH of the image: {inside.path}")
+    refuse_missing_paths(inside.missing, image, f"PATH of the image: {inside.path}")
     chosen: dict[str, str] = {}
     hidden: list[tuple[str, str, str]] = []
     for target in inside.programs:
@@ -145,9 +117,22 @@ def plan_commands(inside: InContainer, paths: Iterable[str], *, image: str) -> C
     return CommandsPlan(tuple(Wrapped(name, chosen[name]) for name in sorted(chosen)), links, tuple(hidden))
 
 
-def _no_programs(image: str, missing: Iterable[str], evidence: str) -> ImageError:
-    what = f"{image} has no programs at {', '.join(missing)}"
-    return ImageError(what, evidence=evidence, hint="check the path: argosy run IMAGE -- ls /opt")
+def refuse_missing_paths(missing: Sequence[str], image: str, evidence: str = "") -> None:
+    """Refuse paths that the image does not contain.
+
+    Parameters
+    ----------
+    image
+        The image as the user wrote it.
+
+    Raises
+    ------
+    ImageError
+        If there is one.
+    """
+    if missing:
+        what = f"{image} has no programs at {', '.join(missing)}"
+        raise ImageError(what, evidence=evidence, hint="check the path: argosy run IMAGE -- ls /opt")
 
 
 def chosen_inside(found: InContainer, paths: Iterable[str], image: InContainer) -> InContainer:
@@ -194,7 +179,7 @@ def venv_interpreter(inside: InContainer) -> str:
     return f"{settings['home']}/python{version}" if settings.get("home") else ""
 
 
-def refuse_unusable_interpreter(source: str, interpreter: str, image: InContainer) -> None:
+def refuse_unusable_interpreter(source: str, interpreter: str, image: InContainer, *, prefix: str = "") -> None:
     """Refuse a venv whose Python is missing in the container, or is a command of another prefix.
 
     Parameters
@@ -203,6 +188,8 @@ def refuse_unusable_interpreter(source: str, interpreter: str, image: InContaine
         The Python of the venv; empty if it is not a venv.
     image
         The facts about the image; its missing paths contain the interpreter, if the image does not have it.
+    prefix
+        The prefix whose command the interpreter is; empty if it is another program.
 
     Raises
     ------
@@ -211,12 +198,11 @@ def refuse_unusable_interpreter(source: str, interpreter: str, image: InContaine
         container.
     """
     pip = f"{source}/bin/pip freeze > requirements.txt; argosy wrap requirements.txt --prefix DIR"
-    other = PurePosixPath(interpreter).parent.parent
-    if interpreter and current_version(Path(other)) is not None:
+    if prefix:
         raise UsageError(
-            f"cannot wrap {source}: its Python is a wrapped command of {other}, which does not start in a container",
+            f"cannot wrap {source}: its Python is a wrapped command of {prefix}, which does not start in a container",
             evidence=f"home = {PurePosixPath(interpreter).parent}",
-            hint=f"add its packages to that prefix: argosy wrap update {other} PACKAGE…",
+            hint=f"add its packages to that prefix: argosy wrap update {prefix} PACKAGE…",
         )
     if interpreter in image.missing and f"/{PurePosixPath(interpreter).parts[1]}" in image.folders:
         raise UsageError(
@@ -240,7 +226,7 @@ def settings_at_site(settings: Settings, site: Site, host: Host) -> tuple[Settin
         return replace(settings, runtime=runtime.name), ""
     module = load_command(site)
     load = f"run '{module}', or " if module else ""
-    note = f"{runtime.name}, the runtime of {site.name}, is not installed here: {load}create the prefix at the site"
+    note = f"{runtime.name}, the runtime of {site.name}, is not installed here: {load}wrap on a node of it"
     return settings, "" if settings.runtime else note
 
 
@@ -278,35 +264,6 @@ def refuse_newer_glibc(needs: Needs, inside: InContainer) -> None:
         )
 
 
-def parse_environ(text: str, where: str) -> tuple[tuple[str, str], ...]:
-    """Parse a file of variables: lines ``NAME=VALUE`` or ``export NAME=VALUE``, quoted as in a shell.
-
-    Raises
-    ------
-    UsageError
-        If a line has another form, or its value refers to other variables or commands.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        row = line.strip().removeprefix("export ").strip()
-        if not row or row.startswith("#"):
-            continue
-        name, is_given, raw = row.partition("=")
-        try:
-            values = shlex.split(raw, comments=True)
-        except ValueError:
-            values = ["", ""]
-        late = any(mark in raw for mark in "$`") and not raw.startswith("'")
-        if not is_given or not NAME.match(name) or len(values) > 1 or late:
-            raise UsageError(
-                f"invalid line in {where}: not a variable with a fixed value",
-                evidence=f"{where}:{number}: {line}",
-                hint="write NAME=VALUE; put a value with $ between single quotes",
-            )
-        found[name] = values[0] if values else ""
-    return tuple(found.items())
-
-
 def merge_files(known: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
     """Return the environment files of an update: a file replaces one of the same name; others are added at the end."""
     files = {PurePosixPath(path).name: path for path in known}
@@ -318,64 +275,3 @@ def dropped_variables(recipe: PrefixRecipe) -> tuple[str, ...]:
     """Return the caller's variables to remove, because they refer to software of the host."""
     kept = {"VIRTUAL_ENV"} if recipe.kind is SourceKind.FOLDER else set()
     return tuple(name for name in NOT_FROM_CALLER if name not in kept)
-
-
-MARK = "argosy:"
-"""Prefix of each line of ``look.sh``, because an image's own scripts may print, too."""
-
-
-CONTAINER_HINT = "see whether a container of the image starts: argosy run IMAGE -- /bin/sh -c true"
-
-
-def look_inside(plan: ContainerPlan, paths: Iterable[str], session: Session, *, image: str) -> InContainer:
-    """Start a container once, and list the programs to wrap.
-
-    Parameters
-    ----------
-    image
-        The image as the user wrote it, for errors.
-
-    Raises
-    ------
-    ImageError
-        If the image has no shell.
-    ToolFailed
-        If the container does not start.
-    """
-    command = start_command(plan, ("/bin/sh", "-c", read_template("look.sh"), "sh", *paths), session)
-    reply = session.runner.run(command)
-    inside = parse_look(reply.stdout)
-    if inside is not None:
-        return inside
-    if any(text in reply.stderr for text in ('"/bin/sh"', "/bin/sh: no such", "no /bin/sh", "execvp /bin/sh")):
-        raise ImageError(
-            f"cannot list the programs of {image}: it has no /bin/sh",
-            evidence=reply.stderr.strip(),
-            hint="use an image with a shell, or start the program with argosy run IMAGE -- PROGRAM",
-        )
-    raise tool_error(command, reply, doing="looking for programs in the image", hint=CONTAINER_HINT)
-
-
-def parse_look(text: str) -> InContainer | None:
-    """Parse the output of ``look.sh``; return None if the script did not finish."""
-    rows = [line.removeprefix(MARK).partition(":") for line in text.splitlines() if line.startswith(MARK)]
-    found: dict[str, list[str]] = {}
-    for key, _, value in rows:
-        found.setdefault(key, []).append(value)
-    if "end" not in found:
-        return None
-    return InContainer(
-        programs=tuple(found.get("program", ())),
-        missing=tuple(found.get("missing", ())),
-        path=next(iter(found.get("path", ())), ""),
-        neighbours=tuple(found.get("neighbour", ())),
-        folders=tuple(found.get("folder", ())),
-        python=next(iter(found.get("python", ())), ""),
-        glibc=next(iter(found.get("glibc", ())), "").removeprefix("glibc "),
-        venv=_settings(found.get("setting", ())),
-    )
-
-
-def _settings(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    rows = (line.partition("=") for line in lines)
-    return tuple((key.strip().lower(), value.strip()) for key, sign, value in rows if sign)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from argosy.core.errors import UsageError
 from argosy.core.os_errors import missing_file, translate_os_errors
 from argosy.core.parse import parse_path
 from argosy.core.records import replace
+from argosy.core.shell import NAME
 from argosy.images.identify import Kind, identify_file, read_tar_names
 from argosy.images.prefix import current_version
 from argosy.recipes.build_options import DEFAULT_BASE, PACKAGE_ROWS
@@ -19,7 +21,6 @@ from argosy.recipes.option_row import option_name
 from argosy.recipes.read import MAYBE_LOCKS
 from argosy.recipes.user_config import fill_options
 from argosy.wrap.model import PrefixRecipe, SourceKind
-from argosy.wrap.plan import parse_environ
 
 FILES = frozenset({Kind.TEXT, Kind.EMPTY})
 
@@ -146,3 +147,32 @@ def read_environ(path: Path) -> tuple[tuple[str, str], ...]:
     """
     with translate_os_errors(path.parent):
         return parse_environ(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_environ(text: str, where: str) -> tuple[tuple[str, str], ...]:
+    """Parse a file of variables: lines ``NAME=VALUE`` or ``export NAME=VALUE``, quoted as in a shell.
+
+    Raises
+    ------
+    UsageError
+        If a line has another form, or its value refers to other variables or commands.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        row = line.strip().removeprefix("export ").strip()
+        if not row or row.startswith("#"):
+            continue
+        name, is_given, raw = row.partition("=")
+        try:
+            values = shlex.split(raw, comments=True)
+        except ValueError:
+            values = ["", ""]
+        late = any(mark in raw for mark in "$`") and not raw.startswith("'")
+        if not is_given or not NAME.match(name) or len(values) > 1 or late:
+            raise UsageError(
+                f"invalid line in {where}: not a variable with a fixed value",
+                evidence=f"{where}:{number}: {line}",
+                hint="write NAME=VALUE; put a value with $ between single quotes",
+            )
+        found[name] = values[0] if values else ""
+    return tuple(found.items())

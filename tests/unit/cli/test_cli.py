@@ -19,7 +19,7 @@ import pytest
 from argosy.cli.__main__ import run_app
 from argosy.cli.app import COMMANDS, app
 from argosy.cli.cmd_run import run
-from argosy.cli.mistakes import COMMAND_HINTS, OPTION_HINTS
+from argosy.cli.hints import COMMAND_HINTS, OPTION_HINTS
 from argosy.core.session import PlainReporter
 from argosy.recipes.launch_options import LAUNCH
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, Version
@@ -165,7 +165,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
     [
         (("biuld",), 2, "did you mean 'argosy build'?"),
         (("wrap", "updat", "env", "tqdm"), 2, "did you mean 'argosy wrap update'?"),
-        (("wrap", "x", "--prefix"), 2, "see 'argosy wrap --help'"),
+        (("wrap", "x", "--prefix"), 2, "see 'argosy wrap new --help'"),
         (("wrap", "", "--prefix", "env"), 2, "invalid SOURCES: the path is empty"),
         (("build", "nothing.yml", "--base", "debian:bookworm", "-o", "x.sif"), 2, "nothing.yml"),
         (("images", "info", "nothing.sif"), 2, "there is no image 'nothing.sif'"),
@@ -177,7 +177,7 @@ def test_a_dry_run_of_a_launch_imports_no_other_command() -> None:
         (("run", "nothing.sif", "--", "prog", "--dry-run"), 125, "there is no image"),
         (("why", ""), 2, "there is no log ''"),
         (("why", "/usr"), 2, "'/usr' is a folder, not a log\n  -> name a file in it"),
-        (("cache", "ls"), 2, "argosy cache has no command 'ls'\n  known: gc, info"),
+        (("cache", "edit"), 2, "argosy cache has no command 'edit'\n  known: gc, info"),
         (("images", "export", "x.sif", "-o", "y"), 2, "--format is missing\n  choose one of: sif, sqsh,"),
         (("build", "numpy", "--base", "debian:bookworm", "-o", "x.sif"), 2, "echo numpy > requirements.txt"),
         (("build", "--locked", __file__, "-o", "x.sif"), 6, "is not a lock\n  -> use a file that argosy lock wrote"),
@@ -245,6 +245,53 @@ def test_a_mistake_gives_one_message_and_its_code(
         (("build", "r.txt", "--extra-index-url", "u", "-o", "x"), "-> write it on a line of requirements.txt"),
         (("build", "r.txt", "-t", "mine", "-o", "x"), "-o FILE names the image"),
         (("config", "show"), "'argosy config' alone prints all values"),
+        (("config", "list"), "'argosy config' alone prints all values"),
+        (
+            ("run", "x.sif", "\u2014gpu", "none", "--", "true"),
+            "typographic dash, as web pages contain it\n  -> write --gpu\n",
+        ),
+        (("run", "x.sif", "\u2013gpu=none", "--", "true"), "-> write --gpu=none\n"),
+        (("run", "x.sif", "\u2013\u2013", "true"), "-> write --\n"),
+        (("launch", "x.sif", "\u2013A", "p", "--", "true"), "-> write -A\n"),
+        (("launch", "x.sif", "--", "true", "\u2013epochs", "3"), "your program gets it unchanged\n"),
+        (("launch", "x.sif", "--dry-run=true", "--", "ls"), "--dry-run takes no value\n  -> write only --dry-run\n"),
+        (("launch", "x.sif", "-A=p", "--", "ls"), "invalid --account: '=p' begins with '='\n  -> write -A p\n"),
+        (("launch", "x.sif", "-N=2", "--", "ls"), "-> write -N 2\n"),
+        (("launch", "x.sif", "-N", "--", "ls"), "-> the value of --nodes is missing\n"),
+        (("launch", "x.sif", "--gpu", "8", "--", "ls"), "for a number of GPUs: --gpus 8"),
+        (("launch", "x.sif", "--nodes", "2-4", "--", "ls"), "--elastic 2:4"),
+        (("launch", "x.sif", "--launcher", "deepspeed", "--", "ls"), "did you mean torchrun?"),
+        (("launch", "x.sif", "--cluster", "lumi-g", "--", "ls"), "--site NAME selects the site"),
+        (("explain", "x.sif", "--dry-run", "--", "ls"), "'argosy explain' starts nothing"),
+        (("run", "x.sif", "--gpus", "all", "--", "ls"), "GPUs are available in the container without an option"),
+        (("run", "x.sif", "--ipc=host", "--", "ls"), "the container shares network, memory and processes"),
+        (("run", "-w", "/w", "x.sif", "--", "ls"), "use --workdir DIR"),
+        (("build", "r.txt", "--from", "debian", "-o", "x"), "use --base BASE"),
+        (("build", "r.txt", "--fakeroot", "-o", "x"), "--build-backend chooses how"),
+        (("shell",), "argosy shell: the image is missing\n  -> write: argosy shell IMAGE\n"),
+        (("shell", "x.sif", "--", "ls"), "unexpected argument 'ls'\n  -> for a command: argosy run IMAGE -- COMMAND"),
+        (("-v",), "argosy --version prints the version"),
+        (
+            ("wrap", "r.txt", "--prefix"),
+            "--prefix needs a value\n  -> write: --prefix DIR; see 'argosy wrap new",
+        ),
+        (("wrap", "ls"), "did you mean 'argosy wrap history'?"),
+        (("config", "set", "site=lumi-g"), "-> write: argosy config set site lumi-g\n"),
+        (("config", "set", "--site", "lumi-g"), "-> write: argosy config set site VALUE\n"),
+        (("config", "account", "p"), "-> write: argosy config set account VALUE\n"),
+        (("cache", "gc", "--keep", "20"), "invalid --keep '20'"),
+        (("jobs", "ls"), "'argosy jobs' alone lists your jobs"),
+        (("jobs", "cancel", "15"), "did you mean 'argosy cancel'?"),
+        (("images", "build"), "did you mean 'argosy build'?"),
+        (("images", "show", "digits"), "did you mean 'argosy images info'?"),
+        (("images", "clean"), "did you mean 'argosy images gc'?"),
+        (("images", "delete", "x"), "did you mean 'argosy images rm'?"),
+        (("sites", "list"), "did you mean 'argosy sites ls'?"),
+        (("sites", "info", "lumi-g"), "did you mean 'argosy sites show'?"),
+        (("sites", "check", "x.toml"), "did you mean 'argosy sites lint'?"),
+        (("cache", "ls"), "did you mean 'argosy cache info'?"),
+        (("cache", "clear"), "did you mean 'argosy cache gc'?"),
+        (("sessions", "kill", "x"), "did you mean 'argosy sessions stop'?"),
         (("wrap", "r.txt"), "for example: argosy wrap environment.yml --prefix"),
         (("sbatch", "job.sh"), "argosy import job.sh"),
         (("launch", "x.sif", "--site", "marenostrum5", "--", "ls"), "-> did you mean mn5-acc or mn5-gpp?"),
@@ -275,6 +322,22 @@ def test_every_report_is_available_as_json(tmp_path: Path) -> None:
     assert {site["name"] for site in json.loads(argosy("sites", "ls", "--json").stdout)} >= {"local"}
     assert json.loads(argosy("sites", "show", "local", "--json").stdout)["name"] == "local"
     assert json.loads(argosy("images", "ls", "--json", ARGOSY_IMAGES=str(tmp_path)).stdout) == []
+
+
+def test_an_empty_catalog_says_how_to_add_an_image(tmp_path: Path) -> None:
+    said = argosy("images", "ls", ARGOSY_IMAGES=str(tmp_path))
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith(f"no images in {tmp_path}")
+    assert "argosy images pull docker://" in said.stdout
+    assert (
+        "argosy images pull docker://" in argosy("images", "ls", "--has", "torch", ARGOSY_IMAGES=str(tmp_path)).stdout
+    )
+
+
+def test_a_misspelt_name_is_found_in_a_catalog_of_versions(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits/2026-01-01.sif").touch()
+    assert "did you mean digits?" in argosy("images", "info", "digts", ARGOSY_IMAGES=str(tmp_path)).stderr
 
 
 def test_a_defect_is_reported_as_one_with_its_traceback_on_request() -> None:
@@ -461,6 +524,49 @@ def test_an_invalid_default_is_refused_before_it_is_written(tmp_path: Path) -> N
     assert said.returncode == 2
     assert "invalid time limit '1hh'" in said.stderr
     assert not (tmp_path / "argosy").exists()
+
+
+@pytest.mark.parametrize("key", ["launcher", "runtime", "container_per", "mpi"])
+def test_a_default_that_no_launch_accepts_is_refused_before_it_is_written(key: str, tmp_path: Path) -> None:
+    said = argosy("config", "set", key, "foo", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert f"invalid {key} 'foo'" in said.stderr
+    assert "  known: " in said.stderr
+    assert not (tmp_path / "argosy").exists()
+
+
+def test_an_invalid_choice_in_a_configuration_file_names_the_file_and_can_be_repaired(tmp_path: Path) -> None:
+    folder = tmp_path / "argosy"
+    folder.mkdir()
+    (folder / "config.toml").write_text('qos = "q"\ncontainer_per = "nodes"\n')
+    words = ("launch", "/p/x.sif", "--site=lumi-g", "--account=p", "--dry-run", "--", "true")
+    said = argosy(*words, XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 2
+    assert said.stderr.splitlines() == [
+        "argosy: invalid container_per 'nodes'",
+        f"  {folder}/config.toml:2: container_per = nodes",
+        "  known: node, rank",
+        "  -> did you mean node?",
+    ]
+    assert argosy("config", "set", "container_per", "node", XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    assert argosy(*words, XDG_CONFIG_HOME=str(tmp_path)).returncode == 0
+    said = argosy("run", "/p/x.sif", "--", "true", XDG_CONFIG_HOME=str(tmp_path), ARGOSY_RUNTIME="aptainer")
+    assert "  ARGOSY_RUNTIME: runtime = aptainer\n" in said.stderr
+    assert "did you mean apptainer?" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("ARGOSY_MODE=foo", "--site lumi-g --account p"),
+        ("ARGOSY_LAUNCHER=srun", ""),
+        ("ARGOSY_SITE=lumi-h", "--account p"),
+    ],
+)
+def test_an_error_about_a_default_names_the_place_that_sets_it(variable: str, words: str) -> None:
+    name, _, value = variable.partition("=")
+    said = argosy("launch", "/p/x.sif", *words.split(), "--dry-run", "--", "true", **{name: value})
+    assert f"  {name}: {name.removeprefix('ARGOSY_').lower()} = {value}\n" in said.stderr
 
 
 def test_an_invalid_time_at_a_site_with_partitions_is_a_usage_error() -> None:

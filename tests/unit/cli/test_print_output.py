@@ -33,7 +33,7 @@ def test_nothing_is_wrapped_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     assert output_width() == NO_LIMIT
     row = Explained("job", "--account", "v" * 60, "a long reason " * 20, "option")
-    assert len(render_explained([row], output_width(), evidence=False)) == 1
+    assert [len(lines) for lines in render_explained([row], output_width(), evidence=False)] == [1]
 
 
 def test_a_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +47,28 @@ def test_a_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reasons_follow_on_the_next_line_if_columns_do_not_fit() -> None:
     row = Explained("job", "--account", "p", "the reason", "option", "https://a; https://b")
     assert render_explained([row], 40, evidence=True) == [
-        "  --account = p",
-        "      the reason [option]",
-        "      https://a",
-        "      https://b",
+        ["  --account = p", "      the reason [option]", "      https://a", "      https://b"]
     ]
+
+
+def test_a_long_cell_moves_the_rest_of_its_row_below_and_no_column_shifts() -> None:
+    path = "/scratch/" + "x" * 40
+    rows = [("bind", "/a", "option", "requested"), ("bind", path, "site", "the reason of the site")]
+    assert render_table(rows, 80).splitlines() == [
+        "bind  /a  option  requested",
+        f"bind  {path}",
+        "          site    the reason of the site",
+    ]
+    assert [line.index("re") for line in render_table(rows, NO_LIMIT).splitlines()] == [65, 69]
+
+
+def test_all_values_of_an_explanation_have_one_form() -> None:
+    rows = [
+        Explained("job", "--account", "p", "short", "option"),
+        Explained("container", "bind", "/scratch/" + "x" * 40, "a long reason " * 4, "option"),
+    ]
+    narrow = [lines[0] for lines in render_explained(rows, 40, evidence=False)]
+    assert [" = " in line for line in narrow] == [True, True]
+    wide = render_explained(rows, 80, evidence=False)
+    assert wide[0] == ["  --account  p  option  short"]
+    assert [line.index("option") for line in wide[1] if "option" in line] == [wide[0][0].index("option")]

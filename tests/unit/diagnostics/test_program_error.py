@@ -58,6 +58,13 @@ def cause_of(text: str) -> tuple[str, str]:
         (TRACEBACK, "the program raised KeyError: 'width' at model.py:7: sizes has no key 'width'"),
         (IN_PACKAGE, "the program raised EinopsError: Shape mismatch at train.py:40, in the package einops"),
         (
+            IN_PACKAGE.replace("/home/ada/train.py", "<string>"),
+            (
+                "the program raised EinopsError: Shape mismatch in line 40 of the program after 'python -c', "
+                "in the package einops"
+            ),
+        ),
+        (
             "".join(f"    {line}\n" for line in TRACEBACK.splitlines()),
             "the program raised KeyError: 'width' at model.py:7: sizes has no key 'width'",
         ),

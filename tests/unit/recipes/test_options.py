@@ -14,10 +14,12 @@ from argosy.cli.cmd_build import build
 from argosy.cli.cmd_launch import launch
 from argosy.core.model import GpuMode
 from argosy.images.formats import FORMATS
+from argosy.launch.launchers.launcher import LAUNCHERS
 from argosy.launch.model import LaunchRequest, Wanted
 from argosy.recipes.build_options import BUILD_ROWS, NODE_ROWS
 from argosy.recipes.launch_options import LAUNCH
 from argosy.recipes.option_row import GROUPS, Row
+from argosy.runtimes.runtime import RUNTIMES
 from argosy.slurm.sbatch import JobOptions
 
 RECORDS = {"shape": Wanted, "slurm": JobOptions, "request": LaunchRequest}
@@ -50,6 +52,8 @@ def test_the_job_of_a_build_has_the_options_of_its_record() -> None:
 
 
 def test_values_to_choose_from_are_those_of_the_program() -> None:
+    assert LAUNCH["launcher"].choices == tuple(LAUNCHERS)
+    assert LAUNCH["runtime"].choices == tuple(RUNTIMES)
     assert LAUNCH["gpu"].choices == tuple(mode.value for mode in GpuMode)
     assert set(BUILD_ROWS["format"].choices) == {*FORMATS, "flat", "delta"}
     assert BUILD_ROWS["build_backend"].choices == BUILD_BACKENDS

@@ -23,12 +23,9 @@ from argosy.sites.read import read_site
 from argosy.wrap.check import refuse_gpu_build
 from argosy.wrap.installations import link_file, refuse_other_place
 from argosy.wrap.model import InContainer, PrefixRecipe, Settings, SourceKind, UpdateRequest, Version, WrapRequest
-from argosy.wrap.new_version import plan_notes, with_gpu_mode
+from argosy.wrap.new_version import collect_notes, with_gpu_mode
 from argosy.wrap.plan import (
-    look_inside,
     merge_files,
-    parse_environ,
-    parse_look,
     plan_commands,
     plan_paths,
     refuse_host_setting,
@@ -39,8 +36,9 @@ from argosy.wrap.plan import (
     venv_interpreter,
 )
 from argosy.wrap.prefix import history, plan_update, prune, rollback, update, wrap
+from argosy.wrap.probe import parse_probe, probe_image
 from argosy.wrap.render import render_start, render_venv, render_wrapper
-from argosy.wrap.request import plan_recipe
+from argosy.wrap.request import parse_environ, plan_recipe
 from argosy.wrap.root_entries import How, Root, RootEntry
 from argosy.wrap.start import Start, render_join, render_names
 from argosy.wrap.templates import read_template
@@ -110,10 +108,10 @@ def test_the_probes_output_is_found_among_the_images() -> None:
     text = (
         "welcome\nargosy:path:/usr/bin\nargosy:program:/usr/bin/a:b\nargosy:setting:home = /usr/bin\nargosy:end:yes\n"
     )
-    found = parse_look(text)
+    found = parse_probe(text)
     assert found is not None
     assert (found.path, found.programs, found.venv) == ("/usr/bin", ("/usr/bin/a:b",), (("home", "/usr/bin"),))
-    assert parse_look(text.replace("argosy:end:yes\n", "")) is None
+    assert parse_probe(text.replace("argosy:end:yes\n", "")) is None
 
 
 @pytest.mark.parametrize("order", [("usr/bin/python3", "venv/bin/python"), ("venv/bin/python", "usr/bin/python3")])
@@ -124,8 +122,8 @@ def test_of_several_pythons_the_one_in_a_venv_gives_the_packages(tmp_path: Path,
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
-    words = ["/bin/sh", "-c", read_template("look.sh"), "sh", *(str(tmp_path / name) for name in order)]
-    found = parse_look(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    words = ["/bin/sh", "-c", read_template("probe.sh"), "sh", *(str(tmp_path / name) for name in order)]
+    found = parse_probe(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert found is not None
     assert found.venv == (("home", "/usr/bin"),)
 
@@ -134,7 +132,7 @@ def test_a_container_that_does_not_start_is_tried_alone_in_the_next_step() -> No
     session = make_session(runner=FakeRunner([((), Reply(1, "", "bwrap: setting up uid map: Permission denied"))]))
     entry = bare_entry(Image("/images/my.sif", ImageKind.SIF, "", "amd64"), session.host)
     with pytest.raises(ToolFailed) as error:
-        look_inside(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
+        probe_image(ContainerPlan(load_runtime("bwrap"), entry, ()), ("/usr/bin",), session, image="my.sif")
     assert "Permission denied" in error.value.evidence
     assert "argosy run IMAGE" in error.value.hint
 
@@ -172,7 +170,7 @@ def test_an_update_keeps_earlier_packages_and_adds_new_ones() -> None:
 
 def test_a_missing_bind_source_is_noted(tmp_path: Path) -> None:
     binds = (Bind(str(tmp_path), "/here"), Bind("/nope", "/nope"), Bind("/nor", "/nor", optional=True))
-    assert plan_notes((), binds) == (
+    assert collect_notes((), binds) == (
         "--bind /nope: not on this machine; the commands start only on machines that have it",
     )
 
@@ -581,7 +579,7 @@ def test_a_prefix_for_a_site_starts_with_its_runtime() -> None:
     assert settings_at_site(Settings(runtime="bwrap"), site, there) == (Settings(runtime="bwrap"), "")
     kept, note = settings_at_site(Settings(), site, here)
     assert kept == Settings()
-    assert "create the prefix at the site" in note
+    assert "wrap on a node of it" in note
     assert "run 'module load singularity'" in settings_at_site(Settings(), read_site("mn5-acc"), here)[1]
 
 
@@ -642,9 +640,7 @@ def test_a_venv_whose_python_is_not_in_the_base_is_refused() -> None:
     refuse_unusable_interpreter("/p/env", "/appl/bin/python3.11", replace(missing, missing=("/appl/bin/python3.11",)))
 
 
-def test_a_venv_of_another_prefix_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "w1/versions/1").mkdir(parents=True)
-    switch(tmp_path / "w1", 1)
+def test_a_venv_of_another_prefix_is_refused() -> None:
     with pytest.raises(UsageError, match="its Python is a wrapped command of") as error:
-        refuse_unusable_interpreter("/p/env", f"{tmp_path}/w1/bin/python3.11", InContainer(()))
-    assert f"argosy wrap update {tmp_path}/w1" in error.value.hint
+        refuse_unusable_interpreter("/p/env", "/p/w1/bin/python3.11", InContainer(()), prefix="/p/w1")
+    assert "argosy wrap update /p/w1" in error.value.hint

@@ -20,9 +20,8 @@ from argosy.core.store import work_folder
 from argosy.core.yaml_text import load_yaml
 from argosy.recipes.build_options import DEFAULT_BASE
 from argosy.wrap.model import PrefixRecipe, Settings, SourceKind, UpdateRequest, WrapRequest
-from argosy.wrap.plan import parse_environ
 from argosy.wrap.prefix import update, wrap
-from argosy.wrap.request import script_paths
+from argosy.wrap.request import parse_environ, script_paths
 from argosy.wrap.versions import open_prefix
 
 INSTALLED = "/opt/argosy/installation"

@@ -45,6 +45,8 @@ USAGE = re.compile(
     r"(?:[\w.-]+: )?[\w./-]+(?: [\w-]+)?: error: ((?:unrecognized|argument|the following|ambiguous|invalid|one of) .*)"
 )
 """Refusal of arguments by Python's argparse."""
+NO_VALUE = re.compile(r"expected (?:one|at least one|\d+) arguments?$|: invalid \w+ value: ''$")
+"""The reason of a refusal if an option has no value."""
 REFUSED = "refused"
 """Name of that error."""
 
@@ -63,6 +65,8 @@ BOXED_FRAME = re.compile(r"\s*[│|]\s*(\S+\.py):(\d+) in (\w*)")
 BOX_END = re.compile(r"\s*[╰+][─-]{8}")
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen|^<|/bin/\w+$|\.p(?:yx|x[di])$")
 PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)|^(?:src/)?(\w+)/\S+\.p(?:yx|x[di])$")
+TYPED = {"<string>": "the program after 'python -c'", "<stdin>": "the program on standard input"}
+"""Python's name of a program that is not in a file -> what it is."""
 INSTALLED = re.compile(r"^/(?:opt|usr|apps?|appl|sw|software|cvmfs|cray|soft)/|/libexec/|/EasyBuild/|/[Ss]pack/")
 """A program that the user runs but did not write."""
 
@@ -268,6 +272,8 @@ def _message_below(lines: Sequence[str], at: int, prefix: str) -> str:
 def _with_place(raised: Raised, frames: Sequence[Frame]) -> Raised:
     """Add the user's last line, and the package and the function that raised the exception."""
     own = [frame for frame in frames if not LIBRARY.search(frame.file)]
+    if not own and frames[0].file in TYPED:
+        own = [frames[0]]
     last = (own or frames)[-1]
     inside = PACKAGE.search(frames[-1].file)
     package = (inside[1] or inside[2]) if inside else ""
@@ -308,11 +314,11 @@ def _describe(raised: Raised) -> ProgramError:
     """Describe an exception for the user."""
     message = raised.message[:SHOWN].strip()
     if raised.name == REFUSED:
-        return ProgramError(
-            raised.at,
-            f"the program refused its arguments: {message}",
-            "correct the arguments of the program; its option --help lists those that this version knows",
-        )
+        cause = f"the program refused its arguments: {message}"
+        if NO_VALUE.search(message):
+            return ProgramError(raised.at, cause, "print the command (set -x): often a variable in it is empty")
+        fix = "correct the arguments of the program; its option --help lists those that this version knows"
+        return ProgramError(raised.at, cause, fix)
     if raised.name == "assertion":
         place = f"{PurePosixPath(raised.file).name}:{raised.number}"
         return ProgramError(
@@ -329,10 +335,16 @@ def _describe(raised: Raised) -> ProgramError:
     if not raised.file:
         cause, fix = f"the program ended with {error}{because}{says}", advice or next_step(error)
     else:
-        place = f"{PurePosixPath(raised.file).name}:{raised.number}"
+        place = f"at {PurePosixPath(raised.file).name}:{raised.number}"
+        if raised.file in TYPED:
+            place = f"in {_line(raised)}"
         inside = f", in the package {raised.package}" if raised.package else ""
-        cause, fix = f"the program raised {error} at {place}{inside}{because}{says}", advice or _next_step(raised)
+        cause, fix = f"the program raised {error} {place}{inside}{because}{says}", advice or _next_step(raised)
     return ProgramError(raised.at, cause, fix, meaning.often)
+
+
+def _line(raised: Raised) -> str:
+    return f"line {raised.number} of {TYPED.get(raised.file, raised.file)}"
 
 
 def _name_with_message(raised: Raised, most: int = SHOWN) -> str:
@@ -349,7 +361,7 @@ def _next_step(raised: Raised) -> str:
         OTHER_VERSION.search(raised.message)
     )
     code = f" ({raised.code[:SHOWN]})" if raised.code else ""
-    line = f"read line {raised.number} of {raised.file}{code}"
+    line = f"read {_line(raised)}{code}"
     if INSTALLED.search(raised.file):
         program = PurePosixPath(raised.file).name
         return f"check the files and options that the message is about; {program} is an installed program{versions}"

@@ -19,8 +19,9 @@ import msgspec
 
 from argosy.core.cache_pins import pin_entry
 from argosy.core.errors import ImageError
+from argosy.core.idle import IDLE
 from argosy.core.parse import parse_json
-from argosy.core.process import IDLE, Command, Reply, tool_error
+from argosy.core.process import Command, Reply, tool_error
 from argosy.core.progress import watch_growth
 from argosy.core.render import render_size
 from argosy.core.session import Session, Step

@@ -305,7 +305,7 @@ def _build_by_runtime(reference: Reference, out: Path, session: Session, work: P
         lacking = [name for name in missing.split(" and ") if name not in session.host.programs]
         raise ToolMissing(
             f"cannot fetch {reference}: no suitable program is installed",
-            evidence="\n".join(f"{name}: not found" for name in (*lacking, *APPTAINERS)),
+            evidence=f"not found: {', '.join((*lacking, *APPTAINERS))}",
             hint=f"install {' and '.join(lacking)}, or apptainer",
         )
     insecure = ("--no-https",) if is_insecure(reference, parse_insecure(session.host.environment)) else ()

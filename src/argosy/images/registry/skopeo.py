@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from argosy.core.errors import ArgosyError, CheckFailed, ImageError, ToolFailed, UsageError
+from argosy.core.idle import IDLE
 from argosy.core.os_errors import translate_os_errors
 from argosy.core.parse import parse_json
-from argosy.core.process import FULL_DISK_HINT, IDLE, Argv, Command, Reply, shorten_command
+from argosy.core.process import FULL_DISK_HINT, Argv, Command, Reply, shorten_command
 from argosy.core.records import replace
 from argosy.core.redact import redact
 from argosy.core.session import Session
