@@ -97,13 +97,19 @@ def test_the_option_reaches_the_request() -> None:
     assert parse_container({"enter": "run"}, {}).enter == "run"
 
 
-def test_the_usual_folders_end_a_search_path_that_an_image_sets_without_them(tmp_path: Path) -> None:
-    (tmp_path / "10.sh").write_text("export PATH=/image/bin:/bin\n")
+@pytest.mark.parametrize(
+    ("script", "path"),
+    [
+        ("10-docker2singularity.sh", "/image/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin"),
+        ("10-vendor.sh", "/image/bin:/bin"),
+    ],
+)
+def test_the_usual_folders_end_a_search_path_that_an_image_of_docker_sets_without_them(
+    script: str, path: str, tmp_path: Path
+) -> None:
+    (tmp_path / script).write_text("export PATH=/image/bin:/bin\n")
     text = (SCRIPTS / "enter_image.sh").read_text().replace("/.singularity.d/env", str(tmp_path))
-    script = text.replace("@DEFAULT_PATH@", DEFAULT_PATH)
-    done = subprocess.run(
-        ["/bin/sh", "-c", script, "sh", "", "0", "/usr/bin/env"], capture_output=True, text=True, check=True
-    )
-    path = next(line for line in done.stdout.splitlines() if line.startswith("PATH="))
-    assert path == "PATH=/image/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin"
-    assert "argosy_" not in done.stdout
+    words = ["/bin/sh", "-c", text.replace("@DEFAULT_PATH@", DEFAULT_PATH), "sh", "", "0", "/usr/bin/env"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert f"PATH={path}" in said.splitlines()
+    assert "argosy_" not in said

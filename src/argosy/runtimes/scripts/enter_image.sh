@@ -6,16 +6,21 @@ shift 2
 PATH=@DEFAULT_PATH@
 export PATH
 argosy_environment() {
-    # shellcheck disable=SC1090
-    for argosy_script in /.singularity.d/env/*.sh; do [ ! -r "$argosy_script" ] || . "$argosy_script"; done
+    for argosy_script in /.singularity.d/env/*.sh; do
+        # shellcheck disable=SC1090
+        [ ! -r "$argosy_script" ] || . "$argosy_script"
+        case $argosy_script in */10-docker2singularity.sh) argosy_fix_path ;; esac
+    done
+}
+# As Apptainer 1.4 does after this script: images of Docker may set a search path without the usual folders.
+argosy_fix_path() {
+    argosy_path=@DEFAULT_PATH@:
+    while [ -n "$argosy_path" ]; do
+        case ":$PATH:" in *":${argosy_path%%:*}:"*) ;; *) PATH=$PATH:${argosy_path%%:*} ;; esac
+        argosy_path=${argosy_path#*:}
+    done
 }
 argosy_environment
-# As Apptainer does: an image may set a search path without the usual folders.
-argosy_path=@DEFAULT_PATH@:
-while [ -n "$argosy_path" ]; do
-    case ":$PATH:" in *":${argosy_path%%:*}:"*) ;; *) PATH=$PATH:${argosy_path%%:*} ;; esac
-    argosy_path=${argosy_path#*:}
-done
 if [ -n "$argosy_libraries" ]; then
     export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$argosy_libraries"
 fi
