@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from argosy.core.errors import UsageError
 from argosy.core.os_errors import suggest_file
 from argosy.core.parse import parse_path
 from argosy.core.session import Session
-from argosy.images.catalog import catalog_folders, find_in_catalog, suggest_catalog_name
+from argosy.core.shell import quote
+from argosy.images.catalog import IMAGE_SUFFIXES, catalog_folders, find_in_catalog, suggest_catalog_name
 from argosy.images.identify import READY, identify_file
 from argosy.images.prefix import image_of_prefix
 
@@ -42,7 +44,7 @@ def find_image(reference: str, session: Session) -> Path:
     found = find_in_catalog(reference, session)
     if found is not None:
         return found
-    meant = suggest_catalog_name(reference, session) or guess_reference(reference) or suggest_file(path)
+    meant = _similar_file(path) or suggest_catalog_name(reference, session) or guess_reference(reference)
     raise UsageError(
         f"there is no image {reference!r}",
         evidence=f"not a file, and not in the catalog folders {', '.join(map(str, catalog_folders(session)))}",
@@ -59,7 +61,18 @@ def _missing_hint(path: Path, meant: str, session: Session) -> str:
         return f"build it as described in {project.shown}: argosy build"
     if meant:
         return f"did you mean {meant}?"
-    return "check the path, or see 'argosy images ls'"
+    plain = re.fullmatch(r"[a-z0-9]+", str(path))
+    return f"check the path, or see 'argosy images ls'{f'; in a registry: docker://{path}' if plain else ''}"
+
+
+def _similar_file(path: Path) -> str:
+    """Return the file that a name without suffix, or with a tag, means, else one with a similar name; empty if none."""
+    bare = path.with_name(path.name.partition(":")[0]) if path.name else path
+    for suffix in ("", *IMAGE_SUFFIXES):
+        file = bare.with_name(f"{bare.name}{suffix}") if bare.name else bare
+        if file.is_file():
+            return quote(str(file))
+    return suggest_file(path)
 
 
 def _local(path: Path, session: Session) -> Path:
